@@ -13,7 +13,7 @@ from traceanalyzer.model.report import Verdict
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
-ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; limited by the CPU)"
+ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
 
 
 def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
@@ -115,7 +115,7 @@ def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() ->
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "no certain saving; possible: 2 (scheduler-gap), up to 24 %"
+    assert said == "no certain saving; perhaps 2 (scheduler-gap)"
     clear = replace(step, bounds=("cpu",))
     assert "possible" not in verdict_of(samples.trace(step=clear), unsure).fix
     assert "possible" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
@@ -211,7 +211,7 @@ COSTS = (  # beyond the largest three: only the sum of idle time has it
     ("bound", "words"),
     [
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
-        ("cpu", "the CPU: the GPU is idle for 21 % of the predicted step, 20 % while data is loaded"),
+        ("cpu", "the CPU: the GPU waits during 21 % of the predicted step, mostly while data is loaded"),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
@@ -224,7 +224,7 @@ def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound="gpu")), graded(INFO), COSTS)
     assert (
         said.limit
-        == "the GPU: the largest parts of the predicted step are aten::mm (60 %), idle while data is loaded "
+        == "the GPU: the largest parts of the predicted step are aten::mm (60 %), idle time while data is loaded "
         "(20 %)"
     )
     assert said.fix == "nothing found that needs a fix"
@@ -236,7 +236,7 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
         "100 ms recorded in all",
-        "a cold start takes 72 % of the recording; later steps do not pay it",
+        "a cold start takes 72 % of the window; later steps do not pay it",
         "record again after a warm-up",
     )
 
@@ -283,7 +283,7 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
     said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
-    assert "(its busiest stream is idle for 29 to 37 % of" in said.limit
+    assert "(the GPU's busiest stream is idle for 29 to 37 % of" in said.limit
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
     assert "(the GPU is idle for 29 to 37 % of" in said.limit

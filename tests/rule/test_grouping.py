@@ -107,7 +107,7 @@ def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns(
     net = Hits(idle, "{times} before {ops}", "a.", evidence={"ops": texts})
     for part, said in (
         (idle.dur_ns // np.array([1, 2]), "once before second"),
-        (idle.dur_ns // 2, "twice before second (61 % of this finding's time), first (39 %)"),
+        (idle.dur_ns // 2, "twice before second (61 % of this time), first (39 %)"),
     ):
         named = Hits(
             idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)

@@ -35,10 +35,10 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
         ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
         ("{in_steps} {times_a_step}", "in 2 of 4 steps once in 2 of 4 steps"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
-        ("{ops}", "aten::mm (75 % of this finding's time), aten::add (25 %)"),
+        ("{ops}", "aten::mm (75 % of this time), aten::add (25 %)"),
         ("{one}", "aten::mm"),
-        ("{most}", "aten::mm (100 % of this finding's time)"),
-        ("{none}", "aten::mm (0 % of this finding's time)"),
+        ("{most}", "aten::mm (100 % of this time)"),
+        ("{none}", "aten::mm (0 % of this time)"),
         ("{size}", "5"),
         ("{by}", "gemm"),
     ],
@@ -106,3 +106,13 @@ def test_in_steps_as_people_say_it() -> None:
 )
 def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: str) -> None:
     assert message_fields({}, (count, count), 2, 3)["times_a_step"] == text
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "text"),
+    [(4, "300 µs a step, 300 µs"), (2, "2.00 ms in total, 2.00 ms"), (0, "2.00 ms in total, 2.00 ms")],
+)
+def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, text: str) -> None:
+    """Of 2 ms 60 % are within the four steps."""
+    fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, 4, within=0.6)
+    assert f"{fields['spent_a_step']}, {fields['spent_each']}" == text

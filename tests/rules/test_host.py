@@ -61,7 +61,7 @@ def test_what_recording_makes_long_is_no_sure_number(name: str, shared: Shared) 
     """1.2 ms without stacks, 4.1 ms with them."""
     (found,) = alarms(shared(name), "host-gap")
     assert found.confidence is Confidence.LOW
-    assert "most of it is the profiler's stack recording" in found.message
+    assert "without recorded stacks this would be far shorter" in found.message
 
 
 def test_functions_within_the_named_one_are_told() -> None:
@@ -136,8 +136,8 @@ def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "once a step no op runs for 1.00 ms (median; at most 1.00 ms), more than half of it within "
-        "model.py(13): forward; no launch"
+        "once a step no op runs for 1.00 ms (median; at most 1.00 ms), more than half of this time within "
+        "model.py(13): forward"
     )
     assert found.confidence is Confidence.MEDIUM
 
@@ -150,7 +150,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "train.py(12): metrics runs once a step, 1.00 ms (median; at most 1.00 ms);"
+        "train.py(12): metrics runs once a step, 1.00 ms (median; at most 1.00 ms)"
     )
     assert found.advice.startswith("Move it out of the loop")
 

@@ -37,7 +37,7 @@ def test_what_follows_the_last_launch_in_a_mark_is_named_so() -> None:
     trace.op("aten::empty", 9 * MS, 5 * US)
     trace.step(0, 0, 10 * MS)
     verdict = diagnose(trace.load()).traces[0].verdict
-    assert ", 92 % after the last recorded launch" in str(verdict)
+    assert ", mostly after the last recorded launch" in str(verdict)
 
 
 def test_without_a_mark_what_follows_the_last_launch_is_no_part_of_a_step() -> None:

@@ -80,7 +80,7 @@ def test_what_each_layer_computes_of_the_same_integers_is_computed_once(
 ) -> None:
     (one,) = of_rule(training(ops), "unchanged-inputs")
     assert (one.cause, one.confidence) == ("layers", Confidence.MEDIUM)
-    assert f"no parameters, and only integers that no op {which} makes ({EDGES}): " in one.message
+    assert f" on the same integers ({EDGES}), which no op {which} makes: " in one.message
     again = len(DEGREES) + (ANGLES in ops)
     assert one.evidence["launches"] == most * again
     assert one.saving is not None

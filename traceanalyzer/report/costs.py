@@ -59,8 +59,8 @@ class Cost:
 
     @property
     def words(self) -> str:
-        """`aten::mm`, or `idle while data is loaded`."""
-        return f"idle {self.name}" if self.kind == "idle" else self.name
+        """`aten::mm`, or `idle time while data is loaded`."""
+        return f"idle time {self.name}" if self.kind == "idle" else self.name
 
 
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
@@ -145,7 +145,7 @@ def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, flo
 def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by collective, per step: the op around it is whatever happened to start it."""
     sums = collective_names(work).sums(took_ns) if len(work) else {}
-    return {f"{name} with other ranks": ns / max(steps, 1) for name, ns in sums.items()}
+    return {f"{name} (communication)": ns / max(steps, 1) for name, ns in sums.items()}
 
 
 def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:

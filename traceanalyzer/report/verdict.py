@@ -51,10 +51,12 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     cold = next((finding for finding in wrong.values() if kind_of(finding.rule) is Kind.ONCE), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
-    goes_to = _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
-    between = "; " if trace.step is not None and trace.step.open else ": "
-    limit = between.join(part for part in (_limit(trace), goes_to) if part)
-    fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if trace.step and trace.step.open else _NOTHING
+    undecided = trace.step is not None and trace.step.open
+    goes_to = (
+        "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
+    )
+    limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
+    fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
@@ -76,8 +78,7 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        share = _percent(step.left_out_share)
-        left = f"; {share} of the time after the first step is in steps unlike the others, which are left out"
+        left = f"; judged by {step.basis.partition(' step')[0]} steps: the others differ too much"
         left = left if step.left_out_share >= MUCH else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{' ' if same else ', '}{told}{left}"
@@ -128,7 +129,7 @@ def _limit(trace: TraceReport) -> str:
 def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
     """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
-    return "the GPU" if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1] else "its busiest stream"
+    return "the GPU" if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1] else "the GPU's busiest stream"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -154,8 +155,6 @@ def _unseen(trace: TraceReport) -> str:
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
-    if trace.step is not None and trace.step.open:
-        return ""
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
@@ -164,9 +163,8 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     if one.kind != "idle":
         return f"{share} is {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
-    if _percent(idle) == _percent(one.share):
-        return f"for {share} the GPU is {one.words}"
-    return f"the GPU is idle for {_percent(idle)} {_of_step(trace)}, {_percent(one.share)} {one.name}"
+    mostly = f", mostly {one.name}" * (2 * one.share > idle)
+    return f"the GPU waits during {_percent(idle)} {_of_step(trace)}{mostly}"
 
 
 def _of_step(trace: TraceReport) -> str:
@@ -196,8 +194,9 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     }
     if trace.step is None or not trace.step.open or not unsure:
         return ""
+    also = "also " * any(finding.severity is not Severity.INFO for finding in findings.values())
     number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
-    return f"possible: {number} ({rule}), up to {_percent(min(share, 1.0))}" if share >= _DEAR else ""
+    return f"perhaps {also}{number} ({rule})" if share >= _DEAR else ""
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -231,7 +230,7 @@ def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     return Verdict(
         f"{format_ns(trace.window.length_ns)} recorded in all",
-        f"a cold start takes {_percent(finding.cost_share)} of the recording; later steps do not pay it",
+        f"a cold start takes {_percent(finding.cost_share)} of the window; later steps do not pay it",
         "record again after a warm-up",
     )
 
@@ -264,7 +263,7 @@ def _then(trace: TraceReport) -> str:
     if before is None or after is None or before.open or "gpu" in (before.bound, after.bound):
         return ""
     idle = after.bound == "cpu" and after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
-    return "; limited by the CPU" if idle else ""
+    return "; still limited by the CPU" if idle else ""
 
 
 def _percent(share: float) -> str:

@@ -23,6 +23,7 @@ from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
+_COMMON = "Healthy models have such work, too, so this is info. "
 _NOT_HERE = "Not worth it here: the predicted step gets {more} longer. Elsewhere: "
 
 
@@ -117,6 +118,7 @@ def finding_of(
     in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(scope.steps, 1)
+    within = float(costs[steps >= 0].sum()) / max(pending.cost_ns, 1) if marked and pending.cost_ns else 1.0
     evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
@@ -126,8 +128,8 @@ def finding_of(
         by=hits.named_by,
         severity=severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
-        message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps)),
-        advice=_not_here(saving) + _advice(pending, scope, evidence),
+        message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps, within)),
+        advice=_not_here(saving) + _usual(hits, saving) + _advice(pending, scope, evidence),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -161,6 +163,12 @@ def _not_here(saving: Saving | None) -> str:
     """Before the advice where following it makes the step longer: by how much."""
     longer = saving is not None and adds(saving)
     return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
+
+
+def _usual(hits: Hits, saving: Saving | None) -> str:
+    """Before the advice where a saving worth a fix is info, because so much is usual."""
+    worth = saving is not None and Severity.of(saving.share) is not Severity.INFO
+    return _COMMON if worth and saving is not None and saving.share < hits.normal_share else ""
 
 
 def _owning(pending: PendingFinding) -> tuple[PendingFinding, Rows]:

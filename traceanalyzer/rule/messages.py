@@ -10,28 +10,35 @@ from traceanalyzer.model.short_names import short_ops
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
-_OF_WHAT = "of this finding's time"
+_OF_WHAT = "of this time"
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
 
 
 def message_fields(
-    evidence: Mapping[str, Any], counts: tuple[int, int], in_steps: int, steps: int
+    evidence: Mapping[str, Any], counts: tuple[int, int], in_steps: int, steps: int, within: float = 1.0
 ) -> dict[str, str]:
     """Every field that a message may name, as text.
 
     Args:
-        evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts.
+        evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts;
+            a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_each}`, the same number alone: where not nearly
+            all steps have it, the total.
         counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
             before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
         steps: how many steps there are.
+        within: the share of totals that is within steps.
     """
+    recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
+    factor, suffix = (within / steps, "a step") if recurs else (1.0, "in total")
     shown = {name: _plain(value) for name, value in evidence.items()}
     for name, value in evidence.items():
         stem, _, unit = name.rpartition("_")
         if unit in _FORMS and value is not None and not isinstance(value, Mapping):
             shown[stem or unit] = _FORMS[unit](value)
+            shown[f"{stem}_each"] = each = _FORMS[unit](value * factor)
+            shown[f"{stem}_a_step"] = f"{each} {suffix}"
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
@@ -52,7 +59,7 @@ class _Shares(str):
 
 
 def _leading(sums: Mapping[str, int]) -> _Shares:
-    """The largest parts: `aten::mm (24 % of this finding's time), aten::add_ (20 %)`; one alone without its share.
+    """The largest parts: `aten::mm (24 % of this time), aten::add_ (20 %)`; one alone without its share.
 
     What rounds to nothing is left out, but for the first.
     """

@@ -29,10 +29,3 @@ def busy_advice(advice: str) -> str:
         "Nothing to do: without the profiler the GPU is probably busy all the time. If you measure otherwise: "
         f"{advice[0].lower()}{advice[1:]}"
     )
-
-
-def idle_words(forecast: Forecast) -> str:
-    """For what share of the unprofiled step the device is idle, as far as the replay can say."""
-    low, high = (round(100 * share) for share in forecast.step.idle_shares)
-    verb = "may be" if only_profiled(forecast) else "is"
-    return f"without the profiler the GPU {verb} idle for {f'{low} to ' * (low != high)}{high} % of the step"

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Idle time of a finding may be in several lines. Ops: innermost (aten::mm)."
+_LEGEND = "One finding may cover several lines. Ops: innermost (mm inside linear)."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

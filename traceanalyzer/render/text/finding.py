@@ -110,9 +110,7 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
     """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
-    before = report.findings[: number - 1]
-    own = (finding.rank, finding.device)
-    right = grade(finding, another=any((one.rank, one.device) == own for one in before))
+    right = grade(finding)
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]

@@ -49,22 +49,23 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
-    return (
-        f"saves another {span} a step once the more specific findings are fixed"
-        if saving.beyond
-        else f"saves {span} a step"
-    )
+    return f"saves another {span} a step after the other fixes" if saving.beyond else f"saves {span} a step"
 
 
-def cost_words(finding: Finding) -> str:
-    """`cost 1.23 ms a step, 6.15 ms in total`, with its share where no other is told; empty where nothing was lost."""
+def cost_words(finding: Finding, *, brief: bool = False) -> str:
+    """`cost 1.23 ms a step, 6.15 ms in total`, with its share where no other is told; empty where nothing was lost.
+
+    Args:
+        brief: not in total what is told of a step.
+    """
     if not finding.cost_ns:
         return ""
     recurs = finding.steps != 1 and 0 < finding.cost_per_step_ns < finding.cost_ns
-    per_step = f"{format_ns(finding.cost_per_step_ns)} a step, " if recurs else ""
+    per_step = f"{format_ns(finding.cost_per_step_ns)} a step" if recurs else ""
+    total = "" if brief and recurs else f"{', ' * recurs}{format_ns(finding.cost_ns)} in total"
     graded = finding.saving is not None or finding.severity is not Severity.INFO
     share = "" if graded else f" ({format_share(finding.cost_share)} of the window)"
-    return f"cost {per_step}{format_ns(finding.cost_ns)} in total{share}"
+    return f"cost {per_step}{total}{share}"
 
 
 def amount_words(finding: Finding, step: StepEstimate | None) -> str:
@@ -78,13 +79,8 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
 
 
 def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
-    """The same in a few words: `saves 9.00 of 18.0 ms a step (recorded cost: 12.0 ms)`."""
-    if finding.saving is None:
-        return cost_words(finding)
-    beyond = step is not None and finding.cost_per_step_ns > step.traced_ns  # of steps that are left out
-    took = format_ns(finding.cost_per_step_ns) if finding.cost_per_step_ns and not beyond else ""
-    rest = f"; the rest of the saving: {_REST[_by_gpu(step)]}" * _saves_more(finding)
-    return saving_words(finding.saving, step) + (f" (recorded cost: {took}{rest})" if took else "")
+    """The one of both that counts: the predicted saving, else the recorded cost."""
+    return cost_words(finding, brief=True) if finding.saving is None else saving_words(finding.saving, step)
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:
@@ -122,17 +118,15 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def grade(finding: Finding, fault: str = "", *, another: bool = False) -> str:
+def grade(finding: Finding, fault: str = "") -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval.
 
     Args:
         fault: the findings that one fix removes together, `1 and 2`; empty where the finding is alone.
-        another: whether others stand before it: no two findings have the same time.
     """
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
-        more = "a further " if another else ""
-        costs = f"  costs {more}{format_share(finding.cost_share)} of the recording"
+        costs = f"  costs {format_share(finding.cost_share)} of the window"
         return severity + costs * (not info)
     who, saves = (f"{fault} ", "save") if fault else ("", "saves")
     share, span = saving.share, _percents(saving)
@@ -142,8 +136,6 @@ def grade(finding: Finding, fault: str = "", *, another: bool = False) -> str:
         return f"{severity}  {who}probably {saves} nothing ({span})"
     if saving.low_share > 0:
         return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
-    if info:
-        return f"{severity}  {who}may save up to {_two_digits(min(saving.high_share, 1.0))}"
     return f"{severity}  not sure: {who}{saves} {_two_digits(share)} ({span})"
 
 

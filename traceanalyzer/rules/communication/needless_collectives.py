@@ -40,7 +40,7 @@ _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = re.compile("SyncBatchNorm")
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
-    "message": "{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total} in total",
+    "message": "{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total_a_step}",
     "advice": "Stack the values and reduce them once, or every hundred steps.",
 }
 _LOGGED = _STACKABLE | {
@@ -48,9 +48,9 @@ _LOGGED = _STACKABLE | {
 }
 _NORMS: dict[str, Any] = {
     "cause": "batch-norm",
-    "message": "{by} exchanges statistics with all ranks, {times_a_step}, and each layer waits: {total} in total",
-    "advice": "Use BatchNorm where the batch of each rank is large enough for statistics of its own; or norms that "
-    "need none of other ranks: GroupNorm, LayerNorm.",
+    "message": "{by} exchanges statistics with all ranks, {times_a_step}, and each layer waits for them",
+    "advice": "Use BatchNorm if the batch of each rank is large enough for its own statistics; else GroupNorm or "
+    "LayerNorm, which need no other rank.",
 }
 
 
@@ -103,8 +103,8 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         cause="every-micro-step",
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
-        message="every micro-batch reduces the gradients: {times_a_step} of {reductions} without need; {total} of "
-        "this in total is not overlapped",
+        message="every micro-batch reduces the gradients, {times_a_step} without need ({reductions} reductions in "
+        "all): {total_a_step} without compute beside it",
         advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )

@@ -54,8 +54,8 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             cause="seeded-destination",
             lost=LostTime.uncovered(found, work.of_kind("compute")),
             fix=DropWork(found.entries),
-            message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved} in "
-            "total; the copies take {total}{shapes}",
+            message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved_a_step}; "
+            "the copies take {total_a_step}{shapes}",
             advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or add the matrix separately: "
             "{torch.compile} can fuse the addition with the next op.",
             evidence={

@@ -19,6 +19,7 @@ from traceanalyzer.timeline.steps import Steps
 _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again as a number
 _MOST = 0.5  # of the time: the minimum for torch's function to name it; chosen
 _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
+_ONE_STEP = "Only one step is recorded: check whether this recurs. "
 _WITH_OPS = (
     "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
 )
@@ -135,6 +136,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     if isinstance(at, HostCalls) and not parts:
         torchs = at.torchs_part(_MOST)
         advice = TORCHS if torchs else librarys(at, key) or advice
+    once = not computes and not again
     skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
     return Hits(
         occurrences=at,
@@ -149,11 +151,11 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         )
         + " {times_a_step}, "
         + ("median {typical}, longest {longest}, " if skewed else "")
-        + "{host} in total"
+        + "{host_a_step}"
         + (", at {lines}" if lines else "")
         + ", and nothing is launched then: the GPU is idle "
         + ("meanwhile" if whole else "for {per_step} of each step"),
-        advice=advice,
+        advice=_ONE_STEP * once + advice,
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
             "host_ns": at.total_ns,
@@ -162,5 +164,5 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             "lines": lines,
         }
         | ({"ops": parts} if parts else {}),
-        info=not computes and not again,
+        info=once,
     )

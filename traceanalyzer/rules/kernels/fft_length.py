@@ -112,7 +112,7 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
     why = ", ".join(_told(one) for one in lengths)
     return Hits(
         **quicker(found, found.dur_ns * share),
-        message="Fourier transforms of unfavourable lengths take {spent} in total, in {kernels}{where}"
+        message="Fourier transforms of unfavourable lengths take {spent_a_step}, in {kernels}{where}"
         + (f": {why}" if why else ": Bluestein's algorithm, for lengths with a large prime factor"),
         advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
         + (

@@ -173,7 +173,7 @@ def _hits(
     where = f" ({first})" if first else ""
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
-        message="work runs in float64 {times_a_step}, {spent} in total, in {ops}" + source,
+        message="work runs in float64 {times_a_step}, {spent_a_step}, in {ops}" + source,
         advice=f"Make it float32 where it enters{where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + (_WITH_TF32 if tf32 and product.any() else "")
         + ".",

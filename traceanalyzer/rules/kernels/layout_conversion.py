@@ -105,7 +105,7 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
-        message="images are channels first (NCHW): {spent} in total in {parts}; ops: {ops}{where}",
+        message="images are channels first (NCHW): {spent_a_step} in {parts}, by {ops}{where}",
         advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,
         evidence={

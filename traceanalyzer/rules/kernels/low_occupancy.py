@@ -95,7 +95,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
         message="{by} runs on at most {blocks} of {sms} multiprocessors, {typical} each, {times_a_step}: "
-        "{gpu} of GPU time goes to {kernels}{where}",
+        "{gpu} of GPU time, in {kernels}{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),
             _TILES

@@ -90,10 +90,10 @@ def _hits(found: Work, inputs: WorkInputs, needed: Floats, wasted: Floats, share
         **quicker(found, needed),
         message=(
             "ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} with "
-            "strides {strides}: memory moves up to {ratio} times the bytes used, {gpu} of GPU time, in {ops}"
+            "strides {strides}: {gpu} of GPU time, in {ops}; memory moves up to {ratio} times the used bytes"
         )
         + (
-            "; what joins, picks or sums along the last dimension takes {slower} times what its bytes need"
+            "; ops along the last dimension take {slower} times as long as their bytes need"
             if len(along)
             else ""
         )

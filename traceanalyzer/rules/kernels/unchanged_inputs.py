@@ -132,9 +132,9 @@ def _hits(
         cause="layers",
         lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
         fix=Drop(again.rows),
-        message="the same ops run {repeats} times a step with the same result, because they take no parameters, and "
-        "only integers that no op {of_what} makes ({shapes}): {by_ops:of these ops' time}; {which} {gpu} "
-        "of GPU time and {launches} launches a step" + (", at {lines}" if lines else ""),
+        message="the same ops run {repeats} times a step on the same integers ({shapes}), which no op {of_what} makes: "
+        "{by_ops:of these ops' time}. The result is the same; {which} {gpu} of GPU time and {launches} launches a step"
+        + (", at {lines}" if lines else ""),
         advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
         "it once for the whole run (cached=True in PyG's layers).",
         confidence=Confidence.MEDIUM,

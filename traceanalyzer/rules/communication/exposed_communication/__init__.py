@@ -130,13 +130,12 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         lost=moving,
         fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
         confidence=Confidence.MEDIUM,
-        message="{by} {times_a_step}: "
+        message=f"{{by}} {{times_a_step}}, {{transfer_a_step}} of {moves}: "
         + (
-            f"all of its {moves} ({{transfer}} over all steps)"
+            "the GPU computes nothing meanwhile"
             if whole
-            else f"{{exposed}} of {{transfer}} of {moves} over all steps"
-        )
-        + " runs while the GPU computes nothing",
+            else "during {exposed_each} of it the GPU computes nothing"
+        ),
         advice=advice(kind, found, hidden=hidden),
         evidence={
             "all_ns": found.total_ns,
@@ -191,9 +190,12 @@ def _probably(
         lost=lost,
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message="{by} {times_a_step}: "
-        + ("all of its time ({all} in total)" if whole else "in total {exposed} of {all}")
-        + " passes while the GPU computes nothing"
+        message="{by} {times_a_step}, {all_a_step}: "
+        + (
+            "the GPU computes nothing meanwhile"
+            if whole
+            else "during {exposed_each} of it the GPU computes nothing"
+        )
         + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),
         max_severity=_HINT if peers else Severity.HIGH,

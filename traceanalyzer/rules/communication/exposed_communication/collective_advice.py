@@ -28,8 +28,8 @@ _ADVICE = {
 _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
 _LAST_BUCKET = (
-    "DistributedDataParallel hides all buckets but the last behind the backward pass: make that one smaller "
-    "(bucket_cap_mb)."
+    "Smaller DistributedDataParallel buckets (bucket_cap_mb) start earlier, so that more of the transfer "
+    "overlaps with the backward pass."
 )
 _NEEDED = (
     "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
@@ -44,7 +44,7 @@ _JOIN_SOME = (
     "Join collectives that do not need each other's results. (Those of consecutive layers do need them.) "
 )
 _PARTS = (
-    "If possible, let the next op work on this rank's part alone. Then no collective is needed, as the saving assumes. "
+    "If possible, let the next op work on this rank's part alone. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
@@ -52,14 +52,12 @@ _PIPELINE = (
     "Look at the sending rank: this rank waits for its work before the send. In a pipeline, use more and "
 )
 _PIPELINE += "smaller micro-batches."
-_PEERS = "The rank that waits least is the slow one: compare its compute and host time with those of the others{how}. "
-_PEERS += "Overlap does not shorten the waiting."
-_ALONE = " (diagnosing all ranks at once measures it)"
-_LATE = (
-    "{late} comes last: look at what it does before the collective, on CPU and GPU. Overlap does not shorten "
-    "the waiting."
+_PEERS = (
+    "The rank that waits least is the late one: compare its compute and host time with those of the others."
 )
-_IN_TURN = "The last rank changes from call to call, so no single rank is slow. Overlap does not shorten the waiting."
+_ALONE = "Diagnose the traces of all ranks together: the report then names the late rank."
+_LATE = "{late} comes last: look at what it does before the collective, on CPU and GPU."
+_IN_TURN = "The last rank changes from call to call, so no single rank is slow."
 _ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
@@ -109,20 +107,18 @@ def remedy(kind: str, found: Work, *, hidden: bool, peers: bool, alone: bool) ->
     if kind == "recv":
         return _PIPELINE
     return (
-        _PEERS.format(how=_ALONE if alone else "")
-        if peers and kind != "barrier"
-        else advice(kind, found, hidden=hidden)
+        (_ALONE if alone else _PEERS) if peers and kind != "barrier" else advice(kind, found, hidden=hidden)
     )
 
 
 def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
     """The end of a message, where waiting is estimated."""
     if kind in ALL_WAITING:
-        return ", waiting for another rank"
+        return " and waits for another rank"
     if not waiting:
         return ""
     whom = "a later rank" if peers else "other ranks"
-    return f"; {{waiting}} of it is probably waiting for {whom}"
+    return f"; {{waiting_each}} of this is probably waiting for {whom}"
 
 
 def by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:

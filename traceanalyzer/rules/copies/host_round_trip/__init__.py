@@ -69,8 +69,8 @@ def host_round_trip(
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
             message=(
-                f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved}} in total: "
-                f"the GPU loses {{total}} in total, {{copies}} of this in the copies"
+                f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved_a_step}}: "
+                f"the GPU loses {{total_a_step}}, {{copies_each}} of this in the copies"
             )
             + (", at {lines}" if lines else ""),
             advice=f"Do {what} on the device, with torch ops on the CUDA tensor: one kernel, no copy, no wait.",

@@ -91,8 +91,8 @@ def hotspot(
             judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
-            of_which = f" (mean of the {len(usual)} of {len(steps)} steps that are judged)" if apart else ""
-            yield _hits(short_op(op), every, found, bound, gpu_ns, min(share, 1.0), judged_step, of_which)
+            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
+            yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
@@ -132,18 +132,19 @@ def _hits(
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
+    # Collectives of the recorded steps may take longer than the predicted step.
+    part = f", {{part}} of the {judged_step} step" if share <= 1 else ""
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     return Hits(
         occurrences=every,
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{{by}} takes {{gpu}} of GPU time a step{of_which}, {{part}} of the {judged_step} step{where}: "
-        + bound.words,
+        message=f"{of_which}{{by}} takes {{gpu}} of GPU time a step{part}{where}: {bound.words}",
         advice=bound.advice,
         evidence={
             "gpu_ns": gpu_ns,
-            "part_share": share,
+            "part_share": min(share, 1.0),
             "kernels": kernel_times(found),
             "shapes": next(iter(found.dims.sums(found.dur_ns)), None),
             "lines": lines,

@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.roofline.op_work import OpWork, shapes_of
 from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.rule.evidence import largest_shapes
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 
@@ -28,9 +27,8 @@ class Bound:
 
 _COMMUNICATION = Bound(
     "communication",
-    "transfer and waiting for other ranks, also while other kernels run",
-    "One rank's trace cannot tell waiting from transfer: diagnose the traces of all ranks. The rank with the shortest "
-    "collectives is the one that the others wait for; compare its compute and host time with theirs.",
+    "transfer and waiting for other ranks, also during compute",
+    "One rank's trace cannot tell waiting from transfer: diagnose the traces of all ranks together.",
 )
 TRANSFER = Bound(
     "communication",
@@ -141,8 +139,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of its limiting peak (compute or memory) on average over {len(known)} input shapes; "
-            f"the largest part, {100 * part:.0f} % of its time, has shapes {largest_shapes(found)}"
+            f"on average over {len(known)} input shapes it reaches {100 * mean:.0f} % of the peak that limits it, "
+            "compute or memory"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak
@@ -155,7 +153,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
 
 
 def _below(rate: str) -> Bound:
-    return Bound("below-bounds", f"{rate}; its kernels: {{kernels}}", _ADVICE["below-bounds"])
+    return Bound("below-bounds", f"{rate}; its kernels: {{kernels:of its time}}", _ADVICE["below-bounds"])
 
 
 def _few_blocks(found: Work) -> Bound | None:
@@ -188,6 +186,6 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s by its inputs", _UNMODELLED)
-    unknown = "what limits it is unknown; its kernels: {kernels}"
+    unknown = "its kernels are {kernels:of its time}"
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", unknown, _IN_GRAPH if found.in_graph.any() else advice)

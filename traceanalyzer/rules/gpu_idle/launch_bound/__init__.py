@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rule.unprofiled import busy_advice, busy_share, idle_words, is_busy, only_profiled
+from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
@@ -78,9 +78,9 @@ _MINOR = "Nothing to do here: launching explains too little of the idle time or 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
-    "profiled-only": "; without the profiler the GPU is probably busy",
+    "profiled-only": "",
     "small-part": "; that is {share} of the window",
-    "unsure": "",
+    "unsure": "; without the profiler the GPU may be busy",
 }
 
 
@@ -154,11 +154,11 @@ def launch_bound(
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=("{loop} launch {loop_launches} of " if part else "the CPU launches ")
-        + f"{{kernels}} kernel{'s' if count != 1 else ''} a step"
+        message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
         + f" ({'median ' * (count > 1)}kernel {{kernel}}"
-        + ("; median {launch} from launch to launch" if pace else "")
-        + "), and the GPU waits for the launches: before {ops:of these waits}"
+        + ("; median {launch} from launch to launch)" if pace else ")")
+        + (f", {'all' if part.launches >= count else '{loop_launches}'} of them in {{loop}}" if part else "")
+        + "; the GPU waits for the launches of {ops:of these waits}"
         + (", at {lines:of these waits}" if lines else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
@@ -181,9 +181,8 @@ def launch_bound(
 
 def _doubt(cause: str, forecast: Forecast | None) -> str:
     """Why it is no fault, or may be none."""
-    if cause == "unsure" and forecast is not None:
-        rest = "" if only_profiled(forecast) else "; launching may not be the reason"
-        return f"; {idle_words(forecast)}{rest}"
+    if cause == "unsure" and forecast is not None and not only_profiled(forecast):
+        return "; other work of the CPU may be the reason"
     return _NO_FAULT.get(cause, "")
 
 

@@ -65,7 +65,7 @@ class Limits:
     )
 
 
-_DENSE = "; most of it is the profiler's stack recording"
+_DENSE = "; without recorded stacks this would be far shorter"
 _MINOR = 0.1  # share of the time below which a place is not told; the message names three
 
 
@@ -131,7 +131,7 @@ def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: b
         named_by=line,
         lost=lost,
         fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=said + "; no launch meanwhile" + (_DENSE if dense else ""),
+        message=said + (_DENSE if dense else ""),
         advice=advice,
         confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
         evidence=evidence,

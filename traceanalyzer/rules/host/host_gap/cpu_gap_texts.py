@@ -72,9 +72,9 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
         return said, _OTHERS, evidence | {"other": other}, False
     if torchs := found.torchs_part(_MOST):
-        return said + f", most of it in {torchs}", TORCHS, evidence, False
+        return said + f", most of this time in {torchs}", TORCHS, evidence, False
     if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
-        return said + ", more than half of it within {by}", advice, evidence, alone
+        return said + ", more than half of this time within {by}", advice, evidence, alone
     return said + _where(evidence, line, alone=alone), advice, evidence, alone
 
 

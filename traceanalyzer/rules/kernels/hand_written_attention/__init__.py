@@ -76,7 +76,7 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
         message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
-        + f", {{forward}} times forward{both}, {{spent}} in total: product, softmax and "
+        + f", {{forward}} times forward{both}, {{spent_a_step}}: product, softmax and "
         "product go through memory{where}",
         advice=(
             "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "

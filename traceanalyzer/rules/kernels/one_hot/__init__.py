@@ -122,7 +122,7 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
     ]
     return Hits(
         **quicker(found, needed_ns),
-        message="one-hot tensors take {spent} in total{where}: " + ", ".join(parts),
+        message="one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
         advice="Use the index itself: gather and scatter_add along the classes, class indices as cross_entropy's "
         "target, torch.nn.functional.embedding for a product with a table, torch.bincount for counts, index_add for "
         "sums of rows.",

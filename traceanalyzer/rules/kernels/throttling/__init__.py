@@ -91,7 +91,7 @@ def _hits(
         cause=cause,
         message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
         + (where if known else "")
-        + ": kernels take {slowdown} times as long, {total} more in total",
+        + ": kernels take {slowdown} times as long, {total_a_step} more",
         advice=advice,
         evidence={
             "low_mhz": round(clocks[0]),
