@@ -21,18 +21,18 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "a rank must compute longer than the others by at least this share; equal work differs by up to 6 % "
-        "between two H200, and by more while NCCL runs",
+        "a rank must compute longer than the others by at least this share; equal work differs by up to 6 %"
+        " between two H200",
     )
     min_step_share: float = limit(
         0.042,
-        "a smaller excess counts, too, if it is at least this share of the step and the others wait for most of "
-        "it; two H200 of a healthy job differ by up to 4.03 %",
+        "a smaller difference counts, too, if it is at least this share of the step and the other ranks "
+        "wait for most of it; two H200 of a healthy job differ by up to 4.03 %",
     )
     min_errors: float = limit(
         3.0,
-        "what the rank computes longer must be at least this many standard errors (from step to step), "
-        "because steps of random length differ by chance; textbook",
+        "the difference between ranks must be at least this many times its standard error, because steps "
+        "differ by chance; textbook",
     )
 
 

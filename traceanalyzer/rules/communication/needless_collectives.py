@@ -74,8 +74,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for its own
     statistics; else GroupNorm or LayerNorm, which need no other rank.
     How sure: collectives and their sizes are recorded. That small collectives can be joined is likely, but not
-    certain, so confidence is medium. If the host reads each value before the next is reduced, the saving
-    assumes that all of them are removed.
+    certain, so confidence is medium.
     When it is wrong: FSDP may reduce every micro-batch on purpose, so that no unsharded gradients are kept.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """

@@ -33,9 +33,9 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
-    What it looks for: CPU time of one rank, in ops or in Python before an op, of which its peers spend
-    nothing, or at most a third. Also a pause in each step that is at least three times as long as the longest
-    such pause of its peers. The rule needs the traces of several ranks of one program.
+    What it looks for: ops, or Python before an op, that take CPU time on one rank, and none or at most a third
+    of it on the other ranks. Also a pause in each step that is at least three times as long as the longest such
+    pause of the others. The rule needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest.
     Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,

@@ -74,20 +74,17 @@ class Limits:
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
-    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, whatever their
-    kernels are called, summed by the op that the user called. One case is reported separately: several times
-    a step, all rows of a tensor with large rows are gathered, and no computation reads the result. Such a
-    tensor is state that is reordered, such as a key/value cache in beam search.
+    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op that
+    the user called. A separate case is state that is reordered several times a step, such as a key/value cache
+    in beam search: all rows of a tensor are gathered, and no computation reads the result.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
     Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
     need.
-    How sure: these ops compute nothing. The trace does not show whether they can be avoided. Transposing
-    copies and concatenations are left to strided-copy. The copy of the spectrum in an inverse real transform
-    is torch's own and does not count.
+    How sure: these ops compute nothing. The trace does not show whether they can be avoided. Transposing copies
+    and concatenations are left to strided-copy.
     When it is wrong: in recommenders and graph networks gathers are the work itself, so they are info.
-    Saving: an upper bound, as if none of the moving was needed and all readers stayed as fast. Expect less.
-    When views replaced torch.roll, the measured saving was just over half of the predicted one (H200), because
-    ops are slower on strided views.
+    Saving: an upper bound, as if none of this work was needed. Expect less: when views replaced torch.roll,
+    just over half of the predicted saving was measured (H200).
     Source: the roofline model: work without arithmetic is bound by memory.
     """
     name = work.name

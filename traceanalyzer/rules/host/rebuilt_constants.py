@@ -50,8 +50,8 @@ def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) 
     Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of positions,
     in forward(). Good: make it once and keep it: register_buffer, an attribute, or functools.cache with device
     and sizes as key.
-    How sure: confidence is medium. Shapes tell which tensor an op takes. Python's numbers are recorded only in
-    part.
+    How sure: tensors are known only by their shapes, and Python's numbers are recorded only in part, so
+    confidence is medium.
     When it is wrong: the program multiplies with a number that changes from call to call and is not recorded.
     Saving: these ops with all that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).

@@ -58,18 +58,17 @@ class Copied(NamedTuple):
 def encoded_copies(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A network runs on copies of the same items, so that each item is computed several times.
 
-    What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select), overlapping
-    windows (unfold, as_strided), expand or repeat. The layers after it then work on each
-    of the copies separately: the first dimension of their tensors is the number of copies, and no other tensor
-    with one entry per copy takes part. What follows the first op that mixes items is not counted.
+    What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
+    overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
+    separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
+    counted, nor what follows them.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
     the windows from the features. The same for an image with several captions, and for a user with several candidates.
     How sure: numbers of items are known from shapes. Which tensor an op reads is concluded from order and shapes, so
     confidence is medium.
-    When it is wrong: something changes the copies before the network, or batch norm is to count an item several
-    times.
-    Saving: of the network's forward pass, what the copies take beyond one of each.
+    When it is wrong: the copies are changed before the network.
+    Saving: the share of the additional copies in the network's forward pass.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

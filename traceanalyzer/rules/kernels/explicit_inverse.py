@@ -64,11 +64,10 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
     torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not
     symmetric and positive definite.
-    How sure: confidence is medium. That the product takes the inverse, and that the determinant is of the same
-    matrix, is concluded from shapes and order.
+    How sure: only shapes and order show that the product takes the inverse, so confidence is medium.
     When it is wrong: the inverse is kept and used often in later steps.
-    Saving: two thirds of the inverse, launches beyond those of Cholesky, and the other factorisations. The
-    backward pass stays: that of a solution or of Cholesky's factors takes about as long.
+    Saving: two thirds of the inverse, the launches beyond those of Cholesky, and the other factorisations. The
+    backward pass stays, because it takes about as long with Cholesky.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

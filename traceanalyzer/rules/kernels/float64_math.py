@@ -86,14 +86,11 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64. Every
     result computed from it is float64, unless the tensor is a single number without dimensions. Good:
     torch.from_numpy(a).float(), dtype=torch.float32.
-    How sure: kernels and types are recorded. Python scalars do not count. The inputs of a CUDA graph, or of a
-    kernel whose name says another dtype, do not count either.
-    When it is wrong: results need float64. Float64 counts as deliberate, and the finding is info, if shapes are
-    recorded, every floating tensor is float64, and none comes from the host.
-    Saving: products at the float32 rate (TF32 unless the trace shows that it is off), everything else at half
-    the bytes, no conversions to float64. Kernels that do not reach the memory's rate gain less (roll,
-    index_select, reductions, some fused kernels, broadcast inputs), because the number of elements stays the
-    same.
+    How sure: kernels and types are recorded. Python scalars do not count.
+    When it is wrong: results need float64. If every floating tensor is float64, and none comes from the host,
+    float64 is probably deliberate, and the finding is info.
+    Saving: products run at the float32 rate (TF32 unless it is off), everything else moves half the bytes, and
+    conversions to float64 disappear. Kernels that do not reach the memory's rate gain less.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -42,8 +42,7 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     """Complex Fourier transforms work on real numbers.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Every op on complex tensors of that shape counts, too, unless a truly
-    complex transform has the same shape.
+    takes the real part of the result. Other ops on complex tensors of that shape count, too.
     Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every
     op on the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *

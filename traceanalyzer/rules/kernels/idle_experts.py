@@ -41,9 +41,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     product on its own rows (index_select, grouped or batched products with a capacity, index_add).
     How sure: shapes and k are recorded. The zeros of the gate follow from topk, but are not recorded, so
     confidence is medium.
-    When it is wrong: the scores choose something other than these products. If the experts' width equals the
-    number of rows, only forward products are used to tell the two dimensions apart: they sum over the width,
-    never over rows.
+    When it is wrong: the scores choose something other than these products.
     Saving: products and pointwise work shrink to 1.25 k / E of their time: each expert gets a quarter more
     rows than its even share, because experts are not chosen equally often.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).

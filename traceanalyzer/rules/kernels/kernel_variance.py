@@ -33,8 +33,7 @@ class Limits:
     )
     usual_share: float = limit(
         0.2,
-        "the usual time is this quantile of the durations, not the median, so that a fast fifth of the steps is "
-        "enough to know it",
+        "the usual time of a kernel is this quantile of its durations: one in five is shorter",
     )
     rare_share: float = limit(
         0.15,
@@ -92,9 +91,9 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     Why it costs: in some steps the same work takes longer than it needs, because another process shares the
     GPU, or clocks change. The mean over all executions hides this.
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
-    How sure: durations are measured. Name, grid, block, place and recorded shapes are equal. If a kernel runs a
-    different number of times in each step, it is compared only if shapes are recorded, because other shapes are
-    other work. If shapes are missing and whole steps are slow, confidence is low.
+    How sure: durations are measured. Name, grid, block, place and recorded shapes are equal. Kernels that run a
+    different number of times in each step are compared only if shapes are recorded. Confidence is low if shapes
+    are missing and whole steps are slow.
     When it is wrong: data-dependent work (sparse, early exit) varies by nature.
     Source: the usual variation, given at the thresholds, was measured on an H200 with torch 2.11.
     """

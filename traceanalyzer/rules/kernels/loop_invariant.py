@@ -63,17 +63,16 @@ class _Loop:
 def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A loop computes the same products of the same tensors again in each iteration.
 
-    What it looks for: a step that runs the same ops three times or more, each time with layers that repeat,
-    and matrix products in this loop whose input was made before the loop. An input counts as made before the
-    loop if no op in the loop has a result of its shape, except norms, activations and casts of the input
-    itself. The tensor that one iteration hands to the next (latents, hidden state) is not counted.
+    What it looks for: loops within a step, of three iterations or more, and matrix products in them whose input
+    was made before the loop. An input counts as made before the loop if no op in the loop has a result of its
+    shape, except norms, activations and casts of the input itself. The tensor that one iteration hands to the
+    next (latents, hidden state) is not counted.
     Why it costs: keys and values of a condition, or its features, are computed as often as the loop runs.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v computed once
     per request, before the loop; while decoding, a cache for the encoder's keys and values.
-    How sure: shapes, order and recorded numbers are known. The tensor itself is known only by its shape, so
-    confidence is medium.
+    How sure: a tensor is known only by its shape, so confidence is medium.
     When it is wrong: the iterations are large layers of a network, each with its own weights. Or each iteration
-    takes another tensor of a list, whose shape no op makes.
+    takes another tensor of a list.
     Saving: these products, and the ops that prepare their input, in all iterations except the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

@@ -54,9 +54,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
     uses kernels with a third of the rate, or an eighth for odd dimensions.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the start address
-    must be odd: the operand is a slice or a view with an odd offset. Float32 kernels, also called align1, do
-    not count.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the operand is a
+    slice or view that starts at an unaligned address. Float32 kernels, also called align1, do not count.
     When it is wrong: the products are too small to run faster when aligned.
     Saving: down to the time of aligned products on this device. Small products are limited by their bytes
     instead.

@@ -70,8 +70,8 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and depthwise
     convolutions are not counted, because memory limits them.
     When it is wrong: results need full float32, as in some scientific code.
-    Saving: by the ratio of the two rates on this device (roofline/peaks.py), down to the time of the op's bytes in
-    memory: a product of few columns, or of small matrices, gains less.
+    Saving: by the ratio of the two rates on this device (roofline/peaks.py). No op gets faster than memory
+    delivers its bytes, so products of few columns, or of small matrices, gain less.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]

@@ -79,8 +79,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     confidence is medium.
     When it is wrong: the second product reads another matrix of that shape.
     Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus
-    the time of the other order by operations or bytes, whichever is longer. For `long-side`: products with
-    the Gram matrix take as many operations as with the Gram matrix of the short side.
+    the time of the other order. For `long-side`: the products then work on the Gram matrix of the short side.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):

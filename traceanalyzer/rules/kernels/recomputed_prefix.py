@@ -72,16 +72,15 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by the
     same number from call to call, at least six times in a row, with all other sizes equal. cat or slices must
     make these lengths. All work on tensors of these lengths counts. Recurrent layers in both directions, and
-    attention without a causal mask, do not count, because a new element changes the earlier results. In a
-    conv1d a new element changes only the last results.
+    attention without a causal mask, do not count: there a new element changes the earlier results.
     Why it costs: the results for the earlier elements are the same as in the call before.
     Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating
     text without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
     How sure: sizes and their order are recorded. That a sequence grows is concluded from cat or slices, so
     confidence is medium. Confidence is low if only linear layers show the growth.
     When it is wrong: the earlier elements, or the weights, change as well.
-    Saving: only the new part of each length is computed, in proportion; the shortest sequence of each step is
-    still computed once. A recurrent layer takes at least 0.3 ms.
+    Saving: only the new part of each length is computed. The shortest sequence of each step is still computed
+    once, and a call of a recurrent layer takes at least 0.3 ms.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -50,9 +50,8 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     """A tensor that nothing in a step changes is normalised or reduced again in every step.
 
     What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale
-    the tensor, in every step. The tensor must stay unchanged: no op changes or slices a tensor of its shape, no
-    copy writes it, and every kernel with an unknown result is too short to write that many bytes at the
-    memory's peak.
+    the tensor, in every step. No op changes or slices a tensor of that shape, no copy writes it, and no kernel
+    without recorded shapes runs long enough to have written it.
     Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
     Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where
     it is loaded.

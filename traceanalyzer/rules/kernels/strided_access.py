@@ -37,8 +37,8 @@ class Limits:
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
     max_parts: int = limit(
         32,
-        "a last dimension of at most this many is held against its bytes, where others take its parts one by one; "
-        "longer ones fill a warp; chosen",
+        "ops along the last dimension count if it has at most this many components; longer ones fill a "
+        "warp; chosen",
     )
     reached_share: float = limit(
         0.6,
@@ -51,16 +51,16 @@ def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
     What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded
-    strides: for example one component of many, x[..., 0]. Of a tensor whose parts are taken so, also what joins
-    them along the last dimension of at most 32 (stack, cat), picks them there (index_select, flip) or sums over it.
+    strides: for example one component of many, x[..., 0]. Ops that join (stack, cat), pick (index_select, flip)
+    or sum such components along the last dimension count, too.
     Why it costs: memory delivers 64 bytes at once, and the op uses only one number of them.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
     How sure: strides are recorded. The trace does not show how much caches help from one component to the next,
     so confidence is medium.
     When it is wrong: other ops use all components together. They read all of the 64 bytes, so the present
     layout is better for them.
-    Saving: the time shrinks to (used bytes / bytes that memory delivers) of what it is. What works along the last
-    dimension shrinks to the time that its bytes take.
+    Saving: the time shrinks to the share of used bytes in the delivered bytes. Ops along the last dimension
+    shrink to the time that their bytes need.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

@@ -61,14 +61,13 @@ class Limits:
 def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The same numbers are computed again in each layer.
 
-    What it looks for: in training, a sequence of ops that comes at least twice in a step, with the same shapes and
-    recorded numbers, and takes integers (edges, positions, lengths, masks). No op in between makes integers of those
-    shapes. None of these ops adds a node to autograd's graph, so they use no trained parameter and no activation. No
-    other layer looks up these integers in an embedding.
+    What it looks for: in training, a sequence of ops that runs at least twice in a step on the same integers
+    (edges, positions, lengths, masks), with the same shapes and recorded numbers. No op in between makes
+    integers of those shapes. None of the ops adds a node to autograd's graph, so they use no trained parameter
+    and no activation.
     Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
     Bad: edge weights in each layer of a graph network; a mask in each block. Good: once before the layers.
-    How sure: autograd's numbers, shapes and types are recorded; the tensors themselves are known only by their
-    shapes, so confidence is medium.
+    How sure: tensors are known only by their shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
     Saving: all of it if no op of a step makes the integers, else all except the first time in each step.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).

@@ -33,8 +33,7 @@ def activity_buffer_request(
     Why it costs: the stalled op seems to take milliseconds, and the device is idle meanwhile. Without the
     profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a warm-up.
-    How sure: the rows are the profiler's own record. The stalled op is open on the same thread, and no event
-    starts or ends on that thread during most of the request or flush.
+    How sure: the rows are the profiler's own record. The stalled op is the one that is open on the same thread.
     When it is wrong: CUPTI of CUDA before 12.7 writes no such rows. The stall then looks like a slow launch.
     Source: kineto issue 1020; measured on traces of an H200 with torch 2.11.
     """

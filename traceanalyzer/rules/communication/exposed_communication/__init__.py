@@ -70,8 +70,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     collective; what another rank takes longer is its waiting.
 
     With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
-    execution of the same size, or less, if a larger collective in the trace shows a higher bandwidth. The
-    rest of a collective's time is waiting.
+    collective of the same size. The rest of a collective's time is waiting.
     Why it costs: the GPU computes nothing meanwhile.
     Bad: all gradients reduced after the backward pass. Good: reduced bucket by bucket during the backward pass.
     How sure: exposed time is measured. Waiting is measured only if the traces of all ranks are given. One

@@ -72,7 +72,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     because the first call also sets the region up.
     When it is wrong: a shape that occurs once, as in the last batch of an epoch, is compiled once.
     Saving: the time of compiling. For `eager-ops`: eager and compiled pointwise kernels in a row become one
-    kernel, which takes as long as the longest of them. Regions with no other kernels are no longer entered.
+    kernel, which takes as long as the longest of them.
     Source: "Dealing with Recompilations"; H200, torch 2.11: four linear layers took 0.12 ms eagerly, 0.15 ms
     compiled.
     """

@@ -51,8 +51,7 @@ class Limits:
     min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
     min_calls: int = limit(
         3,
-        "the pause before an op's first call is compared with its other pauses if the op is called at least this "
-        "often",
+        "with at least this many calls of an op, a pause only before the first call is a cold start",
     )
     alike_share: float = limit(
         0.5,
@@ -85,8 +84,7 @@ def host_gap(
     stops all of them.
     How sure: pauses and idle time are measured. With stacks, the finding names the user's function with the
     largest total. Without stacks, Python and garbage collection cannot be told apart. Recording stacks makes
-    code with many calls several times slower; confidence is low then. The optimizer's and the autograd engine's
-    own time is not counted. A pause only before the first call of an op is a cold start.
+    code with many calls several times slower; confidence is low then.
     When it is wrong: an extension launches work without torch's dispatcher, so it has no op. Pauses in few
     steps are info.
     Source: measured on an H200 with torch 2.11.

@@ -28,8 +28,8 @@ _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 class Limits:
     min_calls_share: float = limit(
         0.9,
-        "in at least this share of the calls of such layers the weight must be computed; a smaller share "
-        "may be chance; chosen",
+        "at least this share of a layer's calls must compute the weight; a smaller share may be chance; "
+        "chosen",
     )
     max_rank_share: float = limit(
         0.25,
@@ -62,20 +62,17 @@ def computed_weight(
     """A layer's weight is computed from parameters in each call.
 
     What it looks for: linear layers and convolutions whose weight was computed right before. The ops that
-    compute it take only tensors of the weight's shape (a dimension may also be 1), or they multiply narrow
-    matrices to the weight's shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, integers
-    that are unpacked, parameters that are joined. In at least nine of ten calls of such layers the weight
-    must be computed.
+    compute it work on tensors of the weight's shape, or multiply narrow matrices to that shape. Typical: weight
+    norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined.
     Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
-    backward computes the gradient of the whole matrix, as in full training, only to get the small gradients of
-    B and A.
+    backward computes the gradient of the whole matrix, only to get the small gradients of B and A.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
     F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
     How sure: order and shapes are recorded, the tensors themselves are not, so confidence is medium.
-    When it is wrong: activations happen to have the shape of the next layer's weight; or another process, or an
-    earlier op, changes the weights between calls.
+    When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
+    between calls.
     Saving: in inference, the time of all these ops. In training, the time of these ops and of the large
-    gradients, minus the time of the narrow products: six passes over the input and the result of each layer.
+    gradients, minus the time of the narrow products.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

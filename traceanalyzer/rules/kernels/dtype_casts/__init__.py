@@ -36,8 +36,7 @@ _OF_RESULTS = (
 class Limits:
     min_gpu_share: float = limit(
         0.03,
-        "in inference, where weights can be stored in the dtype that is used, casts must take at least this share "
-        "of GPU time",
+        "in inference, casts must take at least this share of GPU time",
     )
     min_chain_kernels: int = limit(
         3,
@@ -45,8 +44,8 @@ class Limits:
     )
     min_training_share: float = limit(
         0.10,
-        "in training with autocast, which casts weights once a step, casts must take at least this share of GPU "
-        "time; healthy models reach 9 % on an H200",
+        "in training, casts must take at least this share of GPU time; with autocast they take up to 9 % in"
+        " healthy models, H200",
     )
 
 
@@ -59,12 +58,11 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     from and to float64 are left to float64-math.
     Why it costs: each conversion reads and writes the whole tensor, which could be stored in the product's
     dtype.
-    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast entered again and again, so that
-    a weight used several times is converted several times. Good: weights in bfloat16 (with a float32 copy in
-    the optimizer). If several products use a weight that requires a gradient: one autocast around the whole
-    forward pass, which converts that weight once.
-    How sure: dtypes or kernel names identify a conversion, and the product comes next. If the conversion of a
-    result is the first of a chain of pointwise kernels, it is left to unfused-pointwise, with the whole chain.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast entered again and again, so that a
+    weight used several times is converted several times. Good: weights in bfloat16, with a float32 copy in the
+    optimizer; one autocast around the whole forward pass, if several products use the same trained weight.
+    How sure: dtypes or kernel names identify a conversion, and the product comes next. Conversions that begin a
+    chain of pointwise kernels are left to unfused-pointwise.
     When it is wrong: an optimizer that keeps weights in float32 needs one cast of each weight per step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """

@@ -83,7 +83,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     another dimension, several partial sums that are added, F.embedding(index, table).
     How sure: the distance is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only part of their inputs, or data is sparse or irregular.
-    Saving: down to the time of well-shaped calls of the kind, with a wide interval.
+    Saving: down to the expected time, with a wide interval.
     Source: the roofline model (Williams et al., 2009); the usual shares of the peaks were measured on an H200
     (roofline/op_bounds.py).
     Examples on that device: a norm over 131,072 rows of 128 bfloat16 numbers takes 143 µs in eager mode and 19

@@ -65,9 +65,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     Why it costs: a sort makes several passes, one for every few bits of the dtype. Each pass reads and writes
     all values and indices. topk only counts, and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
-    How sure: recorded shapes and scalars show the part that an op reads. The trace shows only shapes, not which
-    tensor an op takes. So if any other op uses a tensor of this shape (the scores themselves, for instance),
-    the rule reports nothing.
+    How sure: shapes and slice bounds are recorded. If any other op uses a tensor of this shape (for instance
+    the scores themselves), the rule reports nothing.
     When it is wrong: a kernel without an op reads the whole result, or equal values need the order of a stable
     sort.
     Saving: down to topk's time for that many bytes. A single row of at most a million elements is not reported,

@@ -112,10 +112,9 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     If the pairs are only compared, the result is a mask: then only work on the mask counts, unless it is
     converted to floating numbers.
     When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
-    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. If later
-    ops need one number for each pair, these ops stay, and each op on the pairs still takes the time to write
-    such a result. For `selected`, the faster of two ways: gather the selected pairs and compute them again;
-    or use max or min in place of amax or amin.
+    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. Ops that
+    need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
+    compute them again; or use max or min in place of amax or amin.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -45,12 +45,9 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, and then a small part of it is taken.
 
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
-    before it that make all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms;
+    before it that computed all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms;
     even a whole network, if only a part of its batch is taken. An op counts if the part needs only the same
-    part of its input, and if no other op takes more of its result. The size of an index's result is taken
-    from the op that reads it. For a chunk, split or unbind, ops that read a tensor of a piece's shape are
-    counted: n such ops use at most n pieces.
-
+    part of the op's input, and if no other op takes more of the op's result.
     A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
     may be between the two.
     Why it costs: the rest of the tensor is computed for nothing, and backward passes over zeros. For

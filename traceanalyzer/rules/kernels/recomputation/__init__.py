@@ -32,15 +32,14 @@ class Limits:
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes parts of forward again.
 
-    What it looks for: backward nodes that contain forward ops. Such ops record gradients themselves (they have
-    a sequence number), while the node's own ops do not: this is a checkpoint's second forward pass. Also a NaN
-    check of the gradients after most nodes: torch.autograd.detect_anomaly.
+    What it looks for: forward ops inside backward nodes: a checkpoint's second forward pass. Also a NaN check
+    after most backward nodes: torch.autograd.detect_anomaly.
     Why it costs: checkpointing saves memory, but takes up to a third of a step. Anomaly mode checks every
     gradient, and waits for each result.
     Bad: checkpoints around every block with half of the memory free. Good: none, or only for large activations
     that are cheap to recompute (selective checkpointing); anomaly mode only while you look for a NaN.
-    How sure: the sequence numbers are recorded. In gradients of gradients (create_graph=True) every op of a
-    node has a number, so these do not count.
+    How sure: forward ops have a sequence number, a backward node's own ops have none. In gradients of gradients
+    (create_graph=True) all ops have one, so these do not count.
     When it is wrong: checkpointing is right if memory is short, which the trace does not show. It may be
     deliberate, so it is always info. Anomaly mode is a fault.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.

@@ -45,16 +45,13 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     - passes that begin at the same node, or at sums of the same output, with the same gradient of ones, each
     for another input (torch.autograd.grad).
 
-    Passes of the second case may record graphs of their own (create_graph=True). Then later passes through
-    these graphs, except the first graph, count as well.
     Why it costs: every pass computes all gradients that it reaches. Most are only added, or are cleared by the
     next zero_grad.
     Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose
     generator is still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
     discriminator(images.detach()), or grad(u, (x, y)).
-    How sure: the sequence numbers are recorded, and each belongs to one forward op. If a pass records
-    gradients of gradients (create_graph=True), a second pass is usually needed. It counts only if both passes
-    begin with ones at the same outputs.
+    How sure: the sequence numbers are recorded, and each belongs to one forward op. With create_graph=True a
+    second pass is usually needed. It counts only if both passes begin with ones at the same outputs.
     When it is wrong: the passes cannot be joined, such as gradients per task that are compared.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """

@@ -42,16 +42,14 @@ class Limits:
 def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
-    What it looks for: parameters that get a gradient in every step, and whose shapes no op of any optimizer's
-    step has. Nothing else outside of backward writes to them. There are three cases:
-    - at least three quarters of all gradients are of this kind. The cost is the backward work after the last
-    used gradient.
-    - such gradients are never cleared: each is added to the gradient of the step before, while other
-      gradients are made anew. Any number of such gradients counts, for example those of a network in the loss
-      that is not frozen. The cost is only the work that makes them.
-    - an optimizer's tensor lists are known (recorded, or from a fused kernel's blocks), and its next step
-      does not use the gradients. Before another optimizer uses them, they are made anew. Any number of such
-      gradients counts.
+    What it looks for: parameters that get a gradient in every step, though no op of an optimizer's step has
+    their shape. There are three cases:
+    - at least three quarters of all gradients are unused. The cost is the backward work after the last used
+    gradient.
+    - unused gradients are never cleared: each is added to the gradient of the step before, as for a network in
+    the loss that is not frozen. The cost is only the work that makes them.
+    - the next optimizer's step does not use the gradients, and they are made anew before their own optimizer
+    uses them, as for critics during the actor's loss. Then the optimizers' tensor lists must be recorded.
     Why it costs: backward of a layer takes twice the time of its forward pass, and needs its activations until
     then.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
@@ -61,8 +59,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     How sure: confidence is high if the gradients are never cleared. Frozen layers with the same shapes as
     trained layers are not found.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
-    judge steps of several ranks, compiled or captured optimizers, and optimizers whose shapes are not recorded
-    (kernels without an op, or ops on more than about 30 tensors).
+    judge steps of several ranks, compiled or captured optimizers, and optimizers whose shapes are not recorded.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]

@@ -67,18 +67,15 @@ def allocator_thrash(
 ) -> Iterator[Hits]:
     """Memory is allocated from the driver in every step.
 
-    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc, the same calls of HIP, and the driver's virtual
-    memory calls, in more than half of the steps, by threads that launch work. First steps with far more such
-    calls are a warm-up and do not count.
+    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls of CUDA and HIP, in more than half
+    of the steps, by threads that launch work. First steps with far more such calls are a warm-up and do not
+    count.
     Why it costs: such a call takes 50 µs to milliseconds, cudaFree waits for the device, and no work is
     launched meanwhile. Once a loop runs, PyTorch's caching allocator needs none of these calls.
     Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
-    How sure: the calls are recorded. The cause is concluded from the calls that recur, and from whether memory
-    is freed inside ops or between them. The cost is the GPU's idle time during the calls. If most ops that
-    create a tensor allocate from the driver, the caching allocator is off.
-    When it is wrong: the pool is still growing. First allocations are not a fault, so the rule needs at least
-    three steps. The duration of such calls differs between processes (3.3 to 10.1 ms a step in one program on
-    an H200). The saving is predicted for the recorded process.
+    How sure: the calls are recorded. The cost is the GPU's idle time during the calls.
+    When it is wrong: the pool is still growing, so the rule needs at least three steps. Such calls take
+    different times in different processes: 3.3 to 10.1 ms a step in one program on an H200.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

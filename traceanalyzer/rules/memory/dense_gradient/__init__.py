@@ -58,12 +58,11 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that
     supports sparse gradients.
     How sure: numbers of rows are recorded. Repeated indices count each time, so the true number of used rows is
-    smaller. Shapes are not recorded for ops on more than about 30 tensors (_foreach_*, fused optimizers). The
-    rule then assumes that the op handles all parameters with a gradient.
-    When it is wrong: momentum and weight decay change rows that a step does not use; sparse updates do not. A
-    table that is also the output layer's weight has a dense gradient anyway. To leave such tables out, the rule
-    skips every table whose number of rows is also a dimension of a matrix product. Gradients of table[index]
-    are not looked at.
+    smaller. Ops on more than about 30 tensors (_foreach_*, fused optimizers) have no recorded shapes. The rule
+    assumes that such an op handles all parameters with a gradient.
+    When it is wrong: momentum and weight decay also change rows that a step does not use; sparse updates leave
+    these rows as they are. A table that is also the output layer's weight has a dense gradient anyway. So the
+    rule skips a table if its number of rows is also a dimension of a matrix product.
     Saving: the time of these parts, minus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
