@@ -258,6 +258,7 @@ def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix()
         "1 (float64-math) may be deliberate and costs 50 % of the predicted step"
     )
     assert verdict_of(head, graded(INFO)).fix == "nothing found that needs a fix"
+    assert "may be deliberate" not in verdict_of(head, [replace(choice, severity=HIGH)]).fix
 
 
 def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:

@@ -37,7 +37,7 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
         ("{ops}", "aten::mm (75 % of this time), aten::add (25 %)"),
         ("{one}", "aten::mm"),
-        ("{most}", "aten::mm (100 % of this time)"),
+        ("{most}", "aten::mm"),
         ("{none}", "aten::mm (0 % of this time)"),
         ("{size}", "5"),
         ("{by}", "gemm"),
@@ -116,3 +116,12 @@ def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, tex
     """Of 2 ms 60 % are within the four steps."""
     fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, 4, within=0.6)
     assert f"{fields['spent_a_step']}, {fields['spent_each']}" == text
+
+
+@pytest.mark.parametrize(
+    ("lost_ns", "text"),
+    [(MS, ""), (5 * MS // 4 + 5, "; 250 µs of this counts here, the rest in other findings")],
+)
+def test_what_other_findings_have_of_the_lost_time_is_told(lost_ns: int, text: str) -> None:
+    fields = message_fields({"total_ns": MS}, (4, 4), 4, 4, lost_ns=lost_ns)
+    assert fields["elsewhere"] == text

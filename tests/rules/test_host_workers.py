@@ -27,13 +27,13 @@ def steps(*, down: bool, worker: str | None) -> Program:
 
 def test_what_works_on_the_host_with_what_was_copied_is_named() -> None:
     (one,) = found(steps(down=True, worker="aten::argmax").trace, "exposed-copy")
-    assert "go from device to host, where aten::argmax works on the data," in one.message
+    assert "; on the host aten::argmax works on the data" in one.message
     assert one.advice.startswith("Run aten::argmax on the device")
 
 
 def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
     (one,) = found(steps(down=False, worker="aten::randn").trace, "exposed-copy")
-    assert "go from host to device, created there by aten::randn," in one.message
+    assert "; on the host aten::randn makes the data" in one.message
     assert one.advice.startswith("Create it on the device: aten::randn with device='cuda'")
 
 

@@ -146,7 +146,7 @@ TEXTS: dict[str, CauseText] = {
         "long call",
         "while single calls take unusually long",
         "one op or call took far longer than its kind usually does",
-        "Record longer to see whether it recurs, and what else runs on the CPU then.",
+        "See what else runs on the CPU then: other processes, other threads, too few cores.",
     ),
     "synchronisation": CauseText(
         "synchronisation",

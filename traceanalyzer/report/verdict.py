@@ -205,6 +205,7 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
         number: finding.saving.share
         for number, finding in findings.items()
         if kind_of(finding.rule, finding.cause) is Kind.CHOICE
+        and finding.severity is Severity.INFO
         and finding.saving is not None
         and finding.saving.low_share >= _DEAR
     }

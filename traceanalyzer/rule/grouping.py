@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
@@ -122,13 +123,15 @@ def finding_of(
     evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
+    lost_ns = intervals.length(pending.lost.spans())
+    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns)
     return Finding(
         rule=pending.rule,
         cause=hits.cause,
         by=hits.named_by,
         severity=severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
-        message=hits.message.format_map(message_fields(evidence, counts, in_steps, scope.steps, within)),
+        message=hits.message.format_map(fields),
         advice=_not_here(saving) + _usual(hits, saving) + _advice(pending, scope, evidence),
         rank=scope.rank,
         device=place.device,

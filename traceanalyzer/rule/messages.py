@@ -10,13 +10,19 @@ from traceanalyzer.model.short_names import short_ops
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
+_NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
 _OF_WHAT = "of this time"
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
 
 
 def message_fields(
-    evidence: Mapping[str, Any], counts: tuple[int, int], in_steps: int, steps: int, within: float = 1.0
+    evidence: Mapping[str, Any],
+    counts: tuple[int, int],
+    in_steps: int,
+    steps: int,
+    within: float = 1.0,
+    lost_ns: int = 0,
 ) -> dict[str, str]:
     """Every field that a message may name, as text.
 
@@ -29,6 +35,7 @@ def message_fields(
         in_steps: in how many steps they are, 0 where nothing marks steps.
         steps: how many steps there are.
         within: the share of totals that is within steps.
+        lost_ns: what the occurrences lost; `{elsewhere}` says how much of it counts here, where others have much of it.
     """
     recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
     factor, suffix = (within / steps, "a step") if recurs else (1.0, "in total")
@@ -42,7 +49,11 @@ def message_fields(
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
+    part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
+        "elsewhere": f"; {shown['total_each']} of this counts here, the rest in other findings"
+        if part
+        else "",
         "times": _times(counts[0]),
         "times_a_step": _times_a_step(counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
@@ -59,14 +70,14 @@ class _Shares(str):
 
 
 def _leading(sums: Mapping[str, int]) -> _Shares:
-    """The largest parts: `aten::mm (24 % of this time), aten::add_ (20 %)`; one alone without its share.
+    """The largest parts: `aten::mm (24 % of this time), aten::add_ (20 %)`; without its share the one that has all.
 
     What rounds to nothing is left out, but for the first.
     """
     total = sum(sums.values())
-    if len(sums) == 1:
-        return _Shares(next(iter(sums)))
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
+    if shares and (len(shares) == 1 or shares[0][1] == 100):
+        return _Shares(shares[0][0].strip())
     parts = [
         f"{name.strip()} ({share} %{f' {_OF_WHAT}' * (not at)})"
         for at, (name, share) in enumerate(shares[:_PARTS_NAMED])

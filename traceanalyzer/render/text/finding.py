@@ -73,7 +73,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         room = detail if detail < FULL else _ALL
         put_fitted(page, f"-> {_advice(finding, report)}", room, indent=3, hang=3, whole=True)
-    amounts = _amounts(finding, fault, _step(finding, report))
+    amounts = _amounts(finding, fault, report)
     if amounts and (detail == FULL or len(page.lines) < _FEW):
         put_fitted(page, amounts, 1, indent=3, style="dim", spare=int(detail == FULL))
 
@@ -94,10 +94,13 @@ def _in_vain(finding: Finding) -> bool:
     return finding.saving is not None and saves_nothing(finding.saving)
 
 
-def _amounts(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:
+def _amounts(finding: Finding, fault: Fault | None, report: Report) -> str:
     """What the finding saves, or the whole fault that it stands for, as its title says."""
+    step = _step(finding, report)
     if fault is None or fault.saving is None:
-        return short_amounts(finding, step)
+        saved = [one for one in report.findings if one.saving and one.severity is not Severity.INFO]
+        alone = finding in saved and len(saved) > 1 and finding.saving and not finding.saving.beyond
+        return "alone, it " * bool(alone) + short_amounts(finding, step)
     others = fault.findings[1:]
     return f"{saving_words(fault.saving, step)}, including finding{'s' * (len(others) > 1)} {listed(others)}"
 

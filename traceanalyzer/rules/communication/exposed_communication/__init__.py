@@ -195,7 +195,8 @@ def _probably(
             if whole
             else "during {exposed_each} of it the GPU computes nothing"
         )
-        + perhaps_late(kind, waiting=waiting, peers=peers),
+        + perhaps_late(kind, waiting=waiting, peers=peers)
+        + "{elsewhere}",
         advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),
         max_severity=_HINT if peers else Severity.HIGH,
         evidence={

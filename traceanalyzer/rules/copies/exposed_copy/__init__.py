@@ -45,23 +45,23 @@ _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p":
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
     "pageable": (
-        "through the driver's staging buffer, because the host memory is not pinned",
+        "the host memory is not pinned, so the driver copies through a buffer of its own",
         "Pin the source (DataLoader(pin_memory=True), tensor.pin_memory()) and copy one batch ahead with "
         "non_blocking=True on a separate stream.",
         "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
     ),
     "blocking": (
-        "while the host waits",
+        "the host waits for the copy",
         "Copy one batch ahead with non_blocking=True from pinned memory, on a separate stream.",
         "Copy into a pinned tensor with non_blocking=True, and read it a step later.",
     ),
     "on-compute-stream": (
-        "on the kernels' stream, so the kernels wait",
+        "the copy is on the kernels' stream, so the kernels wait",
         "Copy the next batch on a separate stream (torch.cuda.Stream) while this one is computed.",
         "Copy on a separate stream, so that the next kernels run meanwhile.",
     ),
     "not-ahead": (
-        "on a separate stream, but not ahead of the kernels that need it",
+        "the copy is on a separate stream, but not ahead of the kernels that need it",
         "Start the copy earlier: fetch one batch further ahead.",
         "Start the copy as soon as its data is ready, so that the next kernels run meanwhile.",
     ),
@@ -125,10 +125,11 @@ def exposed_copy(
                 [LostTime.uncovered(found, cover), LostTime.all_of(waited, owner[owner >= 0])]
             ),
             fix=_fix(found, awaiting, evidence["link_gbps"], converting),
-            message=f"copies of {{copy}} go from {{by}}{purpose} {what}, {{times_a_step}}, at {{gbps}} GB/s"
+            message="{copy} go from {by} {times_a_step}, at {gbps} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
-            + "; no kernel runs meanwhile"
-            + (", at {lines}" if lines else ""),
+            + ", and no kernel runs meanwhile"
+            + (", at {lines}" if lines else "")
+            + f"; {what}{purpose}",
             advice=advice,
             evidence=evidence | named | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
         )
@@ -147,16 +148,16 @@ def _purpose(
         kept = (
             f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower(remedy)}"
         )
-        return ", where {reader} needs the data,", kept, {"reader": reader}
+        return "; {reader} needs the data there", kept, {"reader": reader}
     names, spent_ns = host_workers(calls, copies, limits.min_worker_ns)
     worker = next(iter(names.sums(spent_ns)), "")
     if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
         return "", remedy, {}
     if upward:
         made = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
-        return ", created there by {worker},", made + _lower(remedy), {"worker": worker}
+        return "; on the host {worker} makes the data", made + _lower(remedy), {"worker": worker}
     done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
-    return ", where {worker} works on the data,", done + _lower(remedy), {"worker": worker}
+    return "; on the host {worker} works on the data", done + _lower(remedy), {"worker": worker}
 
 
 def _lower(text: str) -> str:

@@ -16,7 +16,14 @@ from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.evidence import called_names, kernel_times
-from traceanalyzer.rules.facts.hotspot.what_limits import LIMITS, TRANSFER, Bound, what_limits
+from traceanalyzer.rules.facts.hotspot.what_limits import (
+    COMMUNICATION,
+    LIMITS,
+    TRANSFER,
+    UNKNOWN,
+    Bound,
+    what_limits,
+)
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
@@ -91,7 +98,7 @@ def hotspot(
             judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
-            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
+            of_which = f"on average over {len(usual)} steps, " if apart else ""
             yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which)
 
 
@@ -132,15 +139,18 @@ def _hits(
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
-    # Collectives of the recorded steps may take longer than the predicted step.
-    part = f", {{part}} of the {judged_step} step" if share <= 1 else ""
+    # The predicted step has less waiting for other ranks than the recorded ones.
+    shown = share <= 1 and bound is not COMMUNICATION
+    part = f", {{part}} of the {judged_step} step" if shown else ""
+    same = list(kernel_times(found)) == [op] and bound.words == UNKNOWN
+    words = "" if same else f": {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     return Hits(
         occurrences=every,
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{of_which}{{by}} takes {{gpu}} of GPU time a step{part}{where}: {bound.words}",
+        message=f"{of_which}{{by}} takes {{gpu}} of GPU time a step{part}{where}{words}",
         advice=bound.advice,
         evidence={
             "gpu_ns": gpu_ns,

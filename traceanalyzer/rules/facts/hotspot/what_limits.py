@@ -13,6 +13,7 @@ from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 
 _MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
 _WELL_SHAPED = 0.75  # of the peak: large bfloat16 products reach about this on an H200; chosen
+_LEAST = 0.005  # of the peak: less rounds to 0 %
 _OVER_LINK = ("copy_h2d", "copy_d2h")
 
 
@@ -25,7 +26,7 @@ class Bound:
     advice: str
 
 
-_COMMUNICATION = Bound(
+COMMUNICATION = Bound(
     "communication",
     "transfer and waiting for other ranks, also during compute",
     "One rank's trace cannot tell waiting from transfer: diagnose the traces of all ranks together.",
@@ -50,6 +51,7 @@ _IN_GRAPH = (
     "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
     "their limits."
 )
+UNKNOWN = "the longest of its kernels: {kernels:of the op's time}"
 _UNMODELLED = "The tool cannot compute how fast this op could be: profile it with {ncu}."
 _FEW_BLOCKS = (
     "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
@@ -74,7 +76,7 @@ _MORE_COMPUTE = (
     "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
 )
 LIMITS = (
-    *(known.kind for known in (_COMMUNICATION, _LATENCY, _LINK, _COPIES)),
+    *(known.kind for known in (COMMUNICATION, _LATENCY, _LINK, _COPIES)),
     *_ADVICE,
     "few-blocks",
 )  # every kind of a bound
@@ -96,7 +98,7 @@ def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, 
         max_latency_ns: mean duration up to which kernels are limited by their start.
     """
     if _mostly(found, "communication"):
-        return _COMMUNICATION
+        return COMMUNICATION
     if found.total_ns / len(found) < max_latency_ns:
         multiplies = 2 * found[found.name.matches(GEMM_OR_CONVOLUTION)].total_ns > found.total_ns
         advice = _FEW_NORMS if found.op.name.matches(_NORMS).all() else _LATENCY.advice
@@ -136,7 +138,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     part = float(spent.max()) / found.total_ns
     mean = pace * float((shares * spent).sum() / spent.sum())
     kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
-    near = "" if share > 1 else f", {100 * share:.0f} % of the {best.limit} peak"
+    near = "" if share > 1 or share < _LEAST else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
             f"on average over {len(known)} input shapes it reaches {100 * mean:.0f} % of the peak that limits it, "
@@ -153,7 +155,11 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
 
 
 def _below(rate: str) -> Bound:
-    return Bound("below-bounds", f"{rate}; its kernels: {{kernels:of its time}}", _ADVICE["below-bounds"])
+    return Bound(
+        "below-bounds",
+        f"{rate}; the longest of its kernels: {{kernels:of the op's time}}",
+        _ADVICE["below-bounds"],
+    )
 
 
 def _few_blocks(found: Work) -> Bound | None:
@@ -186,6 +192,5 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s by its inputs", _UNMODELLED)
-    unknown = "its kernels are {kernels:of its time}"
     advice = _UNMODELLED if shaped else _NO_SHAPES
-    return _few_blocks(found) or Bound("", unknown, _IN_GRAPH if found.in_graph.any() else advice)
+    return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)

@@ -159,7 +159,7 @@ def launch_bound(
         + ("; median {launch} from launch to launch)" if pace else ")")
         + (f", {'all' if part.launches >= count else '{loop_launches}'} of them in {{loop}}" if part else "")
         + "; the GPU waits for the launches of {ops:of these waits}"
-        + (", at {lines:of these waits}" if lines else "")
+        + (", at {lines:of these waits}" if lines and not (part and part.placed) else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast) + (_ALL_RANKS if waits else ""),

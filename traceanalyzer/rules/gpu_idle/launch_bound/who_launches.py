@@ -28,6 +28,7 @@ class Part:
         launches: of a step.
         share: of all launches of the steps.
         layers: whether the repeats look like layers of a model.
+        placed: whether the words say where: a line or an annotation.
     """
 
     words: str
@@ -35,6 +36,7 @@ class Part:
     launches: int
     share: float
     layers: bool
+    placed: bool
 
 
 def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
@@ -86,4 +88,5 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),
         bool(own.name.matches(_LAYERS).any()),
+        line is not None,
     )
