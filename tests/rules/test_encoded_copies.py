@@ -53,3 +53,38 @@ def test_windows_that_are_the_items_are_no_copies() -> None:
     cut = Op("aten::unfold", MOVE, 50, [[4, 160_000]], [F32])
     layer = Op("aten::linear", NVJET, 900, [[4_000, 400], [64, 400]], [F32, F32])
     assert found(program([cut, layer, layer]), "encoded-copies") == []
+
+
+def conditioned(*, stride: int = 0, made: str = "aten::expand", other: bool = False) -> list[Op]:
+    """A condition of 64 images that is given to each of 256 tokens, and then goes through a layer."""
+    wide, steps = [64, 256, 768], [768, stride, 1]
+    copy = Op(made, MOVE, 20, [[64, 1, 768], []], [F32, ""], scalars=["", "[1, 256, 1]"])
+    silu = Op(
+        "aten::silu",
+        MOVE,
+        100,
+        [wide],
+        [F32],
+        strides=[steps if made == "aten::expand" else [196_608, 768, 1]],
+    )
+    token = Op("aten::add", MOVE, 100, [wide, [256, 768]], [F32, F32], strides=[[196_608, 768, 1], [768, 1]])
+    layer = Op(
+        "aten::linear", NVJET, 900, [wide, [4_608, 768]], [F32, F32], strides=[[196_608, 768, 1], [768, 1]]
+    )
+    work = Op("aten::mm", NVJET, 1_000, [[768, 768], [768, 768]], [F32, F32])
+    return [copy, silu, *([token] if other else []), layer, work]
+
+
+@pytest.mark.parametrize("made", ["aten::expand", "aten::repeat"])
+def test_layers_on_equal_rows_compute_each_of_them_several_times(made: str) -> None:
+    (one,) = found(program(conditioned(made=made)), "encoded-copies")
+    assert (one.evidence["copies"], one.evidence["items"], one.evidence["maker"]) == (16_384, 64, made)
+    assert one.cost_ns == pytest.approx(6 * 1_000_000 * (1 - 1 / 256), rel=0.01)
+
+
+def test_rows_that_differ_are_no_copies() -> None:
+    assert found(program(conditioned(stride=768)), "encoded-copies") == []
+
+
+def test_rows_to_which_something_is_added_are_no_copies() -> None:
+    assert found(program(conditioned(other=True)), "encoded-copies") == []

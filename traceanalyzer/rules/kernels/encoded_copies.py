@@ -13,9 +13,11 @@ import numpy as np
 from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.recorders import recorders
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
@@ -31,6 +33,12 @@ _PER_ITEM = re.compile(
     r"|hardswish_?|hardsigmoid|hardtanh_?|softplus|sigmoid_?|tanh_?|clamp\w*|dropout|add_?|sub_?|mul_?|div_?|pow|exp|log"
     r"|r?sqrt|abs|neg|mean|sum|amax|amin|max|var|linalg_vector_norm|norm|contiguous|clone|to|_to_copy|reshape|flatten"
     r"|cat|upsample\w*|pad|constant_pad_nd|square|masked_fill|chunk|split\w*|unbind|select|slice|detach|type_as)$"
+)
+_BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")
+_BY_ROW = re.compile(  # the same for equal rows
+    r"^aten::(linear|addmm|mm|layer_norm|native_layer_norm|rms_norm|\w*relu\w*|gelu|silu_?|mish|elu|hardswish_?"
+    r"|softplus|sigmoid_?|tanh_?|clamp\w*|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|sin|cos|abs|neg|contiguous|clone"
+    r"|to|_to_copy|reshape|flatten)$"
 )
 _AHEAD, _FAR = 8, 200  # ops between the copies and the network, and between two ops of a network; chosen
 
@@ -55,20 +63,22 @@ class Copied(NamedTuple):
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
-def encoded_copies(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A network runs on copies of the same items, so that each item is computed several times.
 
     What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
     overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
     separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
-    counted, nor what follows them.
+    counted, nor what follows them. The same for rows: layers whose input has a stride of 0 (expand), or comes from
+    repeat, and the layers right after them.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
-    the windows from the features. The same for an image with several captions, and for a user with several candidates.
+    the windows from the features. The same for an image with several captions, for a user with several candidates,
+    and for a condition that is expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)).
     How sure: numbers of items are known from shapes. Which tensor an op reads is concluded from order and shapes, so
     confidence is medium.
     When it is wrong: the copies are changed before the network.
-    Saving: the share of the additional copies in the network's forward pass.
+    Saving: the share of the additional copies in the network's forward pass; of equal rows in backward, too.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]
@@ -76,16 +86,20 @@ def encoded_copies(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     if not any(one.dims for one in signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows which items are copies")
-    left, makers = np.ones(len(ops)), {}
-    for maker, copied, members in _networks(ops, number.tolist(), signatures, limits):
-        left[members] = copied.items / copied.copies
-        makers.update(dict.fromkeys(members, (maker, copied)))
-    chosen = ops[left < 1]
-    spent, owner = chosen.launched()
-    kept = spent.kind.one_of("compute")
-    spent, owner = spent[kept], np.flatnonzero(left < 1)[owner[kept]]
-    for device, found in spent.by_device():
-        mine = owner[spent.device == device]
+    left, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
+    trained = np.zeros(len(ops) + 1, bool)
+    for find in (_networks, _broadcast):
+        for maker, copied, members in find(ops, number.tolist(), signatures, limits):
+            left[members], copies[members] = copied.items / copied.copies, copied.copies
+            trained[members] = find is _broadcast
+            makers.update(dict.fromkeys(members, (maker, copied)))
+    own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
+    owner = np.where(trained[recorder], recorder, own)
+    owner[(left[owner] == 1) | ~work.kind.one_of("compute")] = -1
+    pairs = zip(copies[owner].tolist(), inputs.number.tolist(), strict=True)
+    chosen = np.array([n > 0 and _has_all(inputs.signatures[one], n) for n, one in pairs], bool)
+    for device, found in work[chosen].by_device():
+        mine = owner[found.entries]
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share < limits.min_gpu_share:
             continue
@@ -105,6 +119,11 @@ def encoded_copies(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
                 "repeats": round(copied.copies / copied.items, 2),
             },
         )
+
+
+def _has_all(op: Signature, copies: int) -> bool:
+    """Whether one of an op's tensors has a part for each copy: not the weights, nor what only prepares them."""
+    return any(n > 0 and n % copies == 0 for one in tensors(op) for n in (one[0], math.prod(one[:-1])))
 
 
 def _networks(
@@ -129,6 +148,76 @@ def _networks(
             done = place
         if members:
             yield signatures[number[at]].name, copied, members
+
+
+def _broadcast(
+    ops: Calls, number: list[int], signatures: Sequence[Signature], limits: Limits
+) -> Iterator[tuple[str, Copied, list[int]]]:
+    """As `_networks`, of ops that work on equal rows, and of those right after them."""
+    makers = {made_of(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
+    seeds = [_equal_rows(op, limits) or _repeated(op, limits) for op in signatures]
+    threads, steps, done = ops.thread, ops.step, -1
+    for at in np.flatnonzero(np.array([one is not None for one in seeds], bool)[number]).tolist():
+        copied = seeds[number[at]]
+        if copied is None or at <= done:
+            continue
+        members = list(_right_after(number, signatures, at + copied.begin, copied))
+        done = max(members, default=done)
+        if members and threads[at] == threads[done] and steps[at] == steps[done]:
+            yield makers.get(copied.shape, "aten::expand"), copied, members
+
+
+def _equal_rows(op: Signature, limits: Limits) -> Copied | None:
+    """Rows that an op reads, of which strides say that each is there several times; None where one input has others."""
+    if not _BY_ROW.search(op.name) or not op.strides:
+        return None
+    wanted = _read(op)
+    shape = max(wanted, key=math.prod, default=())
+    repeated = set(range(1 - len(shape), -1)) | {-len(shape)} if len(shape) > 1 else set()
+    for at, sizes in enumerate(op.dims):
+        if sizes not in [list(one) for one in wanted]:
+            continue
+        steps = op.stride(at)
+        if steps is None:
+            return None
+        repeated -= {i for i in repeated if len(sizes) >= -i and sizes[i] > 1 and steps[i] > 0}
+    times, rows = math.prod(shape[i] for i in repeated), math.prod(shape[:-1])
+    enough = times >= limits.min_times and shape[-1] > 1
+    return Copied(0, rows, rows // times, shape) if enough else None
+
+
+def _repeated(op: Signature, limits: Limits) -> Copied | None:
+    """Rows that an op writes several times."""
+    shape = made_of(op) if op.name == "aten::repeat" else None
+    source = next(iter(tensors(op)), ())
+    if shape is None or shape[-1] != source[-1] or shape[-1] < 2:
+        return None
+    rows, items = math.prod(shape[:-1]), math.prod(source[:-1])
+    return Copied(1, rows, items, shape) if rows >= limits.min_times * items else None
+
+
+def _right_after(
+    number: Sequence[int], signatures: Sequence[Signature], at: int, copied: Copied
+) -> Iterator[int]:
+    """The next op that reads equal rows, and those after it of which each reads what the one before it made."""
+    shape, first = copied.shape, copied.begin == 0
+    for place in range(at, min(at + _FAR, len(number))):
+        op = signatures[number[place]]
+        viewing, shapes = VIEWING_OP.search(op.name), _read(op)
+        if shape not in shapes:
+            if viewing:
+                continue
+            return
+        others = [one for one in shapes if one != shape and math.prod(one[:-1]) > 1]
+        alone = not others and shapes.count(shape) == 1
+        if not viewing and not (_BY_ROW.search(op.name) and (alone or first)):
+            return
+        made = product_of(op) or made_of(op) or (None if viewing else shape)
+        if made is None or math.prod(made[:-1]) != copied.copies:
+            return
+        if not viewing:
+            yield place
+        shape, first = made, False
 
 
 def _copied(ops: Sequence[Signature], limits: Limits) -> Copied | None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.recorders import recorders
 from traceanalyzer.rules.kernels.partly_used.chains import Chain, Thresholds, chains
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
 from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal
@@ -68,7 +67,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     ops = ops[np.lexsort((ops.start_ns, ops.thread))]
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     readers = Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search), ops.thread)
-    own, recorder = work.op.index_of_enclosing(ops), _recorders(calls, ops, work)
+    own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
     spent = np.zeros(len(ops))
     for at in (own, recorder):
@@ -85,23 +84,6 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         maker[chain.makers] = either[chain.makers] = either[chain.cuts] = True
         for _, found in work[moves & (maker[own] | either[recorder])].by_device():
             yield _hits(chain, found)
-
-
-def _recorders(calls: Calls, ops: Calls, work: Work) -> Rows:
-    """The op that recorded the node of backward that each piece of work belongs to; -1 for none."""
-    sequence = ints(calls.events.trace.lanes.cpu, "sequence")
-    numbered = calls[calls.is_op & (pick(sequence, calls.rows, NULL_INT) != NULL_INT)]
-    backward = numbered.name.matches(r"Backward\d*$")
-    nodes, forward = numbered[backward], numbered[~backward]
-    if len(nodes) == 0 or len(np.unique(forward.thread)) != 1:
-        return np.full(len(work), -1, np.int64)
-    # An op shows the number of the next node: the last op with a number is the one that recorded it.
-    order = np.lexsort((forward.start_ns, sequence[forward.rows]))
-    numbers, wanted = sequence[forward.rows][order], sequence[nodes.rows]
-    last = np.searchsorted(numbers, wanted, side="right") - 1
-    known = (last >= 0) & (numbers[last] == wanted)
-    recorder = np.where(known, forward.index_of_enclosing(ops)[order[last]], -1)
-    return pick(recorder, work.op.index_of_enclosing(nodes))
 
 
 def _hits(chain: Chain, found: Work) -> Hits:
