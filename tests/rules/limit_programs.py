@@ -24,7 +24,7 @@ from tests.rules.test_dense_gradient import nearest, recommender
 from tests.rules.test_encoded_copies import windows
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
-from tests.rules.test_far_from_bound import adding
+from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
@@ -256,7 +256,10 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
     "loop-invariant": [lambda: program(sampler(KEYS)), lambda: program(sampler(KEYS, last=[ENCODE]))],
-    "far-from-bound": [lambda: adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000)],
+    "far-from-bound": [
+        lambda: adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000),
+        lambda: program([blur(3, (23, 23), 5_000)]),
+    ],
     "explicit-inverse": [lambda: program(fitted())],
     "encoded-copies": [lambda: program(windows())],
     "unlabelled-positions": [lambda: program(masked())],

@@ -24,6 +24,7 @@ from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
     EQUAL,
     FLASH,
     NORM,
+    PASSES,
     RATES,
     REMEDIES,
     SHAPE,
@@ -41,6 +42,11 @@ class Limits:
         3.0,
         "a call must take at least this many times the expected time; 95 % of 5,357 calls of healthy H200 "
         "traces take less than 2.9 times",
+    )
+    passes_times: float = limit(
+        1.5,
+        "a filter of one pass must take at least this many times what passes in each direction take: no rate of "
+        "healthy calls is compared, but two ways to compute one result; chosen",
     )
     min_call_ns: int = limit(
         10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
@@ -77,7 +83,8 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - a dimension that does not fit loads or tiles;
     - additions to the same addresses;
     - a bad order of memory accesses;
-    - a direct convolution where FFTs need a tenth of the operations.
+    - a direct convolution where FFTs need a tenth of the operations;
+    - one wide filter for each channel of an image (a blur), where two passes need far fewer operations.
     Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an
     index_add_ into few rows, table[index] in training with few rows in the table. Good: more rows at once,
     another dimension, several partial sums that are added, F.embedding(index, table).
@@ -109,11 +116,10 @@ def _far(found: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Lim
     reached, needed = call_times(number, found.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
     usual = _medians(number, spent)[number]  # one slow call of many is no rate of the op
-    far = (
-        (reached[number] > 0)
-        & (np.minimum(spent, usual) > limits.times * target)
-        & (spent > limits.min_call_ns)
-    )
+    models = map(bound_of, inputs.signatures)
+    passes = [one is not None and one.kind == "separable conv" for one in models]
+    times = np.where(passes, limits.passes_times, limits.times)[number]
+    far = (reached[number] > 0) & (np.minimum(spent, usual) > times * target) & (spent > limits.min_call_ns)
     found, number, spent, target = found[far], number[far], spent[far], target[far]
     fixed = found.dur_ns * (target / np.maximum(spent, 1))
     for op, _ in found.by(found.op.name):
@@ -122,8 +128,8 @@ def _far(found: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Lim
             usual_spent = np.minimum(spent, usual[far])[own]
             worst = int(np.flatnonzero(own)[np.argmax(usual_spent)])
             shape = inputs.signatures[int(number[worst])]
-            times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
-            yield _hits(op, found[own], fixed[own], shape, times, gpu.sms, limits)
+            worst_times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
+            yield _hits(op, found[own], fixed[own], shape, worst_times, gpu.sms, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +164,14 @@ def _hits(
     if reduces_nothing(shape):
         remedy = SQUEEZE
     by_fft = kind == "long conv"
-    known = by_fft or remedy in (SQUEEZE, RATES)
+    known = by_fft or remedy in (SQUEEZE, RATES, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, found.blocks, sms)
     slower = quicker(found, fixed)
     if remedy == EQUAL:  # its sort is a dozen kernels more, and the CPU time of their ops
         slower["fix"] = (_in_one_kernel(found, fixed, limits.adding_ns),)
     what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
+    what = "passes in each direction need" if remedy == PASSES else what
     what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
     needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(

@@ -36,6 +36,7 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
         told = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
         told = told or _short_rows(op, kind)
         told = _phases(op) if kind == "resampling conv" else told
+        told = _taps(op) if kind == "separable conv" else told
     except (LookupError, TypeError, ValueError):
         told = _few_blocks(blocks, sms)
     return f": {told}" if told else ""
@@ -49,6 +50,12 @@ def _phases(op: Signature) -> str:
         f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, of which {weight[-1] - old:,} "
         f"count: {weight[0]:,} and {old:,} have no common divisor"
     )
+
+
+def _taps(op: Signature) -> str:
+    """Of a filter that passes in each direction could replace: its taps, and theirs."""
+    taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
+    return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
 
 
 def reduces_nothing(op: Signature) -> bool:

@@ -26,6 +26,10 @@ _FFT = (
     "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
     "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
 )
+PASSES = (
+    "If the filter is the product of a column and a row, as a Gaussian or a mean is, convolve in two passes: "
+    "conv2d(conv2d(x, row), column), with weights of 1 x k and k x 1"
+)
 RATES = (
     "Resample to a rate that shares a large divisor with the old one (8000 to 8100 has 81 kernels of 94 taps, 8000 to "
     "8101 has 8101 of 8014), or by FFT (scipy's resample: rfft, cut or pad, irfft); build the kernels once "
@@ -56,6 +60,7 @@ REMEDIES: Mapping[str, str] = {
     "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
     "attention": _ATTENTION,
     "long conv": _FFT,
+    "separable conv": PASSES,
     "resampling conv": RATES,
     "depthwise conv": _DEPTHWISE,
     "batch norm": "Use {channels_last}, or more channels or images at once",
