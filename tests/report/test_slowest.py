@@ -52,5 +52,5 @@ def test_a_job_is_said_to_wait_for_its_slowest_rank(tmp_path: Path) -> None:
     assert [rank.holding_up_ns for rank in report.job.ranks] == [0, pytest.approx(2 * MS)]
     late = [found for found in report.findings if found.cause == "waiting"]
     assert [(found.rank, found.evidence["late"]) for found in late] == [(0, {"rank 1": 10 * MS})]
-    assert "this rank waits 2.00 ms a step for rank 1 and computes nothing" in late[0].message
+    assert "this rank computes nothing for 2.00 ms a step, while it waits for rank 1" in late[0].message
     assert "all ranks at once" not in late[0].advice

@@ -210,8 +210,9 @@ def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Seq
     first = f"{above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
     if step is None or together is None or together.unprofiled_ns > _LESS * step.unprofiled_ns:
         return first
-    left = f"{format_ns(together.unprofiled_ns)} predicted with {'all' if len(above) > 1 else 'it'} fixed"
-    return f"{first}; {left}"
+    with_all = f"; with {listed(above)} fixed" if len(above) > 1 else ""
+    takes = format_span(together.unprofiled_ns, step.unprofiled_ns, "instead of")
+    return f"{first}{with_all}: a step takes about {takes}"
 
 
 def _possible(findings: Sequence[Finding]) -> str:
@@ -220,8 +221,7 @@ def _possible(findings: Sequence[Finding]) -> str:
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
         return "nothing found that needs a fix"
-    share = f"{100 * min(high[number], 1.0):.0f} %"
-    return f"no certain saving; possible: {number} ({findings[number - 1].rule}), up to {share}"
+    return f"no certain saving; perhaps {number} ({findings[number - 1].rule})"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

@@ -24,7 +24,7 @@ from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
-_COMMON = "Healthy models have such work, too, so this is info. "
+_COMMON = " Healthy models have such work, too, so this is info."
 _NOT_HERE = "Not worth it here: the predicted step gets {more} longer. Elsewhere: "
 
 
@@ -132,7 +132,7 @@ def finding_of(
         severity=severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=hits.message.format_map(fields),
-        advice=_not_here(saving) + _usual(hits, saving) + _advice(pending, scope, evidence),
+        advice=_not_here(saving) + _advice(pending, scope, evidence) + _usual(hits, saving),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -163,7 +163,7 @@ def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) 
 
 
 def _not_here(saving: Saving | None) -> str:
-    """Before the advice where following it makes the step longer: by how much."""
+    """After the advice where following it makes the step longer: by how much."""
     longer = saving is not None and adds(saving)
     return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
 

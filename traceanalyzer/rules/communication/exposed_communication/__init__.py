@@ -107,8 +107,8 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: this rank waits {per_step} a step for {late:of these waits} and "
-            "computes nothing; waits during compute are not counted",
+            message="{by} {times_a_step}: this rank computes nothing for {per_step} a step, while it waits for "
+            "{late:of these waits}",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={

@@ -51,7 +51,7 @@ _IN_GRAPH = (
     "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
     "their limits."
 )
-UNKNOWN = "the longest of its kernels: {kernels:of the op's time}"
+UNKNOWN = "its kernels: {kernels:of the op's time}"
 _UNMODELLED = "The tool cannot compute how fast this op could be: profile it with {ncu}."
 _FEW_BLOCKS = (
     "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
@@ -157,7 +157,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
 def _below(rate: str) -> Bound:
     return Bound(
         "below-bounds",
-        f"{rate}; the longest of its kernels: {{kernels:of the op's time}}",
+        f"{rate}; its kernels: {{kernels:of the op's time}}",
         _ADVICE["below-bounds"],
     )
 
