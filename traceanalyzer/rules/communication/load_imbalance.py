@@ -49,8 +49,8 @@ def load_imbalance(
     """One rank computes more than the others, which wait for it.
 
     What it looks for: a rank whose kernels compute much longer per step than the median of the others, or a
-    little longer if the others wait for it in each step. Ranks that wait longer than the others do not count.
-    The rule needs the traces of several ranks, with marked steps or equal numbers of kernels.
+    little longer if the others wait for it in each step. The rule needs the traces of several ranks, with
+    marked steps or equal numbers of kernels.
     Why it costs: a collective ends only after the last rank has arrived, so the slowest rank sets the step.
     Bad: batches with equal numbers of samples of different lengths; a few experts that get most tokens. Good:
     equal numbers of tokens on all ranks.

@@ -75,7 +75,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     statistics; else GroupNorm or LayerNorm, which need no other rank.
     How sure: collectives and their sizes are recorded. That small collectives can be joined is likely, but not
     certain, so confidence is medium.
-    When it is wrong: FSDP may reduce every micro-batch on purpose, so that no unsharded gradients are kept.
+    When it is wrong: FSDP may reduce every micro-batch on purpose, to save memory.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)

@@ -39,8 +39,8 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
 
     What it looks for: sends and receives between neighbours in a process group. Let p be the number of its
     ranks (the stages), and m the number of sends in one direction in a step (the micro-batches). If each step
-    finishes all its micro-batches, each stage idles for (p-1)/(m+p-1) of the step. The rule reports this share
-    if it is at least min_bubble_share, and if the GPU is without compute for about as long (tolerance_share).
+    finishes all its micro-batches, each stage idles for (p-1)/(m+p-1) of the step: the bubble. It is reported
+    if the GPU is without compute for about as long.
     Why it matters: all stages are idle during the bubble, whatever they compute. The schedule causes it, not a
     single op. So this is a fact, not a fault, and always info.
     Bad: one micro-batch. Good: four times as many micro-batches as stages, if each micro-batch still fills the
@@ -48,8 +48,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     How sure: sends and receives are recorded. If a micro-batch has several tensors, they count as several
     micro-batches, so the true bubble is at least as large as the reported one.
     When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More
-    micro-batches are smaller ones: they do not pay if their kernels no longer fill the GPU, or if launching
-    limits the step.
+    micro-batches do not pay if their kernels no longer fill the GPU, or if launching limits the step.
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section 2.2;
     measured on two H200 with two stages: with one micro-batch the GPUs are without compute for 55 and 58 % of
     the step. With eight micro-batches the step is 9 % longer, because launching limits it.

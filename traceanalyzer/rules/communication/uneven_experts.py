@@ -41,8 +41,8 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     rule tells the reason.
     Bad: a router without a balancing loss. Good: an auxiliary loss or bias, a capacity, or popular experts on
     several ranks.
-    How sure: the sizes are recorded, but only those of this rank. If ranks send different numbers of tokens,
-    the true imbalance is larger or smaller.
+    How sure: the sizes are recorded, but only those of this rank. If other ranks send more or fewer tokens, the
+    true imbalance differs.
     When it is wrong: another pair of exchanges has matching sizes, such as embeddings whose tables are
     distributed over ranks.
     Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: with seven eighths of

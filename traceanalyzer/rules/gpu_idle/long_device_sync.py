@@ -30,8 +30,8 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     Why it costs: the CPU cannot queue work ahead, so the next launch finds an idle device.
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
     timing, one synchronisation at the end.
-    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted, however long
-    the call takes. The profiler's own synchronisation, before the first and after the last op, never counts.
+    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted. The profiler's
+    own synchronisation, before the first and after the last op, never counts.
     When it is wrong: the profiler slows the CPU, so without it the device may still be busy when the call
     begins. For synchronisation inside an op (.item(), .cpu(), nonzero) see implicit-sync.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".

@@ -57,11 +57,10 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     Bad: Python that prepares each launch while the GPU waits. Good: queue work ahead of the device.
     How sure: each cause is concluded from recorded events. Idle time in every step comes from the code. The
     finding is info if only one of at least three steps has the idle time (the profiler, or chance), or if only
-    the first steps have it (the start of the recording). A stalled call counts as the program's own only if the
-    same call stalls in half of the steps.
-    When it is wrong: the profiler slows the CPU, so a CPU that is normally just fast enough falls behind. If
-    the device may be busy without the profiler, the finding is info. The cause `python` is known only from
-    recorded stacks; its confidence is at most medium, because recording stacks slows Python.
+    the first steps have it (the start of the recording).
+    When it is wrong: the profiler slows the CPU. If the device may be busy without the profiler, the finding is
+    info. The cause `python` is known only from recorded stacks; its confidence is at most medium, because
+    recording stacks slows Python.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

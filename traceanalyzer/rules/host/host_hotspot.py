@@ -63,14 +63,14 @@ def host_hotspot(
     """The CPU works on something itself while the GPU waits.
 
     What it looks for: pauses in which the CPU launches nothing. The finding names the op that takes most of the
-    pause and makes no call of the CUDA runtime. If there is no such op, or several ops of one function share
-    the time, it names the user's function. Typical: random numbers or indexing on CPU tensors, numpy,
-    tokenising, decoding, JSON, sorting. Time that a more specific rule explains is not counted.
+    pause and makes no call of the CUDA runtime, or else the user's function. Typical: random numbers or
+    indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. Time that a more specific rule explains
+    is not counted.
     Why it costs: the device is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
     How sure: an op without a runtime call works on the CPU. Its time and the device's idle time are measured.
-    Time counts for the innermost function of the user, including the library code that it calls. If the named
-    op computes nothing (aten::view), its thread was preempted, or waited for a lock.
+    Time in library code counts for the user's function that calls it. If the named op computes nothing
+    (aten::view), its thread was preempted, or waited for a lock.
     When it is wrong: the work does not recur. A function in a single recorded step is info, because one step
     cannot show that it recurs.
     Source: measured on an H200 with torch 2.11.

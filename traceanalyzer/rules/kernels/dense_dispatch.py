@@ -40,8 +40,8 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     What it looks for: topk over E scores of each of T tokens, tensors of T x E x C numbers, and a forward
     product that sums over all T tokens and gives E x C rows: the slots of the experts. All work on tensors of
     that size counts.
-    Why it costs: the tensor has E x C numbers per token, and only k of them are not zero. Creating it,
-    weighting it, and its products, forward and backward, mostly move and multiply zeros.
+    Why it costs: the tensor has E x C numbers per token, and only k of them are not zero. So the products, and
+    all other work on the tensor, mostly move and multiply zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index (a running
     count within its expert), and move rows with index_copy and index_select.
     How sure: shapes and the order of the products are recorded. That most numbers are zero follows from topk,

@@ -56,11 +56,11 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
     What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of
-    that shape with at most a quarter as many columns. A log-determinant, a determinant or a solve with a matrix
-    of that shape in the same step counts as well, because it factorises again.
-    Why it costs: an inverse takes three times the operations of the factors that it is made of. Solving for a
-    few columns needs little more than the factors. LU of a batch goes column by column, because it looks for
-    pivots: thousands of short kernels, where Cholesky needs a tenth of them.
+    that shape with at most a quarter as many columns. A determinant, its logarithm or a solve with a matrix of
+    that shape counts as well, because it factorises again.
+    Why it costs: an inverse takes three times the operations of a factorisation, and solving for a few columns
+    needs little more than the factorisation. LU of a batch also takes thousands of short kernels, Cholesky a
+    tenth of them.
     Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
     torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not
     symmetric and positive definite.

@@ -56,14 +56,13 @@ def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> It
     longer than lengths with only the factors 2, 3, 5 and 7. If lengths are not recorded: kernels named after
     Bluestein.
     Why it costs: for large prime factors the library computes a convolution of more than twice the length
-    (Bluestein's algorithm), in one kernel or in four to eight passes over memory. A good length takes one pass.
-    Medium prime factors use slow prime-radix kernels.
+    (Bluestein's algorithm), in up to eight passes over memory. A good length takes one pass.
     Bad: a convolution by FFT of exactly signal + kernel - 1 = 8,191 numbers, a prime. Good: 8,192 numbers, the
     result cut to the needed part; scipy.fft.next_fast_len finds such lengths.
     How sure: length and time are recorded. Convolutions can be padded, but the trace does not show whether
     these are convolutions.
     When it is wrong: the spectrum itself is the result and needs exactly this length.
-    Saving: down to the time of good lengths on such a device, including the padding.
+    Saving: down to the time of good lengths on such a device.
     Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real
     signals of 8,191 numbers take 3.3 ms, of 8,192 numbers 0.10 ms.
     """

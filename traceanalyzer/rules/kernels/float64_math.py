@@ -79,8 +79,7 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     """Work runs in float64.
 
     What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a float64
-    tensor among their inputs. If shapes are recorded, the finding names the place where float64 enters: the
-    first op with a float64 tensor and another floating tensor among its inputs.
+    tensor among their inputs. If shapes are recorded, the finding names the op where float64 enters.
     Why it costs: float64 needs twice the bytes of float32. On most devices its rate is half to a 64th of the
     float32 rate, and float64 products have no TF32.
     Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64. Every

@@ -42,8 +42,8 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     How sure: shapes and k are recorded. The zeros of the gate follow from topk, but are not recorded, so
     confidence is medium.
     When it is wrong: the scores choose something other than these products.
-    Saving: products and pointwise work shrink to 1.25 k / E of their time: each expert gets a quarter more
-    rows than its even share, because experts are not chosen equally often.
+    Saving: products and pointwise work shrink to 1.25 k / E of their time. The factor 1.25 leaves room for
+    experts that are chosen more often than others.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):

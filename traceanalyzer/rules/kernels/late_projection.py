@@ -81,19 +81,18 @@ class _Late:
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A layer that narrows comes after upsampling or summing neighbours, not before.
 
-    What it looks for: two cases. First, a 1x1 convolution or linear layer with at most half as many output
-    channels as input channels, which is the only reader of an upsampled tensor. Second, such a layer right
-    after rows were gathered (index_select, x[index]) and summed (index_add, scatter_add, a sparse product), if
-    each row is gathered at least twice on average. In between, a row may be scaled by one number.
+    What it looks for: two cases. First, a 1x1 convolution or linear layer that is the only reader of an
+    upsampled tensor, with at most half as many output channels as input channels. Second, such a layer after
+    rows were gathered (index_select, x[index]) and summed (index_add, scatter_add, a sparse product), if each
+    row is gathered at least twice on average.
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other order
     gives the same result. With the layer first, all that work and its backward pass have fewer channels.
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size);
     gather and sum the rows of linear(x). A bias of the layer is added once, after the sum.
     How sure: names and shapes of consecutive ops are recorded, so confidence is medium.
-    When it is wrong: an op that is not recorded also reads the layer's input. Or the summed rows need no
-    gradient now, but would need one in the other order.
-    Saving: the wide work shrinks with its number of channels, the layer with its number of pixels. If
-    gathering has no backward pass now, the other order adds one, whose cost is subtracted.
+    When it is wrong: an op that is not recorded also reads the layer's input.
+    Saving: the wide work shrinks with its number of channels, the layer with its number of pixels. The cost of
+    a backward pass that only the other order needs is subtracted.
     Source: algebra: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -44,13 +44,13 @@ class Limits:
     )
     statistics_least_share: float = limit(
         0.26,
-        "in channels_last a batch norm's statistics take at least this share of their time in NCHW; measured with "
-        "16 to 32 channels, H200",
+        "in channels_last a batch norm's statistics take at least this share of their time in NCHW; 16 to "
+        "32 channels, H200",
     )
     backward_least_share: float = limit(
         0.14,
-        "in channels_last a batch norm's backward pass takes at least this share of its time in NCHW; measured "
-        "with 16 to 32 channels, H200",
+        "in channels_last a batch norm's backward pass takes at least this share of its time in NCHW; 16 to"
+        " 32 channels, H200",
     )
     statistics_blocks: float = limit(
         2.0,
@@ -79,11 +79,11 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the
     same for its input images.
     How sure: kernel names identify conversions and channels-last batch norms.
-    When it is wrong: ops without a channels-last kernel between the convolutions convert back. torch's instance
-    norm is one of them: with it, the finding is info. Convolutions of signals (conv1d) do not count, because
-    torch has no other layout for their tensors.
-    Saving: the time of the conversions, plus what batch norms gain (estimated from channels per
-    multiprocessor), plus what depthwise convolutions gain (by the ratio of both layouts on an H200).
+    When it is wrong: ops without a channels-last kernel between the convolutions convert back. With torch's
+    instance norm, which is such an op, the finding is info. Convolutions of signals (conv1d) do not count,
+    because torch has no other layout for their tensors.
+    Saving: the time of the conversions, plus what batch norms and depthwise convolutions gain (measured in both
+    layouts on an H200).
     Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
     """
     name = work.name

@@ -65,9 +65,8 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
     batch, the other dimension), or an algorithm that splits rows; for a matrix product smaller tiles or
     split-K.
-    How sure: grid and number of multiprocessors are recorded. The profiler's estimate of occupancy is not used,
-    because it is 0 for kernels that use most of a multiprocessor's memory. Not counted: collectives, persistent
-    kernels (one block per multiprocessor), optimizer kernels, and kernels during which other streams work.
+    How sure: grid and number of multiprocessors are recorded. Not counted: collectives, persistent kernels (one
+    block per multiprocessor), optimizer kernels, and kernels during which other streams work.
     When it is wrong: the work cannot be split further.
     Saving: down to the time of the same blocks spread over all multiprocessors.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".

@@ -52,7 +52,7 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     align2, align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later). If
     shapes are recorded, the finding names the dimension that is no multiple of 8.
     Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
-    uses kernels with a third of the rate, or an eighth for odd dimensions.
+    uses slower kernels: a third of the rate, or an eighth for odd dimensions.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
     How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the operand is a
     slice or view that starts at an unaligned address. Float32 kernels, also called align1, do not count.

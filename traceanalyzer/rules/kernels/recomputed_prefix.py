@@ -74,8 +74,8 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     make these lengths. All work on tensors of these lengths counts. Recurrent layers in both directions, and
     attention without a causal mask, do not count: there a new element changes the earlier results.
     Why it costs: the results for the earlier elements are the same as in the call before.
-    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1); generating
-    text without a KV cache. Good: out, state = lstm(last, state); keys and values of earlier positions kept.
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1). Generating
+    text without a KV cache. Good: out, state = lstm(last, state). Keys and values of earlier positions kept.
     How sure: sizes and their order are recorded. That a sequence grows is concluded from cat or slices, so
     confidence is medium. Confidence is low if only linear layers show the growth.
     When it is wrong: the earlier elements, or the weights, change as well.

@@ -32,10 +32,10 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
     """The same weight is cast, or the same table is read with equally many indices, several times a step.
 
     What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table
-    with indices of one shape. A step must have at least three of them for each gradient of a parameter of
-    that shape; activation checkpointing alone gives two.
+    with indices of one shape. There must be at least three per step and gradient of such a parameter;
+    activation checkpointing alone gives two.
     Why it costs: each cast of a weight gives the same result, and so does the cast of its gradient. Each
-    further read of a table makes one more gradient of the table's full size, which is added.
+    further read of a table makes one more gradient of the whole table.
     Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a
     position bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps
     converted weights; the bias computed once and handed to all layers.

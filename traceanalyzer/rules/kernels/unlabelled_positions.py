@@ -37,9 +37,8 @@ def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: L
     """The scores of a masked language model are computed for all positions, though few have a label.
 
     What it looks for: in training, log_softmax over as many positions as tokens were looked up, and over as
-    many classes as the embedding table has rows. Each token attends to all others: no attention is causal or
-    has a mask of queries by keys. Such a model is usually trained to predict only hidden tokens, about 15 % of
-    all.
+    many classes as the embedding table has rows. Each token attends to all others, without a causal mask. Such
+    a model is usually trained to predict only hidden tokens, about 15 % of all.
     Why it costs: the head, the loss and their backward pass take the same time for each position, with or
     without a label.
     Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: select

@@ -41,9 +41,8 @@ class Limits:
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Whole rows are sorted, scanned or normalised after topk has left a few of their elements.
 
-    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth. After topk, the
-    same rows are compared with one number per row, a mask is made of the comparison, and ops after the mask
-    work on tensors of that shape.
+    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth. Then the same rows
+    are compared with one number per row, which makes a mask, and later ops work on tensors of that shape.
     Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over them.
     Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of it
     for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then

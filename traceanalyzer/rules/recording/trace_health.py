@@ -60,8 +60,7 @@ def trace_health(
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
     How sure: every row is counted. Launches during the capture of a CUDA graph start nothing and are not
-    counted. If a category has no row at all, it was left out on purpose. For clocks that disagree see
-    lane-offset.
+    counted. For clocks that disagree see lane-offset.
     When it is wrong: a launch that failed has no work either.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """

@@ -66,20 +66,17 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
     process group. This time is divided into transfer and waiting for other ranks.
-    With the traces of all ranks: waiting is measured. The rank that arrives last has the shortest time in the
-    collective; what another rank takes longer is its waiting.
-
+    With the traces of all ranks: waiting is measured. The rank that arrives last does not wait; the time that
+    another rank takes longer is its waiting.
     With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
     collective of the same size. The rest of a collective's time is waiting.
     Why it costs: the GPU computes nothing meanwhile.
     Bad: all gradients reduced after the backward pass. Good: reduced bucket by bucket during the backward pass.
-    How sure: exposed time is measured. Waiting is measured only if the traces of all ranks are given. One
-    rank's trace cannot tell waiting from slow transfer, so confidence is medium for transfer and low for
-    waiting. The saving counts only part of the transfer, because compute slows down while NCCL runs. If the
-    collective itself looks needless, the saving counts all of it.
-    When it is wrong: tensor parallelism needs the result at once. Overlap does not help there. These help:
-    fewer or smaller collectives, asynchronous tensor parallelism, or splitting the batch in two, so that one
-    half computes while the other communicates.
+    How sure: exposed time is measured. One rank's trace cannot tell waiting from slow transfer, so confidence
+    is medium for transfer and low for waiting. The saving counts only part of the transfer, because compute
+    slows down while NCCL runs.
+    When it is wrong: tensor parallelism needs the result at once, so overlap does not help. Use fewer or
+    smaller collectives, or split the batch in two, so that one half computes while the other communicates.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
     every = collectives_of(work)

@@ -46,8 +46,8 @@ def host_round_trip(
     the same work is one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
     How sure: the same number of elements suggests the same data. Confidence is high if an op on the CPU is
-    between the copies, else medium. A loop that sends a batch and fetches a result of that size does not count,
-    because its copy to the device comes first.
+    between the copies, else medium. A copy to the device that comes first, as of a batch whose result is
+    fetched later, does not count.
     When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

@@ -60,8 +60,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     """A whole tensor is sorted, and only its first elements are used.
 
     What it looks for: sorts on the device (sort, argsort, msort) of rows of 4,096 elements or more. Later ops
-    take only a slice at the start or the end of the result, at most a quarter of it. No other op takes a tensor
-    of that shape and dtype until the step ends or the next such sort begins.
+    take only the start or the end of the result, at most a quarter of it. No other op takes a tensor of that
+    shape and dtype in the rest of the step.
     Why it costs: a sort makes several passes, one for every few bits of the dtype. Each pass reads and writes
     all values and indices. topk only counts, and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.

@@ -109,8 +109,6 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
     enough, so confidence is medium.
-    If the pairs are only compared, the result is a mask: then only work on the mask counts, unless it is
-    converted to floating numbers.
     When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
     Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. Ops that
     need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
