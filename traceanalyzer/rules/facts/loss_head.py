@@ -31,8 +31,8 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
     What it looks for: log_softmax over N positions and V classes, V at least 1,000, and all work on tensors of
-    N times V numbers: the product that computes the scores, conversions, the loss, and their backward pass.
-    N x V numbers: the product that computes the scores, conversions, the loss, and their backward pass.
+    N times V numbers. This is the product that computes the scores, the conversions, the loss, and their
+    backward pass.
     Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or
     padding. Ignored labels are not recorded, so this is a fact, not a fault, and always info.
     Bad: the head and the loss over prompt and padding. Good: select the hidden states of the positions that

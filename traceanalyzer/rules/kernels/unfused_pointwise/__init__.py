@@ -72,9 +72,9 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     values stay in registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
     or the function under torch.compile.
-    How sure: kernels and order are recorded. Sizes come from the recorded shapes, else from the grids. What
-    Inductor does not fuse is not counted: an optimizer's loops over parameters, compiled kernels, kernels on
-    complex numbers, and kernels within a Fourier transform.
+    How sure: kernels and order are recorded. Sizes come from the recorded shapes, else from the grids. Loops
+    over parameters in an optimizer, compiled kernels, kernels on complex numbers and kernels within a Fourier
+    transform are not counted, because Inductor does not fuse them.
     When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
     Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of the ten.
     Kernels on smaller tensors are not counted.
