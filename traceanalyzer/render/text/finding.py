@@ -101,6 +101,8 @@ def _amounts(finding: Finding, fault: Fault | None, report: Report) -> str:
         saved = [one for one in report.findings if one.saving and one.severity is not Severity.INFO]
         alone = finding in saved and len(saved) > 1 and finding.saving and not finding.saving.beyond
         return "alone, it " * bool(alone) + short_amounts(finding, step)
+    if probably_nothing(fault.saving):
+        return ""
     others = fault.findings[1:]
     return f"{saving_words(fault.saving, step)}, including finding{'s' * (len(others) > 1)} {listed(others)}"
 

@@ -79,7 +79,9 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
 
 
 def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
-    """The one of both that counts: the predicted saving, else the recorded cost."""
+    """The one of both that counts: the predicted saving, else the recorded cost; nothing where the title says all."""
+    if finding.saving is not None and abs(finding.saving.share) < _NEXT_TO_NOTHING:
+        return ""
     return cost_words(finding, brief=True) if finding.saving is None else saving_words(finding.saving, step)
 
 

@@ -35,7 +35,7 @@ _AVOID = (
 )
 _READ_IN_PLACE = (
     "Let {torch.compile} fuse them into the ops that read the result, or use one op that reads by index "
-    "(a sparse product, embedding_bag). Often gathers are the work itself."
+    "(a sparse product, embedding_bag). Often gathers are the work itself, so this is info."
 )
 _KEEP_ORDER = (
     "Keep the order in a small index, and apply it when the result is read. Or reorder only the part in "

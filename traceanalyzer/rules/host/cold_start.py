@@ -117,7 +117,7 @@ def _message(cold: Rows, *, steady: bool, most: bool) -> str:
         return "the first step takes {first}, the others {usual}"
     if steady:
         return "stalls that do not recur take {stall}"
-    return "most of the window is a cold start, {stall}" if most else "first uses take {stall} of the window"
+    return "most of the window is a cold start, {total}" if most else "first uses take {total} of the window"
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

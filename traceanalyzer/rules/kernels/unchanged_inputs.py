@@ -131,15 +131,15 @@ def _hits(
         cause="layers",
         lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
         fix=Drop(again.rows),
-        message="the same ops run {repeats} times a step on the same integers ({shapes}), which no op {of_what} makes: "
-        "{by_ops:of these ops' time}. The result is the same; {which} {gpu} of GPU time and {launches} launches a step"
+        message="the same ops run {often} a step on the same integers ({shapes}) with the same result: "
+        "{by_ops:of these ops' time}; {which} {gpu} of GPU time and {launches} launches a step"
         + (", at {lines}" if lines else ""),
         advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
         "it once for the whole run (cached=True in PyG's layers).",
         confidence=Confidence.MEDIUM,
         evidence={
             "repeats": times,
-            "of_what": "of a step" if always else "in between",
+            "often": "twice" if times == 2 else f"{times} times",
             "which": "they take" if always else "all but the first take",
             "shapes": ", ".join("x".join(map(str, shape)) for shape in largest),
             "by_ops": every.name.sums(every.dur_ns),
