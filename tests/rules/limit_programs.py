@@ -34,7 +34,7 @@ from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_needless_work import pairs, scores, slots, spectral, weights
-from tests.rules.test_networks import guided
+from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_batch import speech
 from tests.rules.test_padded_replay import served
@@ -267,7 +267,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
-    "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2)],
+    "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2), observed],
     "repeated-preparation": [lambda: program(searched())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],

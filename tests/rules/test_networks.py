@@ -8,6 +8,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules.launches import of_rule, steps_of
+from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence
 
 IMAGE, FEATURES = [2, 4, 32, 32], [2, 64, 32, 32]
@@ -161,3 +162,83 @@ def test_small_networks_of_one_kind_are_one_call_as_is_their_backward(trace: Tra
 )
 def test_seven_repeats_that_may_be_layers_are_left_alone(trace: TraceBuilder) -> None:
     assert of_rule(trace, "repeated-calls") == []
+
+
+STATE, EMBEDDED = [16, 512], [16, 128]
+
+
+def observed(
+    *,
+    repeats: int = 10,
+    state_first: bool = False,
+    writes: str = "",
+    trained: bool = False,
+    index: int = 1,
+) -> TraceBuilder:
+    """A recurrent loop that encodes x[t], 16 frames of 3x64x64, and joins the result with its state.
+
+    Args:
+        state_first: the first op that reads a tensor of x[t]'s shape reads another, too.
+        writes: an op that writes into a frame.
+        trained: each frame's encoder goes backward after the loop.
+        index: by which x's index grows.
+    """
+    frames, frame, wide = [repeats, 16, 3, 64, 64], [16, 3, 64, 64], [16, 8, 32, 32]
+    ops: list[tuple[str, dict[str, Any]]] = []
+    for at in range(repeats):
+        chain = [
+            ("aten::conv2d", [frame, [8, 3, 4, 4]], None),
+            ("aten::silu", [wide], None),
+            ("aten::flatten", [wide, [], []], ["", "1", "-1"]),
+            ("aten::linear", [[16, 8_192], [128, 8_192]], None),
+        ]
+        ops.append(
+            ("aten::select", {"Input Dims": [frames, [], []], "Concrete Inputs": ["", "0", str(index * at)]})
+        )
+        ops += [("aten::add", {"Input Dims": [frame, frame]})] * state_first
+        for place, (name, dims, values) in enumerate(chain):
+            told: dict[str, Any] = {"Input Dims": dims, "Sequence number": 10 * at + place}
+            ops.append((name, {**told, "Concrete Inputs": values} if values else told))
+        ops += [(writes, {"Input Dims": [frame, frame]})] * bool(writes)
+        ops.append(("aten::cat", {"Input Dims": [[STATE, EMBEDDED], []]}))
+        ops.append(("aten::gru_cell", {"Input Dims": [[16, 640], STATE, [1_536, 640], [1_536, 512]]}))
+    backward = [(f"{name}Backward0", at) for at, name in ((3, "Addmm"), (1, "Silu"), (0, "Convolution"))]
+    for at in reversed(range(repeats if trained else 0)):
+        ops += [(name, {"Sequence number": 10 * at + place}) for name, place in backward]
+        ops.append(("torch::autograd::AccumulateGrad", {}))
+        ops.append(("GruCellBackward0", {"Sequence number": 10 * at + 9}))
+    return steps_of(ops, steps=1 if trained else 3, quiet="aten::select")
+
+
+def inputs_of_loops(trace: TraceBuilder) -> list[Finding]:
+    return [one for one in of_rule(trace, "repeated-calls") if one.cause == "loop-inputs"]
+
+
+def test_an_encoder_in_a_recurrent_loop_could_run_before_it() -> None:
+    (one,) = inputs_of_loops(observed())
+    assert (one.count, one.evidence["repeats"], one.evidence["part"]) == (30, 10, "16x3x64x64")
+    assert one.evidence["ops"] == "aten::conv2d, aten::silu, aten::linear"
+    assert one.saving is not None
+    assert 0.3 < one.saving.share < 0.6
+
+
+def test_its_backward_goes_as_well() -> None:
+    (trained,), (plain,) = inputs_of_loops(observed(trained=True)), inputs_of_loops(observed())
+    assert trained.count == 20
+    assert trained.cost_ns > 1.5 * plain.cost_ns / 3  # of one step, not of three
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        observed(repeats=6),
+        observed(index=0),
+        observed(writes="aten::copy_"),
+        observed(state_first=True),
+        guided(),
+    ],
+)
+def test_what_is_taken_once_or_written_or_read_with_the_state_is_no_input_of_a_loop(
+    trace: TraceBuilder,
+) -> None:
+    assert inputs_of_loops(trace) == []

@@ -14,6 +14,7 @@ from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs, loop_inputs_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes, passes_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     HEAVY,
@@ -35,6 +36,7 @@ class Limits:
     few_repeats: int = limit(
         4, "this many repeats are enough if shapes change from repeat to repeat, as in a loop over experts"
     )
+    min_parts: int = limit(8, "a loop must take at least this many parts of a tensor; chosen")
     max_kernel_ns: int = limit(
         10_000,
         "kernels may take at most this time on average; launching longer kernels less often gains little; H200",
@@ -82,7 +84,7 @@ _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it mak
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
-@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes",))
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes", "loop-inputs"))
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
@@ -97,7 +99,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     The backward pass of such a loop is found as well. The rule also finds a network that is called several
     times in a row on the same shapes, if no call needs the result of another and one op combines the results.
     An example is classifier-free guidance with two calls. Together the calls must make at least half of the
-    step's launches.
+    step's launches. In a loop with a state, it finds layers that take x[t] and no state: an encoder of frames.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -127,6 +129,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         found = [loop for loop, _ in same]
         sized = _sized_by_data(found[0], counting)
         yield _hits(found, same[0][1], work, idle, gpus, limits, sized=sized)
+    parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
+    for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
+        yield _inputs_hits(list(equal), work, idle, gpus, limits)
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
         yield _passes_hits(list(alike), work, idle, gpus, limits)
@@ -160,6 +165,37 @@ def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, l
             "passes": times,
             "launches": passes[0].launches,
             "taker": passes[0].taker,
+            "lines": lines,
+        },
+    )
+
+
+def _inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
+    at = loops[0].at.joined([one.at for one in loops])
+    ends = np.concatenate([one.ends_ns for one in loops])
+    group = np.concatenate([one.group + 2 * place for place, one in enumerate(loops)])
+    one, lines = loops[0], at.line.or_else(at.annotation).sums(at.dur_ns)
+    return Hits(
+        occurrences=at,
+        cause="loop-inputs",
+        named_by=next(iter(lines), None) or first_of(one.names),
+        lost=LostTime.launched_within(idle, at.start_ns, ends),
+        fix=(
+            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
+            Batch(at.start_ns, ends, group),
+        ),
+        confidence=Confidence.MEDIUM,
+        message="{ops} run {repeats} times a step in a loop, each time on another part of one tensor, {part} of "
+        "{whole}, and on nothing that the loop makes" + (", at {lines}" if lines else ""),
+        advice="Run these layers once before the loop, on the whole tensor, and take each repeat's part of the result: "
+        "e = encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2]), then e[t]. Layers with different weights in each "
+        "repeat need stacked weights and bmm.",
+        evidence={
+            "ops": listed(one.names),
+            "members": len(one.names),
+            "repeats": one.repeats,
+            "part": "x".join(map(str, one.part)),
+            "whole": "x".join(map(str, one.whole)),
             "lines": lines,
         },
     )
