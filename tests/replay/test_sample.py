@@ -57,7 +57,7 @@ def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_s
     share = f"{100 * sample.left_out:.0f} % of the time"
     assert f"{share} is in the others" in made.step.basis.replace("%", " %")
     said = diagnose(training(slow={3, 4, 5, 6, 7}, loading=False).load()).traces[0].summary.step
-    assert said.endswith(f"; {share} after the first step is in steps unlike the others, which are left out")
+    assert said.endswith(f"; judged by 5 of 10 steps: the others, {share}, differ too much")
 
 
 def test_of_two_steps_the_much_longer_one_is_left_out() -> None:

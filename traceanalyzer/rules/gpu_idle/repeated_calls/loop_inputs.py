@@ -194,11 +194,12 @@ class _Result:
         if shape is None and VIEWING_OP.search(op.name):
             return cls(None, elements=math.prod(data))
         if shape is None and "conv" in op.name:
-            return cls(None, (data[0], tensors(op)[1]["transpose" in op.name]))
+            weight = next(iter(tensors(op)[1:]), ())  # of no shape where the recording has none
+            return cls(None, (data[0], *weight["transpose" in op.name :][:1]))
         if shape is None and re.search("pool|upsample", op.name):
             return cls(None, data[:2])
         if op.name == "aten::embedding":
-            return cls((*data, tensors(op)[0][-1]))
+            return cls((*data, *tensors(op)[0][-1:]))
         return cls(shape or data)
 
     def fits(self, data: Shape) -> bool:
