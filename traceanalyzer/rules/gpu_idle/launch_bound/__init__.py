@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
+from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, may_be_busy
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
@@ -40,7 +40,7 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "the cause is unsure if the low end of the saving's interval is below this share of the step",
+        "the cause is unsure if the predicted saving is below this share of the step",
     )
     min_same_share: float = limit(
         0.5,
@@ -116,8 +116,7 @@ def launch_bound(
     is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
-    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving may be almost
-    nothing;
+    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving is almost nothing;
     - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
     time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
@@ -138,8 +137,8 @@ def launch_bound(
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
-    unsure = remedy.saved is not None and remedy.saved.low_share < limits.min_sure_share
-    busy, unsure = is_busy(forecast), unsure or only_profiled(forecast)
+    unsure = remedy.saved is not None and remedy.saved.share < limits.min_sure_share
+    busy, unsure = is_busy(forecast), unsure or may_be_busy(forecast)
     least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = found.total_ns + awaited * steps.window_ns < least_ns
@@ -181,7 +180,7 @@ def launch_bound(
 
 def _doubt(cause: str, forecast: Forecast | None) -> str:
     """Why it is no fault, or may be none."""
-    if cause == "unsure" and forecast is not None and not only_profiled(forecast):
+    if cause == "unsure" and forecast is not None and not may_be_busy(forecast):
         return "; other work of the CPU may be the reason"
     return _NO_FAULT.get(cause, "")
 
