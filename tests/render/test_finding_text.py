@@ -94,10 +94,14 @@ def test_a_saving_is_told_with_its_interval() -> None:
     unsure = replace(little, high_share=0.12, high_ns=2 * MS)
     assert saving_words(unsure, step) == "fixing it saves almost nothing (upper bound: 2.00 ms a step)"
     worse = replace(saved, step_ns=-900_000, share=-0.05)
-    assert saving_words(worse, step) == "fixing it alone makes a step of 18.3 ms longer, by 900 µs"
-    assert saving_words(worse, None) == "fixing it alone makes a step longer, by 900 µs"
+    assert (
+        saving_words(worse, step) == "fixing it alone makes a step 900 µs longer (18.3 ms without this fix)"
+    )
+    assert saving_words(worse, None) == "fixing it alone makes a step 900 µs longer"
     assert grade(finding) == "high  costs 48.0 % of the window"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
+    beyond = replace(finding, saving=replace(saved, beyond=True))
+    assert grade(beyond) == "high  saves another 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
     near_nothing = replace(saved, low_share=-0.004, high_share=0.52)

@@ -259,6 +259,7 @@ def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
 def test_batch_norms_that_exchange_statistics_are_not_to_be_stacked(shared: Shared) -> None:
     forward, backward = found(shared("ranks2/sync_bn.bad.rank0"), "needless-collectives")
     assert (forward.cause, backward.cause) == ("batch-norm", "batch-norm")
+    assert (forward.count, backward.count) == (20 * 6, 20 * 6)  # of 512 channels, too: 1,025 numbers
     assert "Stack" not in forward.advice
     assert found(shared("ranks2/sync_bn.fixed.rank0"), "needless-collectives") == []
 

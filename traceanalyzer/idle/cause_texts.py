@@ -68,13 +68,13 @@ TEXTS: dict[str, CauseText] = {
         "not recorded",
         "before and after what is recorded",
         "the trace ends before work that was launched",
-        "Record more steps; export a truncated file again.",
+        "If the file is truncated, export it again; else record more steps.",
     ),
     "graph-capture": CauseText(
         "graph capture",
         "while a CUDA graph is captured",
         "a CUDA graph was being captured, so its launches start no work",
-        "Nothing to do: capture once, outside the steps that count.",
+        "Capture before the steps that you measure: they then only replay the graph.",
     ),
     "python": CauseText(
         "Python between ops",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
@@ -12,6 +12,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost
+from traceanalyzer.report.fix_line import fix_line, percent
 from traceanalyzer.report.words import format_span, in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
@@ -21,6 +22,7 @@ _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
+_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
     "gpu": ("gpu", "communication", "copy"),
@@ -56,7 +58,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     )
     limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
-    fix = _fixes(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
+    fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
@@ -89,11 +91,15 @@ def _step(trace: TraceReport) -> str:
 
 
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
-    """The longest step, where the mean of all is far from that of the steps that are replayed: the first, as a rule."""
+    """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
     every = trace.steps and (trace.steps.steady or trace.steps.every)
     if not every or every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
         return ""
-    return f"; the longest of {every.count:,} steps, {format_ns(every.max_ns)}, is left out"
+    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    left = int(replayed[2]) - int(replayed[1]) if replayed else 1
+    if replayed and left > 1:
+        return f"; {left} of {replayed[2]} steps are left out, the longest of them {longest}"
+    return f"; the longest of {every.count:,} steps, {longest}, is left out"
 
 
 def by_whom(trace: TraceReport) -> str:
@@ -160,12 +166,12 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
         return ""
-    share = f"{_percent(one.share)} {_of_step(trace)}"
+    share = f"{percent(one.share)} {_of_step(trace)}"
     if one.kind != "idle":
         return f"{share} is {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle)
-    return f"the GPU waits during {_percent(idle)} {_of_step(trace)}{mostly}"
+    return f"the GPU waits during {percent(idle)} {_of_step(trace)}{mostly}"
 
 
 def _of_step(trace: TraceReport) -> str:
@@ -176,9 +182,11 @@ def _of_step(trace: TraceReport) -> str:
 
 
 def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
-    """Where nothing is wrong: what the step goes to."""
+    """Where nothing is wrong: what the step goes to; where the CPU is the limit, why the GPU waits."""
+    if trace.step is not None and trace.step.bound == "cpu" and not _alike(trace.step):
+        return _telling(trace, costs)
     named = [
-        f"{cost.words} ({_percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
+        f"{cost.words} ({percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
     ]
     parts = "part {} is" if len(named) == 1 else "parts {} are"
     return f"the largest {parts.format(_of_step(trace))} {', '.join(named)}" if named else ""
@@ -215,7 +223,7 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
     number = next(iter(large))
     share = large[number]
     said = (
-        f"{number} ({findings[number].rule}) may be deliberate and costs {_percent(share)} {_of_step(trace)}"
+        f"{number} ({findings[number].rule}) may be deliberate and costs {percent(share)} {_of_step(trace)}"
     )
     return said, share
 
@@ -232,55 +240,9 @@ def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     return Verdict(
         f"{format_ns(trace.window.length_ns)} recorded in all",
-        f"a cold start takes {_percent(finding.cost_share)} of the window; later steps do not pay it",
+        f"a cold start takes {percent(finding.cost_share)} of the window; later steps do not pay it",
         "record again after a warm-up",
     )
-
-
-def _fixes(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
-    """What to look at first, and what fixing the findings gives, where a replay says so of any."""
-    replayed = [number for number, finding in wrong.items() if finding.saving is not None]
-    first, top = next(iter(wrong.items()))
-    if trace.step is None or trace.together is None or not replayed:
-        return f"begin with {first} ({top.rule})"
-    begin = (
-        "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
-    )
-    several = len(replayed) > 1
-    without = f" without {first}" * bool(begin)
-    which = f"{listed(replayed)}{', in this order' * several} ({wrong[replayed[0]].rule}{' first' * several}){without}"
-    now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
-    saved = 1 - then_ns / max(now_ns, 1)
-    takes = f"takes about {format_span(then_ns, now_ns, 'instead of')} (-{_percent(saved)}{_then(trace)})"
-    gives = f"{'together, ' * several}a step {takes}"
-    gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
-    later = [number for number in wrong if number not in (first, *replayed)]
-    unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
-    return f"{begin}{which}: {gives}{unknown}"
-
-
-def _then(trace: TraceReport) -> str:
-    """What limits the step once all is fixed, where that is the CPU still."""
-    before, after = trace.step, trace.together
-    if before is None or after is None or before.open or "gpu" in (before.bound, after.bound):
-        return ""
-    idle = after.bound == "cpu" and after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
-    return "; still limited by the CPU" if idle else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    texts = [
-        text
-        for run in runs
-        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
-    ]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
 
 
 def _largest(trace: TraceReport) -> str:
@@ -290,7 +252,7 @@ def _largest(trace: TraceReport) -> str:
         sums.update(device.parts_ns)
     whole = max(sum(sums.values()), 1)
     named = [
-        f"{_part(name)} ({_percent(ns / whole)})"
+        f"{_part(name)} ({percent(ns / whole)})"
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]

@@ -104,8 +104,8 @@ _TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock offset", "dr
 _LEGEND = (
     "Times are per step. recorded: median. waits: in collectives until the last rank arrives. holds up: the mean time "
     "that the other ranks wait for this rank. alone: predicted without the profiler, if the rank never had to wait. "
-    "It may exceed recorded minus waits: work of other streams that runs during the waits remains. clock offset: of "
-    "this rank's clock from the reference rank's, known to within ±."
+    "It may be longer than recorded minus waits: what other streams compute during the waits still takes its time. "
+    "clock offset: of this rank's clock from the reference rank's, known to within ±."
 )
 
 

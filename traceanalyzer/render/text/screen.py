@@ -84,14 +84,14 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
 
 def _what(trace: TraceReport) -> str:
     """The devices, the steps and how long it is: `NVIDIA H200, 5 steps in a window of 18.3 ms`."""
-    known = Counter(device.name or "GPU" for device in trace.meta.devices)
+    known = Counter(device.name or "unknown GPU" for device in trace.meta.devices)
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     steps = trace.steps
     count = 0 if steps is None or not steps.marked else (steps.steady or steps.every).count
     whole, outside_ns = format_ns(trace.window.length_ns), 0
     if steps is not None and count:
         outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
-    many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else whole
+    many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else f"a window of {whole}"
     if outside_ns >= _OUTSIDE * trace.window.length_ns:
         many += f" ({format_ns(outside_ns)} of it in no step)"
     return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])

@@ -44,8 +44,8 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
             "fixing it saves almost nothing" + reaches * f" (upper bound: {format_ns(saving.high_ns)} a step)"
         )
     if saving.share < 0:
-        whole = "" if step is None else f" of {format_ns(step.unprofiled_ns)}"
-        return f"fixing it alone makes a step{whole} longer, by {format_ns(-saving.step_ns)}"
+        now = "" if step is None else f" ({format_ns(step.unprofiled_ns)} without this fix)"
+        return f"fixing it alone makes a step {format_ns(-saving.step_ns)} longer{now}"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
@@ -136,6 +136,7 @@ def grade(finding: Finding, fault: str = "") -> str:
         return severity + f"  {who}{saves} nothing" * (not info)
     if probably_nothing(saving):
         return f"{severity}  {who}probably {saves} nothing ({span})"
+    saves += " another" * saving.beyond
     if saving.low_share > 0:
         return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
     return f"{severity}  not sure: {who}{saves} {_two_digits(share)} ({span})"

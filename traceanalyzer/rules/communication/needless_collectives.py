@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +36,7 @@ class Limits:
 
 
 _FORWARD = r"^DistributedDataParallel\.forward"
-_NORM = re.compile("SyncBatchNorm")
+_NORM = "SyncBatchNorm"
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
     "message": "{by} reduces {elements} elements or fewer, {times_a_step} after the first: {total_a_step}",
@@ -82,9 +81,9 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     own = every[(every.step >= 0) & every.op.there]
     elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
     yield from _every_micro_step(calls, own, work)
-    yield from _one_by_one(
-        own[(elements >= 0) & (elements <= limits.max_small_elements)], calls, work, limits
-    )
+    small = (elements >= 0) & (elements <= limits.max_small_elements)
+    statistics = own.outer_op.name.matches(_NORM)  # two numbers a channel: of wide layers, they are many
+    yield from _one_by_one(own[small | statistics], calls, work, limits)
 
 
 def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
@@ -114,7 +113,7 @@ def _one_by_one(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterat
     kernels = np.sort(work.of_kind("compute").launch.start_ns)
     for op, found in small.by(small.outer_op.name):
         found = found[np.argsort(found.launch.start_ns, kind="stable")]
-        norm = _NORM.search(op) is not None
+        norm = _NORM in op
         is_later = rank_within(_runs(found, kernels, limits.max_kernels_between)) > 0
         later = found if norm else found[is_later]
         if len(later) >= (limits.min_small_times - 1) * len(distinct(found.step)):

@@ -33,8 +33,8 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
-    What it looks for: ops, or Python before an op, that take CPU time on one rank, and none or at most a third
-    of it on the other ranks. Also a pause in each step that is at least three times as long as the longest such
+    What it looks for: ops, or Python before an op, that take CPU time on one rank, and on each other rank at
+    most a third of this time. Also a pause in each step that is at least three times as long as the longest such
     pause of the others. The rule needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest.

@@ -31,7 +31,7 @@ class Limits:
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
-    """A rank's experts get more tokens than it sends out, as the sizes of its exchanges say.
+    """The experts of one rank receive more tokens than this rank sends to experts.
 
     What it looks for: pairs of consecutive all-to-alls outside of the backward pass. The second sends back as
     many elements as the first received: tokens go to the experts and return. The rule reports a rank that

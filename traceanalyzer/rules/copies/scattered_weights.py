@@ -17,8 +17,8 @@ _RECURRENT = "aten::_cudnn_rnn"
 class Limits:
     min_weights: int = limit(
         2,
-        "a call must copy at least this many weights; a layer has two, one for its input and one for its state, and "
-        "two biases; torch 2.11",
+        "a call must copy at least this many weights; a layer has at least two, one for its input and one for its "
+        "state (biases are additional); torch 2.11",
     )
 
 
@@ -34,7 +34,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
     p.data.copy_(averaged[name]), which keeps the buffer; or rnn.flatten_parameters() after the weights were put in.
     How sure: torch copies weights inside of the call only if they are not one buffer. It also warns once: "RNN module
     weights are not part of single contiguous chunk of memory".
-    When it is wrong: never seen. Casts of the weights by autocast are no such copies.
+    When it is wrong: no such case is known. Copies by autocast, which casts the weights, do not count.
     Source: torch.nn.LSTM.flatten_parameters; measured on an H100 with torch 2.11.
     """
     recurrent = calls[calls.name.one_of(_RECURRENT) & (calls.step >= 0)]

@@ -69,8 +69,8 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
     overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
     separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
-    counted, nor what follows them. The same for rows: layers whose input has a stride of 0 (expand), or comes from
-    repeat, and the layers right after them.
+    counted, nor what follows them. Layers on equal rows count, too: their input comes from expand (a stride of 0)
+    or repeat, or they come right after such a layer.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
     the windows from the features. The same for an image with several captions, for a user with several candidates,
@@ -78,7 +78,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     How sure: numbers of items are known from shapes. Which tensor an op reads is concluded from order and shapes, so
     confidence is medium.
     When it is wrong: the copies are changed before the network.
-    Saving: the share of the additional copies in the network's forward pass; of equal rows in backward, too.
+    Saving: the additional copies' share of the network's forward pass. For equal rows also their share of backward.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median_of, numbered
+from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.timeline.repeated_kernels import (
@@ -58,7 +59,7 @@ class Limits:
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
-        "{by} drifts over the steps: from {first_step} in the first to {last_step} in the last; median "
+        "{kernel} drifts over the steps: from {first_step} in the first to {last_step} in the last; median "
         "{median_dur}, 10th to 90th percentile {p10} to {p90}",
         (
             "The clock changes, or the work grows from step to step. Warm up, lock the clocks, and record "
@@ -66,12 +67,12 @@ _TEXTS = {
         ),
     ),
     "outliers": (
-        "{slow} of {executions} executions of {by} take up to {worst_dur}, in the steps numbered {slow_steps} (median "
-        "{median_dur}, 10th to 90th percentile {p10} to {p90})",
+        "{slow} of {executions} executions of {kernel} take up to {worst_dur}, in the steps numbered {slow_steps} "
+        "(median {median_dur}, 10th to 90th percentile {p10} to {p90})",
         "Look for another process on the GPU (nvidia-smi), or for power or thermal throttling in those steps.",
     ),
     "comes-and-goes": (
-        "{slow} of {executions} executions of {by} take {slowdown} times as long as the rest, in the steps "
+        "{slow} of {executions} executions of {kernel} take {slowdown} times as long as the rest, in the steps "
         "numbered {slow_steps} (median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst {worst_dur})",
         (
             "The GPU is shared at times (another process, a copy, another stream), or steps differ. Record "
@@ -167,7 +168,12 @@ def _hits(
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),
-        evidence={**spread(slow, group), "grid": found.text("grid")[0] or "", "slow_steps": numbers},
+        evidence={
+            **spread(slow, group),
+            "kernel": short_kernel(found.name[0] or ""),
+            "grid": found.text("grid")[0] or "",
+            "slow_steps": numbers,
+        },
     )
 
 

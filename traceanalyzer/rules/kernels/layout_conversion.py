@@ -101,15 +101,17 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
 
 def _hits(found: Work, sms: int, limits: Limits) -> Hits:
-    moved = found.name.matches(families.LAYOUT)
+    moved, evidence = found.name.matches(families.LAYOUT), told(found)
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
-        message="images are channels first (NCHW): {spent_a_step} in {parts}, by {ops}{where}",
+        message="images are channels first (NCHW): {spent_a_step} in {parts}; by op: {ops}"
+        + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
+        + (", from {lines}" if evidence["lines"] else ""),
         advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **evidence,
             "spent_ns": found.total_ns,
             "conversions": int(moved.sum()),
             "parts": {part: ns for part, ns in sorted(parts.items(), key=lambda item: -item[1]) if ns},

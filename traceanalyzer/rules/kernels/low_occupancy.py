@@ -68,7 +68,7 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     How sure: grid and number of multiprocessors are recorded. Not counted: collectives, persistent kernels (one
     block per multiprocessor), optimizer kernels, and kernels during which other streams work.
     When it is wrong: the work cannot be split further.
-    Saving: down to the time of the same blocks spread over all multiprocessors.
+    Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """
     if not any(gpu.sms for gpu in gpus.known.values()):
@@ -94,7 +94,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
         message="{by} runs on at most {blocks} of {sms} multiprocessors, {typical} each, {times_a_step}: "
-        "{gpu} of GPU time, in {kernels}{where}",
+        "{gpu} of GPU time" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),
             _TILES

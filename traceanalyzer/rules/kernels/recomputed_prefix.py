@@ -51,8 +51,8 @@ class Limits:
     )
     recurrent_floor_ns: int = limit(
         300_000,
-        "a call of a recurrent layer takes at least this time; cuDNN's LSTM, 1,024 rows of 96 numbers, one "
-        "element; H200",
+        "a call of a recurrent layer takes at least this time; cuDNN's LSTM with one time step, a "
+        "batch of 1,024 and 96 features; H200",
     )
 
 

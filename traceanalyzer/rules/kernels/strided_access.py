@@ -24,11 +24,13 @@ _PICKS = ("aten::index_select", "aten::flip")
 class Limits:
     sector_bytes: int = limit(
         64,
-        "memory delivers this many bytes at once; with 64, not 32, the measured rate of strided copies fits; H200",
+        "memory delivers this many bytes at once; with 64 the model predicts the measured rate of strided copies, "
+        "with 32 it does not; H200",
     )
     min_times: float = limit(
         1.5,
-        "at least this many times the used bytes must be moved; with less, caches may make up for it; chosen",
+        "the moved bytes must be at least this many times the used bytes; with less, caches may make up for it; "
+        "chosen",
     )
     min_elements: int = limit(
         1 << 18,
@@ -37,12 +39,12 @@ class Limits:
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
     max_parts: int = limit(
         32,
-        "ops along the last dimension count if it has at most this many components; longer ones fill a "
-        "warp; chosen",
+        "ops along the last dimension count if this dimension has at most this many components; with more, "
+        "neighbouring threads read neighbouring components; chosen",
     )
     reached_share: float = limit(
         0.6,
-        "copies and sums of whole planes reach this share of the memory's peak; H200",
+        "the op on a contiguous layout reaches this share of the memory's peak, as copies and sums do; H200",
     )
 
 
@@ -59,8 +61,8 @@ def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     so confidence is medium.
     When it is wrong: other ops use all components together. They read all of the 64 bytes, so the present
     layout is better for them.
-    Saving: the time shrinks to the share of used bytes in the delivered bytes. Ops along the last dimension
-    shrink to the time that their bytes need.
+    Saving: the part of an op's time that belongs to the unused bytes. For ops along the last dimension: their
+    time, minus the time that memory needs for their bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

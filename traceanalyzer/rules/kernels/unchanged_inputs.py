@@ -62,14 +62,15 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     """The same numbers are computed again in each layer.
 
     What it looks for: in training, a sequence of ops that runs at least twice in a step on the same integers
-    (edges, positions, lengths, masks), with the same shapes and recorded numbers. No op in between makes
+    (edges, positions, lengths, masks), with the same shapes and scalar arguments. No op in between makes
     integers of those shapes. None of the ops adds a node to autograd's graph, so they use no trained parameter
     and no activation.
     Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
     Bad: edge weights in each layer of a graph network; a mask in each block. Good: once before the layers.
     How sure: tensors are known only by their shapes, so confidence is medium.
     When it is wrong: layers get different graphs or masks of one shape.
-    Saving: all of it if no op of a step makes the integers, else all except the first time in each step.
+    Saving: the time of these ops, except the first time in each step. If no op of a step makes the integers, the
+    first time is saved, too.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

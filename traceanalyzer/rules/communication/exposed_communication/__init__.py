@@ -66,8 +66,8 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
     process group. This time is divided into transfer and waiting for other ranks.
-    With the traces of all ranks: waiting is measured. The rank that arrives last does not wait; the time that
-    another rank takes longer is its waiting.
+    With the traces of all ranks: waiting is measured. The rank that arrives last does not wait. In every
+    collective, a rank's waiting is the time by which its kernel runs longer than that of the last rank.
     With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
     collective of the same size. The rest of a collective's time is waiting.
     Why it costs: the GPU computes nothing meanwhile.

@@ -117,7 +117,7 @@ def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
         return " and waits for another rank"
     if not waiting:
         return ""
-    whom = "a later rank" if peers else "other ranks"
+    whom = "a rank that comes later" if peers else "other ranks"
     return f"; {{waiting_each}} of this is probably waiting for {whom}"
 
 

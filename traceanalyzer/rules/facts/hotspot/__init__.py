@@ -115,7 +115,10 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
     waits = eager.kind.one_of("copy_d2h").any()
     if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
         return Bound(
-            "", words, "Look at these kernels first: the compiler names them after the ops fused in them."
+            "",
+            words,
+            "Look at these kernels first. A name such as triton_poi_fused_add_mul lists the ops fused in the kernel; "
+            "other kernels are those of libraries.",
         )
     each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
     return Bound(
@@ -142,7 +145,7 @@ def _hits(
     # The predicted step has less waiting for other ranks than the recorded ones.
     shown = share <= 1 and bound is not COMMUNICATION
     part = f", {{part}} of the {judged_step} step" if shown else ""
-    same = list(kernel_times(found)) == [op] and bound.words == UNKNOWN
+    same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}" if bound.words == UNKNOWN else f": {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     return Hits(

@@ -73,13 +73,13 @@ _MEASURE = (
     "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
     "is idle."
 )
-_MINOR = "Nothing to do here: launching explains too little of the idle time or of the window. If it grows: "
+_MINOR = "Nothing to do here: launching explains too little of the {whole}. If it grows: "
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "",
-    "small-part": "; that is {share} of the window",
+    "small-part": "; these waits are {share} of the window",
     "unsure": "; without the profiler the GPU may be busy",
 }
 
@@ -139,9 +139,13 @@ def launch_bound(
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
     unsure = remedy.saved is not None and remedy.saved.share < limits.min_sure_share
     busy, unsure = is_busy(forecast), unsure or may_be_busy(forecast)
-    least_ns = max(limits.min_idle_share * idle.total_ns, limits.min_window_share * steps.window_ns)
+    wholes = {
+        "idle time": limits.min_idle_share * idle.total_ns,
+        "window": limits.min_window_share * steps.window_ns,
+    }
+    whole = max(wholes, key=wholes.__getitem__)
     awaited = 0.0 if forecast is None else forecast.program.awaited
-    minor = found.total_ns + awaited * steps.window_ns < least_ns
+    minor = found.total_ns + awaited * steps.window_ns < wholes[whole]
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
@@ -161,7 +165,7 @@ def launch_bound(
         + (", at {lines:of these waits}" if lines and not (part and part.placed) else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
-        advice=_advice(advice, cause, forecast) + (_ALL_RANKS if waits else ""),
+        advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
@@ -185,12 +189,12 @@ def _doubt(cause: str, forecast: Forecast | None) -> str:
     return _NO_FAULT.get(cause, "")
 
 
-def _advice(advice: str, cause: str, forecast: Forecast | None) -> str:
+def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> str:
     """The remedy, after what comes first: other idle time, or the user's own time, which tells if the GPU idles."""
     if cause == "profiled-only":
         return busy_advice(advice)
     if cause == "small-part":
-        return f"{_MINOR}{advice[0].lower()}{advice[1:]}"
+        return f"{_MINOR.format(whole=whole)}{advice[0].lower()}{advice[1:]}"
     if cause != "unsure" or forecast is None or forecast.step.measured:
         return advice
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

@@ -51,7 +51,8 @@ class Limits:
     min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
     min_calls: int = limit(
         3,
-        "with at least this many calls of an op, a pause only before the first call is a cold start",
+        "with fewer than min_steps steps: a pause before the first call of an op is a cold start if the op has at "
+        "least this many calls, and no such pause before the others",
     )
     alike_share: float = limit(
         0.5,
@@ -139,7 +140,7 @@ def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: b
 
 def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
     most = " at most" if len(found) > 1 else ""
-    where = "in {lines}" if (found.line.code >= 0).any() else "between {places}"
+    where = "in {lines}" if (found.line.code >= 0).any() else "{places}"
     return Hits(
         occurrences=found,
         cause="once",

@@ -39,7 +39,7 @@ _SLEEPS = re.compile(
     rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
 )
 _HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
-_BETWEEN = ", between {places}: Python or garbage collection (only stacks tell them apart)"
+_BETWEEN = ", {places}: Python or garbage collection (only stacks tell them apart)"
 
 
 def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
     return {
         "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
         "largest_ns": int(found.dur_ns.max(initial=0)),
-        "places": found.place.sums(found.dur_ns),
+        "places": {f"between {place}": ns for place, ns in found.place.sums(found.dur_ns).items()},
         "lines": found.line.sums(found.dur_ns),
     }
 

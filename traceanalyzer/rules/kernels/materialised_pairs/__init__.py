@@ -67,8 +67,8 @@ class Limits:
     min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
     min_side_elements: int = limit(
         16,
-        "each input must have at least this many numbers, unless pairs are compared; a handful are coefficients of a "
-        "formula, not a second set; chosen",
+        "each input must have at least this many numbers; fewer are probably coefficients of a formula, not a second "
+        "set. Inputs of comparisons (==, <) may have fewer; chosen",
     )
     min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
     selected_passes: float = limit(
@@ -95,24 +95,24 @@ class _Pairs:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected",))
 def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """Small tensors are broadcast to all of their pairs, which are written to memory and reduced again.
+    """Small tensors are broadcast to all pairs, which are written to memory only to be reduced.
 
     What it looks for: a pointwise op on broadcast or expanded inputs whose result has at least eight times as
     many numbers as all inputs together, and a reduction of that result. All work on tensors of that shape
     counts, also in the backward pass.
 
-    A second case (cause `selected`) is distances or products of all pairs, of which forward uses only the
-    smallest or largest along a dimension, while backward passes over all of them. An example is a Chamfer
-    distance by torch.cdist.
+    A second case (cause `selected`): distances or products of all pairs are computed. Forward uses only the
+    smallest or largest along a dimension, but the backward pass computes with all of them. An example is a
+    Chamfer distance by torch.cdist.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
     enough, so confidence is medium.
     When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
-    Saving: down to the arithmetic of the same ops in one kernel that writes only the reduced result. Ops that
-    need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
-    compute them again; or use max or min in place of amax or amin.
+    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result. Ops
+    that need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
+    compute them again; or use max or min in place of amax or amin, whose backward compares all pairs again.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -33,8 +33,8 @@ class Limits:
     )
     calls: int = limit(
         4,
-        "for each op and its shapes this many calls are checked, and all of them must be used only in part; "
-        "chosen",
+        "for each op and its shapes, the results of this many calls are checked; of each result only a part may "
+        "be used; chosen",
     )
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
 
@@ -45,11 +45,11 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
     before it that computed all of it: products, convolutions, resizing, casts, arithmetic, softmax and norms;
-    even a whole network, if only a part of its batch is taken. An op counts if the part needs only the same
-    part of the op's input, and if no other op takes more of the op's result.
+    even a whole network, if only a part of its batch is taken. An op counts if a part of its result needs only
+    the same part of its input, as in an op on each row. It does not count if another op takes more of its result.
     A second case (cause `averaged`) is a product whose rows are only averaged or summed right after it; nothing
     may be between the two.
-    Why it costs: the rest of the tensor is computed for nothing, and backward passes over zeros. For
+    Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros. For
     `averaged`: the mean of the products equals the product of the mean, so one row is enough.
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead

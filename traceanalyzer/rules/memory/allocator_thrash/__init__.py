@@ -118,8 +118,8 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
         message=(
-            f"{{calls}}: {{times}} in all, {{in_steps}}; {what}; during these calls the GPU is idle for "
-            "{total_a_step}"
+            f"{{calls:of these calls' time}}: {{times}} in all, {{in_steps}}; {what}; during these calls the "
+            "GPU is idle for {total_a_step}"
         )
         + (", at {lines}" if lines else ""),
         advice=advice,

@@ -48,7 +48,7 @@ _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to t
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """An embedding's gradient fills its whole table for a few rows.
+    """An embedding's gradient is as large as its table, though a step uses few of its rows.
 
     What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows
     between two optimizer steps, and their backward pass. The cost is the time to fill the gradient, plus the

@@ -1,0 +1,77 @@
+"""The verdict's line on fixes, and what it says of steps and limits beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.report.costs import Cost
+from traceanalyzer.report.verdict import verdict_of
+
+HIGH, INFO = Severity.HIGH, Severity.INFO
+TAKES = "a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
+
+
+def graded(*severities: Severity) -> list[Finding]:
+    finding = replace(samples.findings()[0], saving=samples.saving())
+    return [replace(finding, severity=severity) for severity in severities]
+
+
+@pytest.mark.parametrize(
+    ("found", "gone", "words"),
+    [
+        (2, (1, 2), f"1 (scheduler-gap), which also fixes 2: {TAKES}"),
+        (3, (1, 2, 3), f"1 (scheduler-gap), which also fixes 2 and 3: {TAKES}"),
+        (
+            3,
+            (1, 3),
+            f"1 and 2, in this order (scheduler-gap first), which also fix 3: together, {TAKES}",
+        ),
+    ],
+)
+def test_what_goes_with_another_finding_has_no_place_in_the_order(
+    found: int, gone: tuple[int, ...], words: str
+) -> None:
+    fault = Fault("F1", "one cause", samples.saving(), HIGH, gone)
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
+    assert verdict_of(head, graded(*[HIGH] * found)).fix == words
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("gpu", "cpu", "; then limited by the CPU"),
+        ("cpu", "cpu", "; still limited by the CPU"),
+        ("cpu", "gpu", ""),
+    ],
+)
+def test_what_limits_the_fixed_step_is_told(before: str, after: str, words: str) -> None:
+    """Two savings that the CPU cuts short are more apart than together."""
+    head = samples.trace(
+        step=samples.estimate(bound=before), together=samples.estimate(9 * MS, bound=after, gpu_ns=4 * MS)
+    )
+    assert verdict_of(head, graded(HIGH)).fix.endswith(f"(-50 %{words})")
+
+
+def test_all_steps_that_are_left_out_are_counted() -> None:
+    every = replace(samples.times(5), total_ns=700 * MS, max_ns=219 * MS)
+    step = samples.estimate(basis="2 of 5 steps replayed; slowdown 1.2")
+    said = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), graded(HIGH))
+    assert said.step.endswith("; 3 of 5 steps are left out, the longest of them 219 ms")
+
+
+def test_where_nothing_is_wrong_a_limit_by_the_cpu_says_how_long_the_gpu_waits() -> None:
+    costs = (
+        Cost("aten::mm", "gpu", 9 * MS, 0.5),
+        Cost("while data is loaded", "idle", 5 * MS, 0.28),
+        Cost("while Python runs", "idle", 2 * MS, 0.11),
+    )
+    said = verdict_of(samples.trace(step=samples.estimate(gpu_ns=9 * MS)), graded(INFO), costs)
+    assert (
+        said.limit == "the CPU: the GPU waits during 39 % of the predicted step, mostly while data is loaded"
+    )
