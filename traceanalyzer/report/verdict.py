@@ -80,7 +80,7 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        share = f"{_percent(step.left_out_share)} of the time"
+        share = f"{percent(step.left_out_share)} of the time"
         left = f"; judged by {step.basis.partition(' step')[0]} steps: the others, {share}, differ too much"
         left = left if step.left_out_share >= MUCH else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
