@@ -90,6 +90,10 @@ def test_more_passes_are_counted() -> None:
         ),
         pytest.param(guided(result=[2, 4, 32, 16]), id="the next op takes something else"),
         pytest.param(guided(last="aten::to"), id="the host reads each result first: actions"),
+        pytest.param(guided(last="aten::argmax"), id="each draws a token, with which the next one begins"),
+        pytest.param(
+            guided(last="aten::index_copy_"), id="each writes into a cache, which the next one reads"
+        ),
         pytest.param(guided(layers=15), id="few launches: a layer"),
         pytest.param(guided(others=90), id="a small part of the step"),
     ],

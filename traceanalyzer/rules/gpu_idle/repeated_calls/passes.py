@@ -18,6 +18,8 @@ from traceanalyzer.rule.views.work import Work
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
+# What a pass draws or writes in place is the next one's input: tokens, and a cache of keys and values.
+_HANDS_ON = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
 _DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
 _CANDIDATES = 8  # distances between layers that are tried: a network has few that recur
 _NEAR = 4  # ops after the passes
@@ -50,7 +52,8 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     That a pass takes nothing of the one before is told by two things: its first layer takes no tensor as large as a
     pass's result, as a layer of a chain would, and an op right after the last takes two such tensors. Where pairs of
     passes recur within a step, as guidance does in a loop of sampling, that they are subtracted is enough. What is
-    copied to the host within a pass decides what the next one gets: actions of an environment.
+    copied to the host within a pass decides what the next one gets: actions of an environment. So does what is drawn
+    from its scores, or written into a tensor that is there before: tokens, and their keys and values.
 
     Args:
         outer: outermost ops.
@@ -67,9 +70,8 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
     edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
     layer, reads = outer.name.meets(_LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
-    kind = np.where(
-        np.isin(outer.rows, reads), -1 - np.arange(len(kind)), kind
-    )  # equal to no other: no pass goes on
+    ends = np.isin(outer.rows, reads) | outer.name.meets(_HANDS_ON.search)
+    kind = np.where(ends, -1 - np.arange(len(kind)), kind)  # equal to no other: no pass goes on
     of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
     for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
         own = slice(low, high)
