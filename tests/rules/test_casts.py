@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from tests.rules.test_kernel_patterns import ADD, BIG, CAST, SOFTMAX, pointwise
 
@@ -43,3 +44,31 @@ def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
     ]
     assert len(found(program(chain), "unfused-pointwise")) == 1
     assert found(program(chain), "dtype-casts") == []
+
+
+@pytest.mark.parametrize(("inside", "share"), [(True, 0.55), (False, 0.2)])
+def test_what_converts_and_does_nothing_else_goes_with_its_time_on_the_cpu(
+    inside: bool, share: float
+) -> None:
+    """Autocast calls no `to` on weights that have the product's dtype; what another op converts, it still calls."""
+    trace, at, number = TraceBuilder(), 0, 0
+    names = (
+        ("aten::to", "aten::_to_copy", "aten::copy_") if inside else ("own::cast", "own::pick", "aten::copy_")
+    )
+    for step in range(6):
+        begun = at
+        for _ in range(100):
+            trace.op("aten::linear", at, 50 * US)
+            for depth, name in enumerate(names):
+                trace.op(name, at + (2 + depth) * US, (28 - 2 * depth) * US)
+            number += 2
+            trace.launch("cudaLaunchKernel", at + 15 * US, 6 * US, number)
+            trace.kernel(at + 25 * US, 3 * US, number, name=CAST)
+            trace.op("aten::mm", at + 32 * US, 16 * US)
+            trace.launch("cudaLaunchKernel", at + 38 * US, 6 * US, number + 1)
+            trace.kernel(at + 46 * US, 3 * US, number + 1, name=NVJET)
+            at += 50 * US
+        trace.step(step, begun, at - begun)
+    (one,) = found(trace.load(), "dtype-casts")
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(share, abs=0.1)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.edits import DropWork
+from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.roofline.tensor_types import converts
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -19,6 +20,9 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _BATCH_NORM = (
     r"^aten::(native|cudnn|miopen)_batch_norm"  # converts its own statistics, one number for each channel
+)
+_CONVERTS = (
+    r"^aten::(to|_to_copy)$"  # what launches nothing but the cast, once the dtype fits, is not called at all
 )
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
@@ -77,6 +81,7 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     found = work[cast & ~mirrors & ~statistics]
     beside = neighbours(work, found, work[compute & ~cast])
     before, after = (there & one.name.meets(families.is_product) for one, there in beside)
+    moved = _converting(work[~compute])
     fused = np.isin(found.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
     for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
         for device, own in found[chosen].by_device():
@@ -85,10 +90,40 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
                 reader, known = beside[1]
                 mine = chosen & known & (found.device == device)
                 readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
-                yield _hits(own, inputs, share, readers if which == "results" else {}, which)
+                yield _hits(
+                    own, inputs, share, readers if which == "results" else {}, which, _fix(own, moved)
+                )
 
 
-def _hits(found: Work, inputs: WorkInputs, share: float, readers: dict[str, int], which: str) -> Hits:
+def _converting(work: Work) -> Rows:
+    """The outermost `to` around what launched each, -1 where another op did."""
+    rows, around = np.full(len(work), -1), work.op
+    for _ in range(3):  # copy_ in _to_copy in to
+        rows = np.where(around.there & around.name.matches(_CONVERTS), around.rows, rows)
+        around = around.parent
+    return rows
+
+
+def _fix(found: Work, moved: Rows) -> tuple[Edit, ...]:
+    """The ops that convert and do nothing else; of all others the work alone.
+
+    Args:
+        moved: ops that also copy between devices.
+    """
+    rows = _converting(found)
+    whole = (rows >= 0) & ~np.isin(rows, moved)
+    ops, work = Drop(np.unique(rows[whole])), DropWork(found.entries[~whole])
+    return (*((ops,) if whole.any() else ()), *(() if whole.all() else (work,)))
+
+
+def _hits(
+    found: Work,
+    inputs: WorkInputs,
+    share: float,
+    readers: dict[str, int],
+    which: str,
+    fix: tuple[Edit, ...],
+) -> Hits:
     pairs = [conversion_of(op.types) for op in inputs.signatures]
     kinds = Texts(inputs.number[found.entries], np.array(pairs, object)).sums(found.dur_ns)
     mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
@@ -100,7 +135,7 @@ def _hits(found: Work, inputs: WorkInputs, share: float, readers: dict[str, int]
         occurrences=found,
         cause="" if which == "inputs" else which,
         lost=LostTime.all_of(found),
-        fix=DropWork(found.entries),
+        fix=fix,
         message="{times_a_step} " + what + mostly + ": {gpu} of GPU time{where}",
         advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
         confidence=Confidence.MEDIUM,
