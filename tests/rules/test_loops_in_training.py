@@ -12,12 +12,15 @@ NODE = "autograd::engine::evaluate_function: "
 SUMS_UP = f"{NODE}torch::autograd::AccumulateGrad"
 
 
-def training(head: list[str], node: list[str], *, optimizer_ns: int = 0) -> Trace:
+def training(head: list[str], node: list[str], *, optimizer_ns: int = 0, then: str = "aten::add") -> Trace:
     """Steps that call so many heads one after the other, run their backward, and update their parameters."""
     loop = Loop()
     for _ in range(6):
         loop.begin()
-        for name in ["aten::ones", *head * HEADS, "aten::ones_like", *node * HEADS]:
+        for name in ["aten::ones", *head * HEADS]:
+            loop.launched(name, kernel_ns=2_000)
+        loop.launched(then, launch_ns=90_000, kernel_ns=2_000)
+        for name in ["aten::ones_like", *node * HEADS]:
             loop.launched(name, kernel_ns=2_000, tid=1001 if name.startswith(NODE) else 1000)
         if optimizer_ns:
             loop.annotation("Optimizer.step#AdamW.step", loop.now, optimizer_ns + 13_000)
@@ -41,6 +44,15 @@ def test_the_backward_of_a_loop_of_layers_is_one_call_as_well() -> None:
     found = loops_of(training(HEAD, BACKWARD))
     assert sorted(one.evidence["members"] for one in found) == [3, 3]
     assert any("AddmmBackward0" in one.evidence["ops"] for one in found)
+
+
+@pytest.mark.parametrize(("then", "goes"), [("aten::stack", True), ("aten::sum", False)])
+def test_the_stack_of_what_the_repeats_made_goes_with_them(then: str, goes: bool) -> None:
+    saved_ns = [
+        sum(one.saving.step_ns for one in loops_of(training(HEAD, BACKWARD, then=name)) if one.saving)
+        for name in ("aten::sum", then)
+    ]
+    assert (saved_ns[1] - saved_ns[0] > 70_000) == goes
 
 
 def test_backward_alone_may_be_that_of_layers() -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import ShrinkSpans
+from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
@@ -25,6 +25,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
     listed,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.stacked_results import stacked_results
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -116,8 +117,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     for same in loops.values():
         found = [loop for loop, _ in same]
         sized = sized_by_data(found[0], counting)
-        optimizer = fewer_parameters(found, calls)
-        yield _hits(found, same[0][1], work, idle, gpus, limits, optimizer, sized=sized)
+        along: tuple[Edit, ...] = (*fewer_parameters(found, calls), *stacked_results(found, outer))
+        yield _hits(found, same[0][1], work, idle, gpus, limits, along, sized=sized)
     parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
     for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
         yield _inputs_hits(list(equal), work, idle, gpus, limits)
@@ -197,7 +198,7 @@ def _hits(
     idle: IdleTime,
     gpus: Gpus,
     limits: Limits,
-    optimizer: tuple[ShrinkSpans, ...],
+    along: tuple[Edit, ...],
     *,
     sized: bool,
 ) -> Hits:
@@ -214,7 +215,7 @@ def _hits(
         occurrences=at,
         named_by=next(iter(lines), None) or first_of(largest.names),
         lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(grown, Batch(at.start_ns, ends, group), *optimizer),
+        fix=(grown, Batch(at.start_ns, ends, group), *along),
         confidence=sure,
         message="{ops}"
         + (
