@@ -139,7 +139,7 @@ def _settled(trace: TraceReport) -> str:
 
 def _alike(step: StepEstimate) -> bool:
     """Whether the CPU sets the pace of a device that is as busy as can be told."""
-    busy = step.gpu_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
+    busy = step.device_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
     return step.bound == "cpu" and busy and not step.open
 
 
@@ -263,7 +263,7 @@ def _then(trace: TraceReport) -> str:
     before, after = trace.step, trace.together
     if before is None or after is None or before.open or "gpu" in (before.bound, after.bound):
         return ""
-    idle = after.bound == "cpu" and after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
+    idle = after.bound == "cpu" and after.device_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
     return "; still limited by the CPU" if idle else ""
 
 
