@@ -122,6 +122,23 @@ def test_a_synchronisation_waits_for_what_was_launched_before() -> None:
     assert step.bound == "wait"
 
 
+@pytest.mark.parametrize(("others_ns", "tail_ns"), [(0, 4_000.0), (26_000, 6_000.0)])
+def test_a_wait_that_the_late_cpu_hides_costs_as_much_as_one_that_shows(
+    others_ns: int, tail_ns: float
+) -> None:
+    """The first synchronisation begins when its work has ended; the second one, where there is one, waits."""
+    loop = Loop()
+    loop.op("aten::mm", 100_000, 2_000)
+    loop.sync(130_000, 3_000)
+    if others_ns:
+        loop.op("aten::mm", 200_000, 20_000)
+        loop.sync(215_000, others_ns)
+    built = program(loop.load())
+    assert built.waits.tail_ns.tolist() == [tail_ns] * len(built.waits.row)
+    hurried = replay(built, slowdown=40.0)
+    assert hurried.ns >= 2_000 + tail_ns
+
+
 def test_a_blocking_copy_waits_for_itself() -> None:
     loop = Loop(steps=3)
     for number, begin in enumerate(loop.begins):

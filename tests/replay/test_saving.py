@@ -226,3 +226,15 @@ def test_a_queue_that_earlier_steps_filled_is_their_time() -> None:
     assert _drained_ns(steps, sample) == 20  # 50 on the CPU, 30 on the device
     ahead: Any = SimpleNamespace(steps=np.array([0]))
     assert _drained_ns(steps, ahead) == 0  # the queue grows: that is the CPU's time as it is
+
+
+def test_gaps_between_queued_kernels_are_told_from_the_devices_work(gpu_bound: Forecast) -> None:
+    """Nothing runs in them, so that what a CUDA graph saves is idle time, but no quicker CPU saves it."""
+    step = gpu_bound.step
+    assert (step.gpu_ns, step.gap_ns) == (20 * 100_000, 20 * 1_000)
+    assert step.device_ns == round(gpu_bound.base[0].gpu_ns)
+    assert step.idle_shares[0] == 0
+    short = forecast(loop(3_000))
+    known = short.saving([GraphLaunch()])
+    busy = 1 - short.step.gpu_ns / short.step.unprofiled_ns
+    assert known.share <= busy + 1e-3

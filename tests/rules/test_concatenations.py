@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.rules.kernel_programs import NVJET, Op, found, program
+from tests.rules.kernel_programs import NVJET, US, Op, found, program
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
 PRODUCT = Op("aten::mm", NVJET, 100)
@@ -34,3 +36,11 @@ def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
 def test_what_nobody_appends_to_does_not_grow(shapes: tuple[list[int], ...]) -> None:
     (one,) = found(program([cat(*shapes), PRODUCT]), "strided-copy")
     assert one.cause == "concatenation"
+
+
+def test_writing_in_place_takes_cpu_time_that_a_cat_does_not() -> None:
+    """Where the CPU sets the pace, less work on the device makes the step no shorter."""
+    quick = replace(cat([32, 64], [32, 64]), dur=5)
+    (one,) = found(program([quick]), "strided-copy")
+    assert one.saving is not None
+    assert -4 * US < one.saving.step_ns < -1 * US

@@ -7,8 +7,8 @@ from tests.rules.programs import TO_DEVICE, TO_HOST, US, Program, found
 SIZE = 8 << 20
 
 
-def steps(*, down: bool, worker: str | None) -> Program:
-    """Steps of a kernel and a copy, with an op on the host at its other end."""
+def steps(*, down: bool, worker: str | None, back: int = 0) -> Program:
+    """Steps of a kernel and a copy, with an op on the host at its other end, which sends `back` so many bytes."""
     made = Program()
     for step in range(5):
         made.step(step)
@@ -21,6 +21,8 @@ def steps(*, down: bool, worker: str | None) -> Program:
         if worker and down:
             made.trace.op(worker, made.now, 300 * US)
             made.now += 310 * US
+        if back:
+            made.copy(TO_DEVICE, back, 2 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
         made.kernel(dur=200 * US)
     return made
 
@@ -29,6 +31,18 @@ def test_what_works_on_the_host_with_what_was_copied_is_named() -> None:
     (one,) = found(steps(down=True, worker="aten::argmax").trace, "exposed-copy")
     assert "; on the host aten::argmax works on the data" in one.message
     assert one.advice.startswith("Run aten::argmax on the device")
+
+
+def test_what_is_sent_back_needs_no_copy_where_its_op_runs_on_the_device() -> None:
+    """The op on the host goes with both copies; where none works on the data, what comes up is something else."""
+
+    def saved_ns(worker: str | None, back: int) -> int:
+        (one,) = found(steps(down=True, worker=worker, back=back).trace, "exposed-copy")
+        assert one.saving is not None
+        return one.saving.step_ns
+
+    assert saved_ns("aten::argmax", 8) > saved_ns("aten::argmax", 0) + 150 * US
+    assert saved_ns(None, 8) < saved_ns(None, 0) + 20 * US
 
 
 def test_what_makes_on_the_host_what_is_copied_is_named() -> None:

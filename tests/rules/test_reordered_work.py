@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import Op, found, program
@@ -36,6 +38,18 @@ def test_a_classifier_of_upsampled_features_belongs_before_upsampling() -> None:
     assert one.cause == "upsampled"
     assert "makes 8x128x512x512 with 128 channels, and then a linear layer leaves 7 of 128" in one.message
     assert one.cost_ns == pytest.approx(6 * 1e3 * (2_400 * (1 - 7 / 128) + 800 * (1 - 1 / 16)), rel=0.01)
+
+
+def test_the_op_that_launches_has_a_size_where_the_user_gives_a_factor() -> None:
+    """F.interpolate(x, scale_factor=4): the op that is called has no size, the one inside has."""
+    shapes = {"Input Dims": [[8, 128, 128, 128], [], [], []], "Input type": SHAPES}
+    called = "aten::upsample_bilinear2d", 1, {**shapes, "Concrete Inputs": ["", "", "False", "[4., 4.]"]}
+    ops = upsampled()
+    (one,) = found(program(ops, around={0: called}), "late-projection")
+    assert one.cost_ns == pytest.approx(6 * 1e3 * (2_400 * (1 - 7 / 128) + 800 * (1 - 1 / 16)), rel=0.01)
+    other = [*ops, replace(ops[0], scalars=["", "[256, 256]"], dur=900)]
+    (same,) = found(program(other, around={0: called}), "late-projection")
+    assert same.cost_ns == one.cost_ns
 
 
 def test_what_does_not_commute_or_does_not_narrow_stays_after_upsampling() -> None:

@@ -37,7 +37,9 @@ class StepEstimate:
         basis: how it was found, as text.
         bounds: what sets it with the quickest and with the slowest CPU that is plausible: one where that is the same,
             two where it is open.
-        gpu_ns: of the unprofiled step, time of the busiest stream, the gaps between queued work included.
+        gpu_ns: of the unprofiled step, when the busiest stream is busy: its work alone.
+        gap_ns: of the unprofiled step, the gaps between work that is queued on that stream. Nothing runs in them, and
+            no quicker CPU takes them away; fewer kernels do, or a CUDA graph.
         left_out_share: of the time of the steps after the first, that of steps unlike those that are replayed (0 to 1).
     """
 
@@ -49,6 +51,7 @@ class StepEstimate:
     basis: str
     bounds: tuple[str, ...] = ()
     gpu_ns: int = 0
+    gap_ns: int = 0
     left_out_share: float = 0.0
 
     @property
@@ -57,9 +60,14 @@ class StepEstimate:
         return len(self.bounds) > 1
 
     @property
+    def device_ns(self) -> int:
+        """What the step takes on the device, however quick the CPU is: its work and the gaps between."""
+        return self.gpu_ns + self.gap_ns
+
+    @property
     def idle_shares(self) -> tuple[float, float]:
-        """Shares of the step (0 to 1) in which the device does nothing, at the interval's ends."""
-        low, high = (max(0.0, 1 - self.gpu_ns / max(ns, 1)) for ns in (self.low_ns, self.high_ns))
+        """Shares of the step (0 to 1) in which the device waits for the CPU, at the interval's ends."""
+        low, high = (max(0.0, 1 - self.device_ns / max(ns, 1)) for ns in (self.low_ns, self.high_ns))
         return low, high
 
     @property

@@ -212,6 +212,24 @@ class ShrinkGaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ShrinkSpans:
+    """CPU spans [starts, ends) keep a part of their time, but for the launches: Python and ops over fewer tensors."""
+
+    kind: ClassVar[Kind] = "rewrite"
+    starts_ns: Ints
+    ends_ns: Ints
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_spans(self.starts_ns, self.ends_ns)
+        _check_times("factor", self.factor)
+
+    def apply(self, edited: EditedProgram) -> None:
+        inside = edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns))
+        edited.cpu_ns[inside & (edited.program.segments.call < 0)] *= self.factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Insert:
     """CPU time without the profiler at the start of each of some rows of `trace.cpu`: what a fix costs."""
 

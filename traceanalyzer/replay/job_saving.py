@@ -148,7 +148,7 @@ class JobForecast:
     def of_rank(self, rank: int) -> StepEstimate:
         """The job's step as this rank's: it takes as long, and its device is as busy as its own program has it."""
         own = self.forecasts[rank].step
-        return replace(self.step, traced_ns=own.traced_ns, gpu_ns=own.gpu_ns)
+        return replace(self.step, traced_ns=own.traced_ns, gpu_ns=own.gpu_ns, gap_ns=own.gap_ns)
 
 
 def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.recurrence import Block, Layout
-from traceanalyzer.replay.schedule import Schedules
+from traceanalyzer.replay.schedule import Schedule, Schedules
 
 Bound = Literal["gpu", "cpu", "wait", "communication"]
 
@@ -40,6 +40,7 @@ class Step:
         ns: from step to step.
         cpu_ns: the CPU's own time in it, without waiting.
         gpu_ns: time of the busiest stream in it, the gaps between queued work included.
+        gap_ns: these gaps, in which nothing runs.
         bound: which of these is the step, "communication" where the busiest stream mostly communicates; "wait" where
             neither is, because each waits for the other.
     """
@@ -47,7 +48,13 @@ class Step:
     ns: float
     cpu_ns: float
     gpu_ns: float
+    gap_ns: float
     bound: Bound
+
+    @property
+    def on_device(self) -> tuple[int, int]:
+        """(work of the busiest stream, gaps between what is queued there), in whole ns."""
+        return round(self.gpu_ns - self.gap_ns), round(self.gap_ns)
 
 
 def run(edited: EditedProgram, slowdown: float) -> Step:
@@ -60,16 +67,19 @@ def run_at(edited: EditedProgram, slowdowns: Sequence[float]) -> list[Step]:
     """Replay what the edits left at each of the slowdowns."""
     schedules = list(map(Schedules(edited).at, slowdowns))
     layout = Layout(schedules[0])
-    return [_run(edited, layout.block(schedule)) for schedule in schedules]
+    return [_run(edited, schedule, layout.block(schedule)) for schedule in schedules]
 
 
-def _run(edited: EditedProgram, block: Block) -> Step:
+def _run(edited: EditedProgram, schedule: Schedule, block: Block) -> Step:
     sample = edited.program.sample
     blocks = max(-(-_MIN_STEPS // len(sample)), 3)
     period = block.period_ns(blocks, _SETTLED)
     steps = len(sample) * sample.part
     gpu = max(block.taken_ns, default=0.0)
-    return Step(period / steps, block.cpu_ns / steps, gpu / steps, _bound(edited, block, period))
+    busiest = schedule.stream == (int(np.argmax(block.taken_ns)) if block.taken_ns else -1)
+    gap = float(schedule.gap_ns[busiest].sum())
+    bound = _bound(edited, block, period)
+    return Step(period / steps, block.cpu_ns / steps, gpu / steps, gap / steps, bound)
 
 
 def _bound(edited: EditedProgram, block: Block, period: float) -> Bound:

@@ -89,7 +89,7 @@ class Forecast:
             typical.bound,
             basis,
             _bounds(base),
-            round(typical.gpu_ns),
+            *typical.on_device,
             program.sample.left_out,
         )
         return cls(program, slowdown, step, base, _wider(trace, program))
@@ -111,7 +111,7 @@ class Forecast:
             base[0].bound,
             basis,
             _bounds(base),
-            round(base[0].gpu_ns),
+            *base[0].on_device,
         )
         return replace(self, slowdown=slowdown, step=step, base=base)
 
@@ -130,7 +130,7 @@ class Forecast:
         whole = self.step.unprofiled_ns
         low, high = max(whole - said.high_ns, 0), whole - said.low_ns
         basis = f"{self.program.sample.text} replayed with all findings fixed"
-        bound = after.bound, basis, (after.bound,), round(after.gpu_ns)
+        bound = after.bound, basis, (after.bound,), *after.on_device
         return StepEstimate(self.step.traced_ns, whole - said.step_ns, low, high, *bound)
 
     def _edited(self, edits: Sequence[Edit]) -> EditedProgram:

@@ -22,6 +22,7 @@ from traceanalyzer.timeline.nesting import Nesting
 
 _KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch")
 _CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")
+_NODE = re.compile(r"^autograd::engine::evaluate_function")
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,
 _LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580
@@ -47,6 +48,7 @@ class Segments:
         driver: bool, calls that ask the driver for memory or give it back: no graph and no compiler saves them.
         slowed: what of the segments the profiler slows.
         usual_gap_ns: median of the gaps that are the way from op to op.
+        node: bool, of a node of autograd's graph as it runs backward.
     """
 
     cpu_ns: Floats
@@ -57,6 +59,7 @@ class Segments:
     driver: Mask
     slowed: Slowed
     usual_gap_ns: float
+    node: Mask
 
     @classmethod
     def of(
@@ -89,7 +92,8 @@ class Segments:
         usual = float(np.median(between)) if len(between) else _GAP_NS
         kind = codes_at(trace.lanes.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
         driver = steady & ~_named(trace, call, STREAM_ORDERED)
-        return cls(cpu, call, top, kind, gap, driver, slowed, usual)
+        node = _of_rows(matching(trace.lanes.cpu, "name", _NODE.search), top)
+        return cls(cpu, call, top, kind, gap, driver, slowed, usual, node)
 
     def slower(self, times: float) -> Self:
         """The same on a host that takes so many times as long for everything, as the profiler does."""

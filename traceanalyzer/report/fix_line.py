@@ -51,7 +51,7 @@ def _then(trace: TraceReport) -> str:
     before, after = trace.step, trace.together
     if before is None or after is None or before.open or after.bound != "cpu":
         return ""
-    idle = after.gpu_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
+    idle = after.device_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
     return f"; {'then' if before.bound == 'gpu' else 'still'} limited by the CPU" * idle
 
 

@@ -146,7 +146,7 @@ def _settled(trace: TraceReport) -> str:
 
 def _alike(step: StepEstimate) -> bool:
     """Whether the CPU sets the pace of a device that is as busy as can be told."""
-    busy = step.gpu_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
+    busy = step.device_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
     return step.bound == "cpu" and busy and not step.open
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -224,13 +225,24 @@ def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
 def _left(one: _Late, op: Signature) -> float:
     """Share of an op's time that is left where the layer comes first."""
     shapes = tensors(op)
-    makes = (
-        op.name == one.maker.name
-        and shapes[:1] == tensors(one.maker)[:1]
-        and op.scalars[1:2] == one.maker.scalars[1:2]
-    ) or (not one.wide and op.name in _SPARSE and tensors(one.maker)[-2:] == shapes[-2:])
+    same = op.name == one.maker.name and shapes[:1] == tensors(one.maker)[:1]
+    makes = (same and _makes_as_many(one, op)) or (
+        not one.wide and op.name in _SPARSE and tensors(one.maker)[-2:] == shapes[-2:]
+    )
     if not makes and one.wide not in shapes:
         return 1.0
     needed = bound_of(op) if op.dims else None
     product = needed is not None and needed.kind in ("matmul", "conv", "thin conv")
     return one.fewer if product or "convolution" in op.name else one.narrower
+
+
+def _makes_as_many(one: _Late, op: Signature) -> bool:
+    """Whether an op on the same input makes as many rows or pixels as the maker.
+
+    With scale_factor= the op that the user calls has no size, and the one inside, which launches, has.
+    """
+    size = op.scalars[1:2]
+    if size == one.maker.scalars[1:2]:
+        return True
+    pixels = tuple(map(int, re.findall(r"\d+", size[0]))) if size else ()
+    return one.cause == "upsampled" and bool(pixels) and pixels == one.wide[2:]

@@ -13,9 +13,11 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rules.copies.exposed_copy.host_workers import host_workers
+from traceanalyzer.rules.copies.exposed_copy.sent_back import on_the_device, sent_back
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
@@ -77,6 +79,7 @@ def exposed_copy(
     syncs: SyncCalls,
     called: CalledOps,
     trips: HostRoundTrips | None,
+    gpus: Gpus,
     limits: Limits,
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
@@ -94,6 +97,9 @@ def exposed_copy(
     When it is wrong: a step has nothing else to run during the copy, as for a single request; then only a
     faster copy helps. For values that are read back see implicit-sync, for data that goes to the host and back
     see host-round-trip.
+    Saving: the copies run beside the kernels, from pinned memory as fast as the link. If the host's op on the copied
+    data is followed by an upload of a few bytes (argmax, sampling), both copies and the op become one pass over
+    the data on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")
@@ -116,7 +122,11 @@ def exposed_copy(
         evidence, waited = _evidence(trace, found), charged[owner >= 0]
         converting = _converting(found, called)
         remedy = to_device if kind == "copy_h2d" else else_where
-        purpose, advice, named = _purpose(calls, found, _reader(found, called, converting), remedy, limits)
+        workers = host_workers(calls, found, limits.min_worker_ns)
+        purpose, advice, named = _purpose(found, _reader(found, called, converting), remedy, workers, limits)
+        trip = "worker" in named and kind == "copy_d2h"
+        back = sent_back(calls, work, found, workers[1]) if trip else np.full(len(found), -1, np.int64)
+        there, away = back >= 0, back < 0
         yield Hits(
             occurrences=found,
             named_by=_WAYS[kind],
@@ -124,7 +134,10 @@ def exposed_copy(
             lost=LostTime.joined(
                 [LostTime.uncovered(found, cover), LostTime.all_of(waited, owner[owner >= 0])]
             ),
-            fix=_fix(found, awaiting, evidence["link_gbps"], converting),
+            fix=[
+                *([on_the_device(calls, found[there], back[there], gpus)] if there.any() else ()),
+                *(_fix(found[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
+            ],
             message="{copy} go from {by} {times_a_step}, at {gbps} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + ", and no kernel runs meanwhile"
@@ -136,12 +149,13 @@ def exposed_copy(
 
 
 def _purpose(
-    calls: Calls, copies: Work, reader: str, remedy: str, limits: Limits
+    copies: Work, reader: str, remedy: str, workers: tuple[Texts, Rows], limits: Limits
 ) -> tuple[str, str, dict[str, str]]:
     """(what the copies are for, as a part of a sentence; the remedy; the op that it names).
 
     Args:
         reader: the op that copies its inputs, empty where the user copies.
+        workers: as from `host_workers`.
     """
     upward = bool(copies.kind.one_of("copy_h2d").all())
     if reader and upward:
@@ -149,7 +163,7 @@ def _purpose(
             f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower(remedy)}"
         )
         return "; {reader} needs the data there", kept, {"reader": reader}
-    names, spent_ns = host_workers(calls, copies, limits.min_worker_ns)
+    names, spent_ns = workers
     worker = next(iter(names.sums(spent_ns)), "")
     if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
         return "", remedy, {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,20 +9,23 @@ from itertools import groupby
 import numpy as np
 
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rules.gpu_idle.repeated_calls.fewer_parameters import fewer_parameters
+from traceanalyzer.rules.gpu_idle.repeated_calls.how_sure import how_sure, of_layers, sized_by_data
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs, loop_inputs_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes, passes_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
-    HEAVY,
     advised,
     first_of,
     launched,
     listed,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, places, repeats_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.stacked_results import stacked_results
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -67,21 +69,7 @@ class Limits:
     )
 
 
-_SELECTS = re.compile(
-    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
-)
-_CHECK = (
-    "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
-)
-_CUTS = re.compile(
-    r"::(slice|narrow|to|_to_copy)$|SliceBackward"
-)  # also on the way of one tensor through a chain
-_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
-_DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
-_TABLES = re.compile(r"Embedding\w*Backward")
-_IN_BACKWARD = re.compile(r"Backward\d*$").search
 _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
-_ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes", "loop-inputs"))
@@ -118,8 +106,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     counting = calls[calls.name.matches(_COUNTS)]
     every = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
     members = {loop.count for loop in every if loop.apart}
+    members |= {loop.count for loop in every if of_layers(loop, limits, counting, members)}
     for loop in every:
-        if (sure := _how_sure(loop, limits, counting, members)) is not None:
+        if (sure := how_sure(loop, limits, counting, members)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
     for loop in every:  # of a loop in which some repeats take another branch
         same_ops = loops.get(loop.key, [])
@@ -127,8 +116,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
             same_ops.append((loop, same_ops[0][1]))
     for same in loops.values():
         found = [loop for loop, _ in same]
-        sized = _sized_by_data(found[0], counting)
-        yield _hits(found, same[0][1], work, idle, gpus, limits, sized=sized)
+        sized = sized_by_data(found[0], counting)
+        along: tuple[Edit, ...] = (*fewer_parameters(found, calls), *stacked_results(found, outer))
+        yield _hits(found, same[0][1], work, idle, gpus, limits, along, sized=sized)
     parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
     for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
         yield _inputs_hits(list(equal), work, idle, gpus, limits)
@@ -201,50 +191,6 @@ def _inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus
     )
 
 
-def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
-    """Whether each repeat first counts on the device how much it will work on: the rows of an expert by a mask."""
-    if not loop.shapes_change:
-        return False
-    inside = (counting.start_ns >= loop.at.start_ns[0]) & (counting.start_ns < loop.ends_ns[-1])
-    return int(inside.sum()) >= loop.count
-
-
-def _how_sure(loop: Repeats, limits: Limits, counting: Calls, members: set[int]) -> Confidence | None:
-    """None where it is no loop that could be one call.
-
-    Args:
-        members: how many repeats loops over parts of a tensor have, whose backward repeats as often.
-    """
-    names = loop.names
-    if loop.count < limits.min_repeats and _CHECK in names:
-        return None
-    heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
-    if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
-        return Confidence.LOW if not any(map(_DECODES.search, names)) else None
-    backward = loop.count in members and any(map(_IN_BACKWARD, names))
-    parts = loop.count < limits.min_repeats and (loop.apart or backward)
-    if heavy and (parts or _sized_by_data(loop, counting)):
-        return Confidence.MEDIUM
-    if heavy and _is_iterated(loop, limits):
-        return None
-    if heavy or loop.count < limits.min_repeats:
-        many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
-        alike = (
-            selects or any(map(_CUTS.search, names)) or loop.collected
-        )  # layers neither pick from one tensor nor are their results stacked
-        return Confidence.LOW if alike and (many or loop.shapes_change) else None
-    many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
-    return (
-        Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
-    )
-
-
-def _is_iterated(loop: Repeats, limits: Limits) -> bool:
-    """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
-    whole = loop.launches > limits.max_loop_launches * loop.count
-    return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
-
-
 def _hits(
     loops: list[Repeats],
     sure: Confidence,
@@ -252,6 +198,7 @@ def _hits(
     idle: IdleTime,
     gpus: Gpus,
     limits: Limits,
+    along: tuple[Edit, ...],
     *,
     sized: bool,
 ) -> Hits:
@@ -268,7 +215,7 @@ def _hits(
         occurrences=at,
         named_by=next(iter(lines), None) or first_of(largest.names),
         lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(grown, Batch(at.start_ns, ends, group)),
+        fix=(grown, Batch(at.start_ns, ends, group), *along),
         confidence=sure,
         message="{ops}"
         + (

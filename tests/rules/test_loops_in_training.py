@@ -1,0 +1,75 @@
+"""Loops of layers in training: what goes with them in backward and in the optimizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.loops import Loop
+from traceanalyzer import Finding, Trace, diagnose
+
+HEADS = 20
+NODE = "autograd::engine::evaluate_function: "
+SUMS_UP = f"{NODE}torch::autograd::AccumulateGrad"
+
+
+def training(head: list[str], node: list[str], *, optimizer_ns: int = 0, then: str = "aten::add") -> Trace:
+    """Steps that call so many heads one after the other, run their backward, and update their parameters."""
+    loop = Loop()
+    for _ in range(6):
+        loop.begin()
+        for name in ["aten::ones", *head * HEADS]:
+            loop.launched(name, kernel_ns=2_000)
+        loop.launched(then, launch_ns=90_000, kernel_ns=2_000)
+        for name in ["aten::ones_like", *node * HEADS]:
+            loop.launched(name, kernel_ns=2_000, tid=1001 if name.startswith(NODE) else 1000)
+        if optimizer_ns:
+            loop.annotation("Optimizer.step#AdamW.step", loop.now, optimizer_ns + 13_000)
+            loop.pause(optimizer_ns)
+            loop.launched("aten::_foreach_add_", kernel_ns=2_000)
+        loop.end()
+    return loop.load()
+
+
+def loops_of(trace: Trace) -> list[Finding]:
+    return list(diagnose(trace, select=["repeated-calls"]).findings)
+
+
+HEAD, BACKWARD = (
+    ["aten::linear", "aten::select", "aten::add"],
+    [f"{NODE}AddmmBackward0", SUMS_UP, f"{NODE}TBackward0"],
+)
+
+
+def test_the_backward_of_a_loop_of_layers_is_one_call_as_well() -> None:
+    found = loops_of(training(HEAD, BACKWARD))
+    assert sorted(one.evidence["members"] for one in found) == [3, 3]
+    assert any("AddmmBackward0" in one.evidence["ops"] for one in found)
+
+
+@pytest.mark.parametrize(("then", "goes"), [("aten::stack", True), ("aten::sum", False)])
+def test_the_stack_of_what_the_repeats_made_goes_with_them(then: str, goes: bool) -> None:
+    saved_ns = [
+        sum(one.saving.step_ns for one in loops_of(training(HEAD, BACKWARD, then=name)) if one.saving)
+        for name in ("aten::sum", then)
+    ]
+    assert (saved_ns[1] - saved_ns[0] > 70_000) == goes
+
+
+def test_backward_alone_may_be_that_of_layers() -> None:
+    assert loops_of(training(["aten::linear", "aten::relu", "aten::add"], BACKWARD)) == []
+
+
+@pytest.mark.parametrize(("node", "goes"), [(BACKWARD, True), ([BACKWARD[0], f"{NODE}TBackward0"], False)])
+def test_the_optimizer_has_less_to_do_where_parameters_become_one(node: list[str], goes: bool) -> None:
+    """Not where the repeats share their parameters. A pause so long is no part of the loop."""
+
+    def saved_ns(optimizer_ns: int) -> int:
+        backward = next(
+            one
+            for one in loops_of(training(HEAD, node, optimizer_ns=optimizer_ns))
+            if "AddmmBackward0" in one.evidence["ops"]
+        )
+        assert backward.saving is not None
+        return backward.saving.step_ns
+
+    assert (saved_ns(600_000) > saved_ns(310_000) + 200_000) == goes
