@@ -210,6 +210,21 @@ def test_pauses_in_several_steps_recur_wherever_they_fall() -> None:
     assert (found.count, found.steps) == (3, 3)
 
 
+def test_the_launch_after_a_pause_is_the_pauses_and_no_second_finding() -> None:
+    """The GPU waits 4 µs longer than the pause: for the op after it, which no line of Python explains."""
+
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(20):
+            loop.pause(300_000)
+            loop.launched()
+
+    report = diagnose(loop_of(body), select=["host-gap", "scheduler-gap"])
+    assert [(one.rule, one.cause) for one in report.findings if one.severity is not Severity.INFO] == [
+        ("host-gap", "")
+    ]
+    assert report.findings[0].cost_ns > 6 * 20 * 300_000 - 6 * 20 * 20_000
+
+
 def test_the_autograd_engines_own_time_is_not_the_users() -> None:
     def body(loop: Loop, _: int) -> None:
         loop.now += 400_000  # the way into the engine
