@@ -244,6 +244,25 @@ def test_an_optimizers_python_is_torchs() -> None:
 # -- scheduler-gap ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("before_ns", "by"), [(0, "AdamW.step"), (900_000, None)])
+def test_idle_time_in_an_optimizers_step_is_sent_to_a_graph_not_to_stacks(
+    before_ns: int, by: str | None
+) -> None:
+    """A fused optimizer groups its tensors in Python before it launches; a pause before its step is the user's."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.pause(before_ns)
+        begin = loop.now
+        loop.pause(600_000)
+        loop.launched("aten::_fused_adamw_")
+        loop.annotation("Optimizer.step#AdamW.step", begin, loop.now - begin)
+
+    one = max(alarms(loop_of(body), "scheduler-gap"), key=lambda found: found.cost_ns)
+    assert (one.cause, one.by) == ("host-code", by)
+    assert ("CUDA graph" in one.advice, "with_stack" in one.advice) == (by is not None, by is None)
+    assert ("torch's own Python ran in AdamW.step()" in one.message) == (by is not None)
+
+
 def test_calls_held_up_now_here_and_now_there_are_jitter(shared: Shared) -> None:
     found = {one.cause: one.severity for one in said_by(shared("slowdown/mlp_small.all"), "scheduler-gap")}
     assert found["long-call"] is Severity.INFO
