@@ -26,6 +26,11 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
 )
+_SAME_PLACE = (
+    "Look at what comes right before that call: it is no chance. Usual reasons are garbage collection that an "
+    "allocation starts, a lock that another thread holds, and memory that is used for the first time."
+)
+_READY = "Nothing to do: fetching a batch that is ready takes so long."
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
@@ -39,6 +44,11 @@ class Limits:
     min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
     min_steps_share: float = limit(
         0.5, "idle time counts as recurring if at least this share of the steps has it; chosen"
+    )
+    max_fetch_ns: int = limit(
+        200_000,
+        "a batch counts as ready if fetching it takes less than this time, and the cause data-loading is info; 25 to "
+        "90 µs for 24 batches of worker processes, H200 and V100 hosts; longer waits are dataloader-stall's",
     )
     spike_times: float = limit(
         5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
@@ -87,12 +97,10 @@ def scheduler_gap(
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
         rare = _in_steps(found, same=cause == _JITTER) < limits.min_steps_share * len(steps)
         rare &= len(steps) >= limits.min_steps
-        info = cause in NOT_THE_CODE or only_profiled(forecast) or rare
-        text = TEXTS.get(cause, ELSE)
-        advice = _LARGE_GRAPH if _launches_graphs(found) else text.advice
-        advice = _OPTIMIZERS if optimizer else advice
+        ready = cause == "data-loading" and np.median(found.call.dur_ns) < limits.max_fetch_ns
+        info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
+        what, advice = _told(cause, found, optimizer, ready=bool(ready), rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
-        what = f"torch's own Python ran in {optimizer}()" if optimizer else text.happened
         yield _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer)
     for cause, found in alone.by(alone.cause):
         what = (
@@ -101,6 +109,18 @@ def scheduler_gap(
         )
         advice = "Record longer before you change anything: it may not recur."
         yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
+
+
+def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, rare: bool) -> tuple[str, str]:
+    """(what happened, what to do about it) of a cause that recurs."""
+    if optimizer:
+        return f"torch's own Python ran in {optimizer}()", _OPTIMIZERS
+    text = TEXTS.get(cause, ELSE)
+    if ready:
+        return text.happened, _READY
+    if cause == _JITTER and not rare:
+        return f"{text.happened}, at the same place in most of the steps", _SAME_PLACE
+    return text.happened, _LARGE_GRAPH if _launches_graphs(found) else text.advice
 
 
 def _launches_graphs(found: IdleTime) -> bool:
