@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.report.costs import LARGEST, Cost
-from traceanalyzer.report.words import format_span, in_words
+from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
+from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no certain saving"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
+_EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
@@ -155,6 +155,8 @@ def _unseen(trace: TraceReport) -> str:
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
+    if trace.step is not None and not _alike(trace.step) and (waits := in_exchanges(trace.step, costs)):
+        return f"the GPU waits during {_percent(waits)} {_of_step(trace)}, {_EXCHANGES}"
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:
@@ -269,17 +271,6 @@ def _then(trace: TraceReport) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    texts = [
-        text
-        for run in runs
-        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
-    ]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
 
 
 def _largest(trace: TraceReport) -> str:
