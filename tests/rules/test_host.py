@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import reported
 from tests.recorded import FIXTURES
 from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
@@ -281,3 +282,9 @@ def test_fetching_a_batch_that_is_ready_is_no_fault() -> None:
     found = {one.cause: one for one in said_by(FIXTURES / "dataloader-stall/good.json.gz", "scheduler-gap")}
     assert found["data-loading"].severity is Severity.INFO
     assert found["data-loading"].advice.startswith("Nothing to do")
+
+
+def test_what_others_leave_in_a_single_step_does_not_recur(shared: Shared) -> None:
+    """Gaps between ops are in all steps, and launch-bound's but for one of 1 ms in one of five."""
+    found = [one for one in reported(shared("pairs4/amp_scaler.fixed")).findings if one.cause == "host-code"]
+    assert [(one.steps, one.severity) for one in found] == [(1, Severity.INFO)]

@@ -201,6 +201,8 @@ class Hits:
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
+        recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
+            severity is info, since what comes once may be chance.
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
 
     Raises:
@@ -220,6 +222,7 @@ class Hits:
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
+    recurring_share: float = 0.0
     normal_share: float = 0.0
     of_job: bool = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,7 +101,9 @@ def scheduler_gap(
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
         what, advice = _told(cause, found, optimizer, ready=bool(ready), rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
-        yield _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer)
+        hits = _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer)
+        often = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
+        yield replace(hits, recurring_share=often)
     for cause, found in alone.by(alone.cause):
         what = (
             f"{TEXTS.get(cause, ELSE).happened}; this happens in one step only, so it may be the profiler or "
