@@ -109,3 +109,24 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
     """Four first calls of 2 ms in a window of 87 ms, three quarters of which wait for launches."""
     first, second, *_ = reported(shared("public/tracelens_b200_eager")).findings
     assert (first.rule, second.rule) == ("launch-bound", "cold-start")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "ranks2/unused.bad.rank1",
+            "the CPU: the GPU waits during 80 % of the predicted step, mostly in exchanges",
+        ),
+        (
+            "ranks2/unused.bad.rank0",
+            "the CPU: the GPU waits during 80 % of the predicted step, mostly while the CPU",
+        ),
+    ],
+)
+def test_waiting_in_exchanges_is_told_where_it_is_most_of_the_waiting(
+    shared: Callable[[str], Path], name: str, said: str
+) -> None:
+    """Of the rank that waits 2 % was said, the idle time outside of collectives, with the CPU as the limit."""
+    (trace,) = reported(shared(name)).traces
+    assert trace.summary.limit.startswith(said)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.loaded import reported as _report
+from tests.loaded import selected
 from tests.recorded import FIXTURES, FOLDERS, HEALTHY, RECORDED, TRACES, UNRECORDED, name_of
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
@@ -142,11 +143,13 @@ def test_nobody_is_accused_on_a_healthy_trace(path: Path) -> None:
 
 
 def test_a_gap_that_happens_once_is_said_to_be_a_hiccup() -> None:
-    (once,) = (
-        f for f in _report(FIXTURES / "scheduler-gap" / "once.json.gz").findings if f.cause.endswith("-once")
-    )
-    assert once.severity is Severity.INFO
-    assert "in one step only" in once.message
+    path = FIXTURES / "scheduler-gap" / "once.json.gz"
+    (once,) = (found for found in _report(path).findings if found.cause == "once")
+    assert (once.rule, once.severity) == ("host-gap", Severity.INFO)
+    assert "it does not come back" in once.message
+    (alone,) = (found for found in selected(path, "scheduler-gap").findings if found.cause.endswith("-once"))
+    assert alone.severity is Severity.INFO
+    assert "in one step only" in alone.message
 
 
 @pytest.mark.parametrize("path", TRACES, ids=name_of)

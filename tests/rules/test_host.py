@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.loaded import reported
+from tests.recorded import FIXTURES
 from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
 from traceanalyzer import diagnose
@@ -210,6 +212,21 @@ def test_pauses_in_several_steps_recur_wherever_they_fall() -> None:
     assert (found.count, found.steps) == (3, 3)
 
 
+def test_the_launch_after_a_pause_is_the_pauses_and_no_second_finding() -> None:
+    """The GPU waits 4 µs longer than the pause: for the op after it, which no line of Python explains."""
+
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(20):
+            loop.pause(300_000)
+            loop.launched()
+
+    report = diagnose(loop_of(body), select=["host-gap", "scheduler-gap"])
+    assert [(one.rule, one.cause) for one in report.findings if one.severity is not Severity.INFO] == [
+        ("host-gap", "")
+    ]
+    assert report.findings[0].cost_ns > 6 * 20 * 300_000 - 6 * 20 * 20_000
+
+
 def test_the_autograd_engines_own_time_is_not_the_users() -> None:
     def body(loop: Loop, _: int) -> None:
         loop.now += 400_000  # the way into the engine
@@ -229,6 +246,45 @@ def test_an_optimizers_python_is_torchs() -> None:
 # -- scheduler-gap ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("before_ns", "by"), [(0, "AdamW.step"), (900_000, None)])
+def test_idle_time_in_an_optimizers_step_is_sent_to_a_graph_not_to_stacks(
+    before_ns: int, by: str | None
+) -> None:
+    """A fused optimizer groups its tensors in Python before it launches; a pause before its step is the user's."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.pause(before_ns)
+        begin = loop.now
+        loop.pause(600_000)
+        loop.launched("aten::_fused_adamw_")
+        loop.annotation("Optimizer.step#AdamW.step", begin, loop.now - begin)
+
+    one = max(alarms(loop_of(body), "scheduler-gap"), key=lambda found: found.cost_ns)
+    assert (one.cause, one.by) == ("host-code", by)
+    assert ("CUDA graph" in one.advice, "with_stack" in one.advice) == (by is not None, by is None)
+    assert ("torch's own Python ran in AdamW.step()" in one.message) == (by is not None)
+
+
 def test_calls_held_up_now_here_and_now_there_are_jitter(shared: Shared) -> None:
     found = {one.cause: one.severity for one in said_by(shared("slowdown/mlp_small.all"), "scheduler-gap")}
     assert found["long-call"] is Severity.INFO
+
+
+def test_a_call_held_up_at_the_same_place_in_each_step_is_no_chance(shared: Shared) -> None:
+    """With anomaly detection the first aten::t of each step takes 203 to 307 µs, and no other does."""
+    found = {one.cause: one for one in alarms(shared("pairs4/anomaly_mode.bad"), "scheduler-gap")}
+    assert "at the same place in most of the steps" in found["long-call"].message
+    assert "other processes" not in found["long-call"].advice
+
+
+def test_fetching_a_batch_that_is_ready_is_no_fault() -> None:
+    """Workers load; the main thread takes 25 to 60 µs for each batch."""
+    found = {one.cause: one for one in said_by(FIXTURES / "dataloader-stall/good.json.gz", "scheduler-gap")}
+    assert found["data-loading"].severity is Severity.INFO
+    assert found["data-loading"].advice.startswith("Nothing to do")
+
+
+def test_what_others_leave_in_a_single_step_does_not_recur(shared: Shared) -> None:
+    """Gaps between ops are in all steps, and launch-bound's but for one of 1 ms in one of five."""
+    found = [one for one in reported(shared("pairs4/amp_scaler.fixed")).findings if one.cause == "host-code"]
+    assert [(one.steps, one.severity) for one in found] == [(1, Severity.INFO)]

@@ -57,3 +57,30 @@ def test_without_an_op_on_the_host_the_copy_stands_alone() -> None:
         assert "worker" not in one.evidence
         (view,) = found(steps(down=down, worker="aten::view").trace, "exposed-copy")
         assert "worker" not in view.evidence
+
+
+def as_array(pause_ns: int, *, loading: bool = False) -> Program:
+    """Steps that make an array of what was copied; nothing is recorded for so long after that, or a loader's time."""
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        made.copy(TO_HOST, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        made.trace.op("aten::resolve_neg", made.now, 1 * US)
+        if loading:
+            made.trace.annotation("enumerate(DataLoader)#_Iter.__next__", made.now + 5 * US, pause_ns)
+        made.now += pause_ns + 6 * US
+        made.kernel(dur=200 * US)
+    return made
+
+
+def test_what_numpy_does_with_an_array_of_what_was_copied_is_named() -> None:
+    (one,) = found(as_array(400 * US).trace, "exposed-copy")
+    assert (one.evidence["worker"], "; on the host numpy works on the data" in one.message) == ("numpy", True)
+    assert one.advice.startswith("Compute it with torch on the device")
+
+
+def test_an_array_that_nobody_works_on_for_long_names_nothing() -> None:
+    for made in (as_array(10 * US), as_array(400 * US, loading=True)):
+        (one,) = found(made.trace, "exposed-copy")
+        assert "worker" not in one.evidence

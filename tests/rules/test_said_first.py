@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
 from tests.builder import TraceBuilder
+from tests.loaded import reported
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Severity
@@ -62,3 +68,23 @@ def chain(strided: int) -> list[str]:
 def test_why_a_chain_takes_so_long_is_said_before_that_it_could_be_fused() -> None:
     assert chain(8)[:2] == ["strided-access", "unfused-pointwise"]
     assert chain(2)[:2] == ["unfused-pointwise", "strided-access"]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("slowdown/cnn.plain", "launch-bound"),  # 73 % beside 5 % in layout conversions
+        ("seeds/64_bf16_warm_compile", "launch-bound"),  # 95 % beside the 14 % of a copy of 8 KiB
+        (
+            "pairs4/amp_scaler.bad",
+            "gradient-scaling",
+        ),  # 12 % beside 67 %: what differs from the repaired program
+        ("slowdown/views.plain", "strided-copy"),  # 28 % beside 91 %
+    ],
+)
+def test_launching_stands_before_what_is_worth_far_less(
+    shared: Callable[[str], Path], name: str, first: str
+) -> None:
+    one, other = [one.rule for one in reported(shared(name)).findings[:2]]
+    assert one == first
+    assert "launch-bound" in (one, other)

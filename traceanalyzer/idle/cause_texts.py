@@ -185,6 +185,8 @@ SAYS_WHY = (
     *("not-recorded", "graph-capture", "profiler-overhead", "in-graph"),
     *("unlinked", "tail", "waiting", "unknown"),
 )
+# Causes of a gap that goes by between two ops for the most part, without and with stacks.
+BETWEEN_OPS = ("host-code", "python")
 # Causes that no change of the program's code takes away.
 NOT_THE_CODE = (
     *("not-recorded", "graph-capture", "profiler-overhead", "launch-latency"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.saving import StepEstimate
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
@@ -187,3 +189,15 @@ def _unprofiled(
     return max(step_ns, busy_ns, 1.0), {
         name: ns * (kept if name in _AS_RECORDED else rest) for name, ns in idle_ns.items()
     }
+
+
+def in_exchanges(step: StepEstimate, costs: Sequence[Cost]) -> float:
+    """Share of the step in which the GPU waits, where the CPU sets the pace and most of that is in communication.
+
+    The replay takes such waiting for the launching of other ranks: 0 where idle time is at least half of it.
+    """
+    waits = 1 - step.device_ns / max(step.unprofiled_ns, 1)
+    idle, exchanging = (
+        sum(cost.share for cost in costs if cost.kind == kind) for kind in ("idle", "communication")
+    )
+    return waits if step.bound == "cpu" and 2 * idle < waits <= idle + exchanging else 0.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.report.words import format_span
+from traceanalyzer.report.words import format_span, listed
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
@@ -58,14 +57,3 @@ def _then(trace: TraceReport) -> str:
 def percent(share: float) -> str:
     """`26 %`."""
     return f"{100 * share:.0f} %"
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    texts = [
-        text
-        for run in runs
-        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
-    ]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"

@@ -23,11 +23,10 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.report.fix_line import listed
 from traceanalyzer.report.of_rank import OfRank
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.verdict import by_whom
-from traceanalyzer.report.words import format_span
+from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
 

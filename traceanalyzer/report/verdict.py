@@ -11,7 +11,7 @@ from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.report.costs import LARGEST, Cost
+from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
 from traceanalyzer.report.fix_line import fix_line, percent
 from traceanalyzer.report.words import format_span, in_words
 from traceanalyzer.rule.registry import Kind, kind_of
@@ -20,6 +20,7 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no certain saving"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
+_EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
@@ -162,6 +163,8 @@ def _unseen(trace: TraceReport) -> str:
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
+    if trace.step is not None and not _alike(trace.step) and (waits := in_exchanges(trace.step, costs)):
+        return f"the GPU waits during {percent(waits)} {_of_step(trace)}, {_EXCHANGES}"
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:

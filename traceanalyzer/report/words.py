@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.units import format_ns
 
@@ -32,3 +35,14 @@ def format_span(low_ns: float, high_ns: float, word: str = "to") -> str:
     low, high = format_ns(low_ns), format_ns(high_ns)
     number, _, unit = low.rpartition(" ")
     return f"{number if high.endswith(f' {unit}') else low} {word} {high}"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    texts = [
+        text
+        for run in runs
+        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
+    ]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"

@@ -124,12 +124,13 @@ def finding_of(
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
     lost_ns = intervals.length(pending.lost.spans())
+    rare = marked and in_steps < hits.recurring_share * scope.steps
     fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns)
     return Finding(
         rule=pending.rule,
         cause=hits.cause,
         by=hits.named_by,
-        severity=severity_of(hits, share, saving, idle_share),
+        severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=hits.message.format_map(fields),
         advice=_not_here(saving) + _advice(pending, scope, evidence) + _usual(hits, saving),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from traceanalyzer.idle.cause_texts import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
 from traceanalyzer.model.finding import Confidence, Severity
@@ -101,6 +102,24 @@ class LostTime:
         return cls(within, idle.device[stretch], start, end)
 
     @classmethod
+    def idle_from(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """As `idle_within`, with what is left of the pause between two ops that a span ends in, up to the next span.
+
+        That is the time in which the op after the pause launches: with work queued, nobody would wait for it.
+        """
+        order = np.argsort(starts_ns, kind="stable")
+        following = np.append(starts_ns[order][1:], np.iinfo(np.int64).max)
+        parts = [cls.none()]
+        for _, own in idle.by(idle.device):
+            begin_ns, finish_ns = own[own.cause.one_of(*BETWEEN_OPS)].piece_bounds_ns()
+            until_ns = ends_ns.copy()
+            at = np.searchsorted(begin_ns, ends_ns[order], side="left") - 1
+            left_ns = np.append(finish_ns, 0)[np.where(at >= 0, at, len(finish_ns))]
+            until_ns[order] = np.maximum(ends_ns[order], np.minimum(left_ns, following))
+            parts.append(cls.idle_within(own, starts_ns, until_ns))
+        return cls.joined(parts)
+
+    @classmethod
     def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
         """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
         order = np.argsort(starts_ns, kind="stable")
@@ -182,6 +201,8 @@ class Hits:
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
+        recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
+            severity is info, since what comes once may be chance.
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
 
     Raises:
@@ -201,6 +222,7 @@ class Hits:
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
+    recurring_share: float = 0.0
     normal_share: float = 0.0
     of_job: bool = False
 

@@ -18,13 +18,6 @@ def only_profiled(forecast: Forecast | None) -> bool:
     return busy is not None and busy > 1 - MIN_OPEN_SHARE
 
 
-def may_be_busy(forecast: Forecast | None) -> bool:
-    """The same of the shortest plausible step, which the error of the replayed step makes shorter still."""
-    return only_profiled(forecast) or (
-        forecast is not None and forecast.step.idle_shares[0] < MIN_OPEN_SHARE and not forecast.step.measured
-    )
-
-
 def is_busy(forecast: Forecast | None) -> bool:
     """Whether the device is busy all the time without the profiler, as fast or as slow as the CPU may plausibly be."""
     return forecast is not None and only_profiled(forecast) and not forecast.step.open

@@ -23,7 +23,7 @@ from traceanalyzer.render.words.savings import (
     saving_words,
     short_amounts,
 )
-from traceanalyzer.report.fix_line import listed
+from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import all_rules
 
 SEVERITY_STYLES = {

@@ -58,6 +58,14 @@ class IdleTime(Selection):
         """Position in `Idle`."""
         return self._accounting.piece[self._rows]
 
+    def piece_bounds_ns(self) -> tuple[Rows, Rows]:
+        """(starts, ends) of the pieces, in the order of time; those of one device are disjoint, and cut at no step."""
+        _, first, which = np.unique(self.piece, return_index=True, return_inverse=True)
+        end = np.zeros(len(first), np.int64)
+        np.maximum.at(end, which, self.end_ns)
+        order = np.argsort(self.start_ns[first], kind="stable")
+        return self.start_ns[first][order], end[order]
+
     @cached_readonly
     def cause(self) -> Texts:
         """Name as in `CAUSES`, such as `module-loading`; docs/accounting.md says when each holds."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
@@ -16,7 +17,7 @@ from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
 from traceanalyzer.timeline import kernel_families as families
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
 
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
@@ -40,6 +41,11 @@ _READ_IN_PLACE = (
 _KEEP_ORDER = (
     "Keep the order in a small index, and apply it when the result is read. Or reorder only the part in "
     "which the rows differ: equal rows, and parts that are not filled yet, need no reordering."
+)
+_STATIC = (
+    "The CUDA graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') reads its inputs at fixed "
+    "addresses. Mark inputs that keep their address from step to step: torch._dynamo.mark_static_address(tensor). "
+    "If the GPU is the limit, compile without a graph (mode='max-autotune-no-cudagraphs', or the default mode)."
 )
 _KEEPS = (
     r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
@@ -69,14 +75,15 @@ class Limits:
     claims=Claims.CATCH_ALL,
     min_share=0.03,
     limits=Limits,
-    causes=("reorderings", "gathers", "copies"),
+    causes=("reorderings", "gathers", "graph-inputs", "copies"),
 )
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op that
-    the user called. A separate case is state that is reordered several times a step, such as a key/value cache
-    in beam search: all rows of a tensor are gathered, and no computation reads the result.
+    the user called. Two cases are told apart. State is reordered several times a step, such as a key/value cache
+    in beam search: all rows of a tensor are gathered, and no computation reads the result. Inputs of a compiled
+    region are copied into the fixed buffers of its CUDA graph, right before the graph is launched.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
     Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
     need.
@@ -105,9 +112,23 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     reorders = gathers & work.op.inside(selects)
     often = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
     reorders &= often
-    yield from _by_op(work, work[moving & ~gathers], limits, "copies")
+    inputs = moving & ~gathers & _into_graphs(calls, work)
+    yield from _by_op(work, work[moving & ~gathers & ~inputs], limits, "copies")
+    yield from _by_op(work, work[inputs], limits, "graph-inputs")
     yield from _by_op(work, work[moving & reorders], limits, "reorderings")
     yield from _by_op(work, work[moving & gathers & ~reorders], limits, "gathers")
+
+
+def _into_graphs(calls: Calls, work: Work) -> Mask:
+    """What a compiled region launches one by one before it launches a graph: copies of the graph's inputs."""
+    graphs = calls[calls.is_call & calls.name.matches(GRAPH_LAUNCH)]
+    graphs = graphs[graphs.outer_op.name.matches(COMPILED_RUN)]
+    if len(graphs) == 0:
+        return np.zeros(len(work), bool)
+    regions, first = np.unique(graphs.outer_op.rows, return_index=True)
+    at = np.minimum(np.searchsorted(regions, work.outer_op.rows), len(regions) - 1)
+    inside = (regions[at] == work.outer_op.rows) & work.launch.there & ~work.in_graph
+    return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][at]))
 
 
 def _computed(calls: Calls) -> set[Shape]:
@@ -145,8 +166,14 @@ _DOES = {
     "copies": "moves or converts data",
     "gathers": "picks elements by index",
     "reorderings": "puts all rows of a tensor in another order, again and again,",
+    "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
-_ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORDER}
+_ADVICE = {
+    "copies": _AVOID,
+    "gathers": _READ_IN_PLACE,
+    "reorderings": _KEEP_ORDER,
+    "graph-inputs": _STATIC,
+}
 
 
 def _hits(op: str, found: Work, share: float, cause: str) -> Hits:

@@ -16,7 +16,7 @@ from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.copies.exposed_copy.host_workers import host_workers
+from traceanalyzer.rules.copies.exposed_copy.host_workers import NUMPY, host_workers
 from traceanalyzer.rules.copies.exposed_copy.sent_back import on_the_device, sent_back
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
@@ -42,6 +42,7 @@ class Limits:
 
 
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
+_IN_TORCH = "Compute it with torch on the device, where the tensor is, and copy the result only. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
@@ -170,6 +171,8 @@ def _purpose(
     if upward:
         made = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
         return "; on the host {worker} makes the data", made + _lower(remedy), {"worker": worker}
+    if worker == NUMPY:
+        return "; on the host numpy works on the data", _IN_TORCH + _lower(remedy), {"worker": worker}
     done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
     return "; on the host {worker} works on the data", done + _lower(remedy), {"worker": worker}
 

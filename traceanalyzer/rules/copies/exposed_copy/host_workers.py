@@ -9,6 +9,9 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING, VIEWING_OP
 
+NUMPY = "numpy"
+"""Stands for an op: what runs without one right after a tensor has become an array."""
+_AS_ARRAY = "aten::resolve_neg"  # Tensor.numpy() ends with it
 _MOVES = r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|empty\w*|zeros|lift_fresh)$"
 
 
@@ -16,7 +19,8 @@ def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
     """(the op that works longest on the host right before or after each copy, how long all of them do there).
 
     Before a copy to the device, after one to the host: on its thread, as far as the next op that calls the device.
-    What a data loader does is its own, and no op of the step.
+    What a data loader does is its own, and no op of the step. Where no op works on the host, but the copy becomes an
+    array of numpy, the time up to the next op, call or annotation is numpy's.
 
     Args:
         min_ns: of an op; shorter ones are on the way.
@@ -41,12 +45,28 @@ def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
         last = np.searchsorted(top.start_ns[hosts], high, side="left")
         sums = np.append(0, np.cumsum(top.dur_ns[hosts]))
         spent[own] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
+        array_ns = np.where(upward[own] | (last > first), 0, _numpy_ns(calls, thread, low, high))
+        spent[own] = np.where(array_ns >= min_ns, array_ns, spent[own])
+        longest[own] = np.where(array_ns >= min_ns, len(top), longest[own])
         for at, begin, end in zip(own.tolist(), first.tolist(), last.tolist(), strict=True):
             if end > begin:
                 longest[at] = hosts[begin + int(np.argmax(top.dur_ns[hosts[begin:end]]))]
     names = top.name
-    code = np.where(longest >= 0, names.code[np.maximum(longest, 0)], -1) if len(top) else longest
-    return Texts(code, names.names), spent
+    code = np.append(names.code, (len(names.names), -1))[longest]  # -1, of no op, is the last
+    return Texts(code, np.append(names.names, NUMPY)), spent
+
+
+def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
+    """How long nothing is recorded on the thread after a tensor became an array within [low, high); 0 without one."""
+    own = calls[calls.thread == thread]
+    made = own[own.name.one_of(_AS_ARRAY)]
+    made = made[np.argsort(made.start_ns, kind="stable")]
+    following = np.append(np.sort(own.start_ns), np.iinfo(np.int64).max)
+    next_ns = following[np.searchsorted(following, made.end_ns, side="left")]
+    which = np.searchsorted(made.start_ns, low, side="left")
+    begins, ends, nexts = (np.append(ns, high.max(initial=0)) for ns in (made.start_ns, made.end_ns, next_ns))
+    there = (begins[which] < high) & (which < len(made))
+    return np.where(there, np.minimum(nexts[which], high) - ends[which], 0)
 
 
 def _windows(top: Calls, calling: Rows, launcher: Calls, own: Rows, upward: np.ndarray) -> tuple[Rows, Rows]:

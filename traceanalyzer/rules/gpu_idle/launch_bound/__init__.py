@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, may_be_busy
-from traceanalyzer.rules.gpu_idle.launch_bound.capturable import obstacles
-from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, remedy_of
+from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
+from traceanalyzer.rules.gpu_idle.launch_bound.capturable import in_parts, obstacles
+from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, Remedy, remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
 from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import launching_part
 from traceanalyzer.timeline.steps import Steps
@@ -40,7 +40,13 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "the cause is unsure if the predicted saving is below this share of the step",
+        "the cause is unsure if the low end of the saving's interval is below this share of the step, and the GPU may "
+        "be busy or the predicted saving is small: less than medium, or less than min_saved_share",
+    )
+    min_saved_share: float = limit(
+        0.5,
+        "a saving that may be nothing must be at least this share of the predicted idle time; below it, other "
+        "causes leave the GPU idle, such as a loader in some steps; chosen",
     )
     min_same_share: float = limit(
         0.5,
@@ -116,7 +122,8 @@ def launch_bound(
     is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
-    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving is almost nothing;
+    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving is small and may
+    be nothing;
     - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
     time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
@@ -137,8 +144,7 @@ def launch_bound(
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
-    unsure = remedy.saved is not None and remedy.saved.share < limits.min_sure_share
-    busy, unsure = is_busy(forecast), unsure or may_be_busy(forecast)
+    busy, unsure = is_busy(forecast), only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits)
     wholes = {
         "idle time": limits.min_idle_share * idle.total_ns,
         "window": limits.min_window_share * steps.window_ns,
@@ -149,7 +155,8 @@ def launch_bound(
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
-    advice = f"{remedy.advice} {STACK}" if loop and remedy.name != "batch" else remedy.advice
+    advice = remedy.advice + (in_parts(eager, steps, syncs) if remedy.name == "graph" else "")
+    advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     waits = awaited >= limits.min_window_share
     guessed = awaited * steps.window_ns > found.total_ns
     yield Hits(
@@ -182,9 +189,18 @@ def launch_bound(
     )
 
 
+def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:
+    """Whether the saving reaches nothing, and is small besides; of what has no saving, whether a graph's would."""
+    saved = remedy.saved
+    if forecast is None or saved is None or saved.low_share >= limits.min_sure_share:
+        return False
+    least = max(Severity.MEDIUM.least_share, limits.min_saved_share * forecast.idle_share)
+    return not remedy.fix or saved.share < least
+
+
 def _doubt(cause: str, forecast: Forecast | None) -> str:
     """Why it is no fault, or may be none."""
-    if cause == "unsure" and forecast is not None and not may_be_busy(forecast):
+    if cause == "unsure" and forecast is not None and not only_profiled(forecast):
         return "; other work of the CPU may be the reason"
     return _NO_FAULT.get(cause, "")
 
@@ -195,6 +211,6 @@ def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> s
         return busy_advice(advice)
     if cause == "small-part":
         return f"{_MINOR.format(whole=whole)}{advice[0].lower()}{advice[1:]}"
-    if cause != "unsure" or forecast is None or forecast.step.measured:
+    if cause != "unsure" or not only_profiled(forecast) or forecast is None or forecast.step.measured:
         return advice
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"

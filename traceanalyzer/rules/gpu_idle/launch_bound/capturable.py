@@ -12,6 +12,11 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _DIFFERENT = "all steps must launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
 
+_IN_TWO = (
+    " The CPU waits for the GPU once between the step's launches, which no graph can hold: move that wait to the end "
+    "of the step, or capture the step in two graphs, one before and one after it."
+)
+
 
 def obstacles(
     eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
@@ -32,6 +37,11 @@ def obstacles(
         _DIFFERENT: same < min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]
+
+
+def in_parts(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
+    """What a graph of the step asks for besides: a single wait between its launches is no obstacle, but cuts it."""
+    return _IN_TWO if _stops(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
 
 
 def _stops(eager: Work, steps: Steps, waits_ns: Rows) -> float:

@@ -102,8 +102,8 @@ def host_gap(
     for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
         if found.total_ns < least_ns:
             continue
-        lost = LostTime.idle_within(idle, found.start_ns, found.end_ns)
-        if intervals.length(lost.spans()) >= least_ns:
+        if intervals.length(LostTime.idle_within(idle, found.start_ns, found.end_ns).spans()) >= least_ns:
+            lost = LostTime.idle_from(idle, found.start_ns, found.end_ns)
             dense = found.user_calls() * limits.dense_call_ns > found.total_ns
             yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
     few = own[long & ~recurs]
@@ -144,7 +144,7 @@ def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
     return Hits(
         occurrences=found,
         cause="once",
-        lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
+        lost=LostTime.idle_from(idle, found.start_ns, found.end_ns),
         message=f"{{times}}, {{in_steps}}, no op runs for{most} {{largest}}, {where}; "
         + ("it recurs in few steps only" if back else "it does not come back in this recording"),
         advice="Record more steps before you change anything, to see whether it comes back.",

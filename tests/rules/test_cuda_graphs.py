@@ -1,0 +1,76 @@
+"""CUDA graphs: what their inputs cost, and when one is to be advised."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import NVJET
+from tests.rules.programs import US, found
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Severity
+
+
+def waiting(times: int, *, steps: int = 5, gpu: str = H200["name"], kernel_us: int = 2) -> TraceBuilder:
+    """Steps of 40 products, 22 µs apart, between which the CPU waits for the device so many times."""
+    trace, number, at = TraceBuilder(devices=[{**H200, "name": gpu}]), 0, 0
+    for step in range(steps):
+        begin = at
+        for product in range(40):
+            number, at = number + 1, at + 22 * US
+            trace.op("aten::mm", at - 22 * US, 20 * US)
+            trace.launch("cudaLaunchKernel", at - 14 * US, 5 * US, number)
+            trace.kernel(at - 8 * US, kernel_us * US, number, name=NVJET)
+            if product % 8 == 3 and product // 8 < times:
+                trace.launch("cudaStreamSynchronize", at - 1 * US, 2 * US, 100_000 + number)
+                at += 4 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+def close() -> TraceBuilder:
+    """A step whose launches take about as long as its kernels without the profiler."""
+    return waiting(0, steps=1, kernel_us=6)
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "cause", "severity"),
+    [(4, "graph", Severity.HIGH), (6, "graph", Severity.LOW), (7, "unsure", Severity.INFO)],
+)
+def test_a_gpu_that_idles_whatever_the_profiler_added_is_launch_bound(
+    kernel_us: int, cause: str, severity: Severity
+) -> None:
+    """The verdict says that the CPU is the limit: then no measurement is needed to see whether the GPU is idle."""
+    report = diagnose(waiting(0, steps=1, kernel_us=kernel_us).load(), select=["launch-bound"])
+    (one,) = report.findings
+    assert (one.cause, one.severity) == (cause, severity)
+    assert report.traces[0].step is not None
+    assert report.traces[0].step.open == ("Measure the step" in one.advice) == (cause == "unsure")
+
+
+@pytest.mark.parametrize(("times", "said"), [(0, False), (1, True)])
+def test_a_wait_within_the_step_cuts_its_graph_in_two(times: int, *, said: bool) -> None:
+    """A capture fails where the CPU asks for a value: one graph of the whole step is not to be had."""
+    (one,) = found(waiting(times), "launch-bound")
+    assert (one.cause, one.evidence["remedy"]) == ("graph", "graph")
+    assert ("in two graphs, one before and one after" in one.advice) == said
+
+
+@pytest.mark.parametrize(
+    ("region", "cause"), [("Torch-Compiled Region: 0/0", "graph-inputs"), ("step", "copies")]
+)
+def test_copies_into_the_buffers_of_a_compiled_graph_are_told_apart(region: str, cause: str) -> None:
+    """torch.compile copies its inputs before it launches its graph: no other layout or dtype avoids that."""
+    trace, number = TraceBuilder(), 0
+    for step in range(5):
+        at, number = 1_000 * US * step, number + 2
+        trace.step(step, at, 1_000 * US)
+        trace.op(region, at + 10 * US, 100 * US)
+        trace.op("aten::_foreach_copy_", at + 20 * US, 30 * US)
+        trace.launch("cudaLaunchKernel", at + 30 * US, 10 * US, number)
+        trace.kernel(at + 50 * US, 200 * US, number, name="void multi_tensor_apply_kernel<UnaryOpFunctor>()")
+        trace.launch("cudaGraphLaunch", at + 60 * US, 20 * US, number + 1)
+        trace.kernel(at + 250 * US, 600 * US, number + 1, name="nvjet_tst_128x256")
+    (one,) = found(trace, "data-movement")
+    assert (one.by, one.cause, one.evidence["gpu_share"]) == ("aten::_foreach_copy_", cause, 0.25)
+    assert ("mark_static_address" in one.advice) == (cause == "graph-inputs")
