@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-
-import numpy as np
+from typing import Any
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs, loop_inputs_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes, passes_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
-    HEAVY,
-    advised,
-    first_of,
-    launched,
-    listed,
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import Recorded
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import loop_inputs_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.passes import passes_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import recurrent_layer
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
+    inputs_hits,
+    loop_hits,
+    passes_hits,
+    recurrent_hits,
 )
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import HEAVY, is_of_lists
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, places, repeats_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -84,7 +83,13 @@ _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it mak
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 
 
-@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes", "loop-inputs"))
+@rule(
+    since="0.1",
+    claims=Claims.PATTERN,
+    min_share=0.02,
+    limits=Limits,
+    causes=("passes", "loop-inputs", "recurrent-steps"),
+)
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
@@ -96,10 +101,12 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
 
-    The backward pass of such a loop is found as well. The rule also finds a network that is called several
+    What backward does for the repeats belongs to the loop. The rule also finds a network that is called several
     times in a row on the same shapes, if no call needs the result of another and one op combines the results.
     An example is classifier-free guidance with two calls. Together the calls must make at least half of the
     step's launches. In a loop with a state, it finds layers that take x[t] and no state: an encoder of frames.
+    In training it finds an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the
+    loop: a decoder with teacher forcing. Time steps of one call still run one after the other.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -118,6 +125,12 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     counting = calls[calls.name.matches(_COUNTS)]
     every = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
     members = {loop.count for loop in every if loop.apart}
+    recorded = Recorded.of(calls, outer)
+    recurrent = _recurrent(every, recorded, limits)
+    for (layer, _), steps in recurrent.items():
+        nodes = [recorded.of_loop(loop) for loop in steps]
+        yield recurrent_hits(steps, nodes, layer, work, idle, gpus, limits.kernel_floor_ns)
+    every = _without(every, recurrent, recorded)
     for loop in every:
         if (sure := _how_sure(loop, limits, counting, members)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
@@ -125,80 +138,77 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         same_ops = loops.get(loop.key, [])
         if same_ops and loop.launches >= loop.count and all(loop is not one for one, _ in same_ops):
             same_ops.append((loop, same_ops[0][1]))
-    for same in loops.values():
-        found = [loop for loop, _ in same]
-        sized = _sized_by_data(found[0], counting)
-        yield _hits(found, same[0][1], work, idle, gpus, limits, sized=sized)
+    yield from _of_loops(_joint(loops, recorded), recorded, counting, work, idle, gpus, limits)
     parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
     for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
-        yield _inputs_hits(list(equal), work, idle, gpus, limits)
+        yield inputs_hits(list(equal), work, idle, gpus, limits.kernel_floor_ns)
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
-        yield _passes_hits(list(alike), work, idle, gpus, limits)
+        yield passes_hits(list(alike), work, idle, gpus, limits.kernel_floor_ns)
 
 
-def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
-    at = passes[0].at.joined([one.at for one in passes])
-    ends = np.concatenate([one.ends_ns for one in passes])
-    group = np.repeat(np.arange(len(passes)), [len(one.at) for one in passes])
-    ops = at.joined([one.ops for one in passes])
-    lines, times = ops.line.or_else(ops.annotation).sums(ops.dur_ns), len(passes[0].at)
-    return Hits(
-        occurrences=at,
-        cause="passes",
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(
-            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
-            Batch(at.start_ns, ends, group),
-        ),
-        confidence=Confidence.MEDIUM,
-        message="the same {members} ops run "
-        + ("twice" if times == 2 else "{passes} times")
-        + (
-            " in a row on tensors of the same shapes, with {launches} launches each time, and then {taker} "
-            "combines the results: calls of one network, {times_a_step}"
+_Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
+
+
+def _recurrent(
+    every: list[Repeats], recorded: Recorded, limits: Limits
+) -> dict[tuple[str, tuple[str, ...]], list[Repeats]]:
+    """Loops in training that call a recurrent layer with x[t], by the layer's name and their ops."""
+    found: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
+    for loop in every:
+        layer = recurrent_layer(loop) if loop.count >= limits.min_parts else ""
+        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop):
+            found.setdefault((layer, loop.key), []).append(loop)
+    return found
+
+
+def _without(
+    every: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
+) -> list[Repeats]:
+    """The other loops, without their backward."""
+    own = [loop for loops in recurrent.values() for loop in loops]
+    nodes = [recorded.of_loop(loop) for loop in own]
+    others = [loop for loop in every if all(loop is not one for one in own)]
+    return [loop for loop in others if not recorded.is_backward_of(loop, nodes)] if own else others
+
+
+def _joint(loops: _Loops, recorded: Recorded) -> _Loops:
+    """Without loops of backward whose forward is among them: what is done there goes with it."""
+    back = {key for key in loops if all(map(_IN_BACKWARD, key))}
+    nodes = [recorded.of_loop(loop) for key, same in loops.items() if key not in back for loop, _ in same]
+    found = {
+        key: [one for one in same if not recorded.is_backward_of(one[0], nodes)]
+        for key, same in loops.items()
+    }
+    return {
+        key: same if key not in back else found[key]
+        for key, same in loops.items()
+        if found[key] or key not in back
+    }
+
+
+def _of_loops(
+    loops: _Loops,
+    recorded: Recorded,
+    counting: Calls,
+    work: Work,
+    idle: IdleTime,
+    gpus: Gpus,
+    limits: Limits,
+) -> Iterator[Hits]:
+    for same in loops.values():
+        found = [loop for loop, _ in same]
+        yield loop_hits(
+            found,
+            [recorded.of_loop(loop) for loop in found],
+            same[0][1],
+            work,
+            idle,
+            gpus,
+            limits.kernel_floor_ns,
+            limits.min_copied_share,
+            sized=_sized_by_data(found[0], counting),
         )
-        + (", at {lines}" if lines else ""),
-        advice="Put the inputs into one batch and call the network once: net(torch.cat([a, b])).chunk(2).",
-        evidence={
-            "members": len(passes[0].names),
-            "passes": times,
-            "launches": passes[0].launches,
-            "taker": passes[0].taker,
-            "lines": lines,
-        },
-    )
-
-
-def _inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
-    at = loops[0].at.joined([one.at for one in loops])
-    ends = np.concatenate([one.ends_ns for one in loops])
-    group = np.concatenate([one.group + 2 * place for place, one in enumerate(loops)])
-    one, lines = loops[0], at.line.or_else(at.annotation).sums(at.dur_ns)
-    return Hits(
-        occurrences=at,
-        cause="loop-inputs",
-        named_by=next(iter(lines), None) or first_of(one.names),
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(
-            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
-            Batch(at.start_ns, ends, group),
-        ),
-        confidence=Confidence.MEDIUM,
-        message="{ops} run {repeats} times a step in a loop, each time on another part of one tensor, {part} of "
-        "{whole}, and on nothing that the loop makes" + (", at {lines}" if lines else ""),
-        advice="Run these layers once before the loop, on the whole tensor, and take each repeat's part of the result: "
-        "e = encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2]), then e[t]. Layers with different weights in each "
-        "repeat need stacked weights and bmm.",
-        evidence={
-            "ops": listed(one.names),
-            "members": len(one.names),
-            "repeats": one.repeats,
-            "part": "x".join(map(str, one.part)),
-            "whole": "x".join(map(str, one.whole)),
-            "lines": lines,
-        },
-    )
 
 
 def _sized_by_data(loop: Repeats, counting: Calls) -> bool:
@@ -233,7 +243,13 @@ def _how_sure(loop: Repeats, limits: Limits, counting: Calls, members: set[int])
             selects or any(map(_CUTS.search, names)) or loop.collected
         )  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
-    many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
+    many = (
+        loop.collected
+        or loop.copies
+        or loop.shapes_change
+        or is_of_lists(names)
+        or all(map(_ON_LISTS.search, names))
+    )
     return (
         Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
     )
@@ -243,53 +259,3 @@ def _is_iterated(loop: Repeats, limits: Limits) -> bool:
     """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
     whole = loop.launches > limits.max_loop_launches * loop.count
     return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
-
-
-def _hits(
-    loops: list[Repeats],
-    sure: Confidence,
-    work: Work,
-    idle: IdleTime,
-    gpus: Gpus,
-    limits: Limits,
-    *,
-    sized: bool,
-) -> Hits:
-    at = loops[0].at.joined([loop.at for loop in loops])
-    ends = np.concatenate([loop.ends_ns for loop in loops])
-    group = np.repeat(np.arange(len(loops)), [loop.count for loop in loops])
-    largest = max(loops, key=lambda loop: loop.launches)
-    grown = batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns)
-    lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
-    copies = round(largest.moves / largest.count, 1)
-    copied = largest.copies and largest.moves >= limits.min_copied_share * largest.launches
-    kernels = round((largest.launches - largest.moves) / largest.count, 1)
-    return Hits(
-        occurrences=at,
-        named_by=next(iter(lines), None) or first_of(largest.names),
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(grown, Batch(at.start_ns, ends, group)),
-        confidence=sure,
-        message="{ops}"
-        + (
-            " ({members} calls in all) run {times_a_step} and launch "
-            if len(largest.names) > 1
-            else " runs {times_a_step} and launches "
-        )
-        + launched(kernels, copies)
-        + " each time"
-        + (", at {lines}" if lines else "")
-        + ("; before each repeat the GPU counts its rows, and the CPU waits for the number" if sized else ""),
-        advice=advised(largest.names, copied, sized=sized),
-        evidence={
-            "ops": listed(largest.names),
-            "members": len(largest.names),
-            "repeats": largest.count,
-            "launches": round(largest.launches / largest.count, 1),
-            "kernels": kernels,
-            "kernel_ns": int(largest.kernel_ns),
-            "copies": copies,
-            "copy_ns": int(largest.move_ns),
-            "lines": lines,
-        },
-    )

@@ -9,7 +9,16 @@ HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
 _SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
+_SUMS = re.compile(r"^aten::(sum|norm|linalg_vector_norm|mean)$")
+_LIST_OPS = re.compile(
+    r"^aten::(sum|norm|linalg_vector_norm|mean|pow|square|abs|add_?|to|detach|sub|flatten|view|_?reshape)$"
+)
 _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
+
+
+def is_of_lists(names: tuple[str, ...]) -> bool:
+    """Whether a repeat sums up a tensor, as a penalty or a norm does for each parameter."""
+    return all(map(_LIST_OPS.search, names)) and any(map(_SUMS.search, names))
 
 
 def listed(names: tuple[str, ...]) -> str:
@@ -35,11 +44,12 @@ def first_of(names: tuple[str, ...]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str:
+def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backward: bool = False) -> str:
     """How one call does it for all repeats, in the imperative.
 
     Args:
         sized: the device counts the rows of each repeat before it.
+        backward: it is differentiated.
     """
     if "torchvision::nms" in names:
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
@@ -54,6 +64,17 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
         return (
             "Stack the inputs and call once for all: the layer or model itself, or bmm, vmap, grouped GEMM for "
             "different weights."
+        )
+    if is_of_lists(names):
+        penalty = (
+            "An L2 penalty on parameters is the optimizer's weight_decay (of SGD or Adam), at no launches. "
+        )
+        return penalty * backward + (
+            "Else take all tensors at once: torch._foreach_norm or torch._foreach_pow, one torch.stack of the results, "
+            "and one sum."
+            if backward
+            else "Take all tensors at once: torch._foreach_norm (or clip_grad_norm_, which uses it), then one "
+            "torch.stack and one op for all results."
         )
     if all(map(_SLICES.search, names)):
         return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."

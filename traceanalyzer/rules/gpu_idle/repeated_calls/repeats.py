@@ -22,6 +22,7 @@ _ONE_FIRST = re.compile(r"\[\[1\b")
 _NUMBER = re.compile(r"\d+")
 _MOST = 0.5
 _NEAR = 2  # ops before or after the loop
+_ROUNDS = 3  # loops of a step and thread: such as its layers, what is done for each parameter, and a loop of the loss
 _TAKES_APART = r"^aten::unbind$"
 _PUTS_TOGETHER, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
 _LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"
@@ -39,6 +40,7 @@ class Repeats:
         at: the first op of each repeat.
         ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
         names: the ops of one repeat, in order.
+        rows: int64 (repeats, ops), the ops of all repeats.
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
         moves: how many of them are copies, of whatever direction.
         mean_ns, move_ns: mean duration of all of them, and of these.
@@ -52,6 +54,7 @@ class Repeats:
     at: Calls
     ends_ns: Rows
     names: tuple[str, ...]
+    rows: Rows
     launches: int
     copies: bool
     moves: int
@@ -95,7 +98,7 @@ class Repeats:
 
 
 def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterator[Repeats]:
-    """The loop that covers most ops of each step and thread, in each place where it runs and launches work each time.
+    """The loops that cover most ops of each step and thread, in each place where they run and launch work each time.
 
     Args:
         outer: outermost ops.
@@ -110,7 +113,6 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     outer, group = outer[order[busy]], group[order[busy]]
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
     trace = outer.events.trace
-    loops = Loops.of(names.code, group, least)
     dims, launched = outer.text("input_dims"), work.outer_op.rows
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
@@ -121,8 +123,7 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     kernel, _ = grouped([work.name.code[order], work.blocks[order]])
     took = _before(durations)
     launches_before, ns_before = _before(last - first), _before(took[last] - took[first])
-    for loop in range(len(loops)):
-        members = loops.members(loop)
+    for members in _loops_of(names.code, group, least):
         begin, end = int(members[0, 0]), int(members[-1, -1]) + 1
         launches, ns = (int(sums[end] - sums[begin]) for sums in (launches_before, ns_before))
         if launches < len(members) or ns > longest_ns * launches:
@@ -135,6 +136,7 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             at=outer[members[:, 0]],
             ends_ns=following,
             names=tuple(map(str, names[members[0]].values())),
+            rows=rows[members],
             launches=launches,
             copies=bool(copying[own].any()),
             moves=int(moving[own].sum()),
@@ -148,6 +150,20 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             ),
             dims=Texts(dims.code[begin:end], dims.names),
         )
+
+
+def _loops_of(kind: Rows, group: Rows, least: int) -> Iterator[Rows]:
+    """Members of loops, int64 (repeats, period): of those that cover most, then most of the rest."""
+    kind = kind.astype(np.int64)
+    for _ in range(_ROUNDS):
+        loops, others = Loops.of(kind, group, least), int(kind.max(initial=0)) + 1
+        for loop in range(len(loops)):
+            members = loops.members(loop)
+            yield members
+            inside = members.ravel()
+            kind[inside] = others + inside  # equal to no other
+        if len(loops) == 0:
+            return
 
 
 @lru_cache(maxsize=1 << 10)
