@@ -123,3 +123,8 @@ def test_a_decoder_that_takes_what_it_makes_needs_its_loop(repeat: Callable[[int
 def test_a_decoder_that_is_not_trained_may_sample() -> None:
     trace = trained([step_of(t, known=True, then=HEAD, way=[]) for t in range(24)], [])
     assert "recurrent-steps" not in [one.cause for one in of_rule(trace, "repeated-calls")]
+
+
+def test_what_a_library_does_for_each_parameter_is_no_loop_of_the_program() -> None:
+    names = ["aten::select", "aten::item", "torch.distributed.ddp.reducer::copy_bucket_to_grad"]
+    assert of_rule(steps_of(named(*names * 40)), "repeated-calls") == []

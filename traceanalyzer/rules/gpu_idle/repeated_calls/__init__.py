@@ -11,11 +11,13 @@ from typing import Any
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluations_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import Recorded
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import loop_inputs_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import passes_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import recurrent_layer
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
+    evaluation_hits,
     inputs_hits,
     loop_hits,
     passes_hits,
@@ -72,6 +74,7 @@ _SELECTS = re.compile(
 _CHECK = (
     "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
 )
+_LIBRARY = re.compile(r"^torch\.distributed")  # what DistributedDataParallel does for each parameter
 _CUTS = re.compile(
     r"::(slice|narrow|to|_to_copy)$|SliceBackward"
 )  # also on the way of one tensor through a chain
@@ -88,7 +91,7 @@ _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfi
     claims=Claims.PATTERN,
     min_share=0.02,
     limits=Limits,
-    causes=("passes", "loop-inputs", "recurrent-steps"),
+    causes=("passes", "loop-inputs", "recurrent-steps", "evaluated-anew"),
 )
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
@@ -107,6 +110,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     step's launches. In a loop with a state, it finds layers that take x[t] and no state: an encoder of frames.
     In training it finds an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the
     loop: a decoder with teacher forcing. Time steps of one call still run one after the other.
+    Last, it finds a network that is evaluated several times on one shape and differentiated each time, all with one
+    gradient per parameter: residuals of a differential equation that each evaluate it anew.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -145,6 +150,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
         yield passes_hits(list(alike), work, idle, gpus, limits.kernel_floor_ns)
+    evaluations = sorted(evaluations_of(calls, outer), key=lambda one: one.names)
+    for _, same in groupby(evaluations, key=lambda one: (one.names, one.given)):
+        yield evaluation_hits(list(same), work, idle)
 
 
 _Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
@@ -226,7 +234,7 @@ def _how_sure(loop: Repeats, limits: Limits, counting: Calls, members: set[int])
         members: how many repeats loops over parts of a tensor have, whose backward repeats as often.
     """
     names = loop.names
-    if loop.count < limits.min_repeats and _CHECK in names:
+    if (loop.count < limits.min_repeats and _CHECK in names) or any(map(_LIBRARY.search, names)):
         return None
     heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):

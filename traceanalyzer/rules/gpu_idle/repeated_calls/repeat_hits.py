@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import Resize
+from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import Evaluations
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import LoopNodes
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes
@@ -136,8 +135,7 @@ def _saved(
         group.append(own + one.place)
         own += int(one.place.max(initial=-1)) + 1
     groups = np.concatenate(group)
-    lost = LostTime.launched_within(idle, starts, ends)
-    lost = replace(lost, owner=np.concatenate(owner)[lost.owner])
+    lost = LostTime.launched_within(idle, starts, ends).owned_by(np.concatenate(owner))
     grown = batched_work(work, starts, ends, groups, gpus, floor_ns)
     return lost, (grown, Batch(starts, ends, groups))
 
@@ -171,6 +169,38 @@ def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, fl
             "passes": times,
             "launches": passes[0].launches,
             "taker": passes[0].taker,
+            "lines": lines,
+        },
+    )
+
+
+def evaluation_hits(found: list[Evaluations], work: Work, idle: IdleTime) -> Hits:
+    """Of evaluations of one network, of which the first may do for all."""
+    at = found[0].at.joined([one.at[1:] for one in found])
+    ends = np.concatenate([one.ends_ns[1:] for one in found])
+    nodes = at.joined([one.nodes for one in found])
+    before = np.cumsum([0] + [len(one.at) - 1 for one in found])[:-1]
+    owner = [one.owner - 1 + own for one, own in zip(found, before, strict=True)]
+    starts, stops = np.append(at.start_ns, nodes.start_ns), np.append(ends, nodes.end_ns)
+    lost = [LostTime.spent_within(work, starts, stops), LostTime.launched_within(idle, starts, stops)]
+    first = found[0]
+    lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
+    return Hits(
+        occurrences=at,
+        cause="evaluated-anew",
+        lost=LostTime.joined(lost).owned_by(np.concatenate([np.arange(len(at)), *owner])),
+        fix=DropSpans(starts, stops),
+        confidence=Confidence.LOW,
+        message="one network ({members} ops) is evaluated {passes} times a step on inputs of one shape, {given}, and "
+        "differentiated each time before the next; the loss goes backward through each"
+        + (", at {lines}" if lines else ""),
+        advice="If the inputs are the same, as the points of several residuals: evaluate the network and its "
+        "derivatives once, and share them. Other inputs: put them into one batch. The trace shows shapes, not values.",
+        evidence={
+            "members": len(first.names),
+            "passes": len(first.at),
+            "given": "x".join(map(str, first.given)),
+            "nodes": len(nodes) // len(found),
             "lines": lines,
         },
     )

@@ -15,10 +15,9 @@ def repeated_hits(again: Computed, ops: Calls, calls: Calls, work: Work, idle: I
     """Of the ops of all but the first times, with the nodes of backward that they recorded."""
     spans = ops[again.first]
     starts, ends, owner = _with_backward(again, ops, calls)
-    lost = [_work_of(work, starts, ends, owner)]
+    lost = [LostTime.spent_within(work, starts, ends)]
     if idle is not None:
-        waited = LostTime.launched_within(idle, starts, ends)
-        lost.append(LostTime(owner[waited.owner], waited.device, waited.start_ns, waited.end_ns))
+        lost.append(LostTime.launched_within(idle, starts, ends))
     inside = np.zeros(len(ops) + 1, np.int64)
     np.add.at(inside, again.first, 1)
     np.add.at(inside, again.last + 1, -1)
@@ -27,7 +26,7 @@ def repeated_hits(again: Computed, ops: Calls, calls: Calls, work: Work, idle: I
     return Hits(
         occurrences=spans,
         cause="repeated",
-        lost=LostTime.joined(lost),
+        lost=LostTime.joined(lost).owned_by(owner),
         fix=DropSpans(starts, ends),
         confidence=Confidence.MEDIUM,
         message="weights of layers are computed {computed} times a step, by {ops}, but there are at most {weights} "
@@ -58,11 +57,3 @@ def _with_backward(again: Computed, ops: Calls, calls: Calls) -> tuple[Rows, Row
     nodes, at = nodes[once], at[once]
     owner = np.concatenate([np.arange(len(starts)), at])
     return np.append(starts, nodes.start_ns), np.append(ends, nodes.end_ns), owner
-
-
-def _work_of(work: Work, starts: Rows, ends: Rows, owner: Rows) -> LostTime:
-    order = np.argsort(starts, kind="stable")
-    launched = work.launch.start_ns
-    at = np.searchsorted(starts[order], launched, side="right") - 1
-    inside = work.launch.there & (at >= 0) & (launched < ends[order][np.maximum(at, 0)])
-    return LostTime.all_of(work[inside], owner[order][at[inside]])
