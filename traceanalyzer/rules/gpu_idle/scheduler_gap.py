@@ -22,6 +22,13 @@ _STRETCHED = "python"  # medium at most: recording stacks makes it several times
 _LARGE_GRAPH = (
     "Launch the graph while the GPU still runs: prepare its inputs on the device, and wait after the launch."
 )
+_USUAL = (
+    "host-code",
+    "host-work",
+    "engine",
+    "long-call",
+    "python",
+)  # what every program pays that is not queued ahead
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
@@ -35,6 +42,11 @@ class Limits:
     min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
     min_steps_share: float = limit(
         0.5, "idle time counts as recurring if at least this share of the steps has it; chosen"
+    )
+    usual_share: float = limit(
+        0.03,
+        "time between ops, in the autograd engine or inside an op is info below this share of the window, where "
+        "nothing tells what a fix would save; programs without a fault pay up to 1.1 % on an H100, and more is medium",
     )
     spike_times: float = limit(
         5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
@@ -59,8 +71,8 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
     finding is info if only one of at least three steps has the idle time (the profiler, or chance), or if only
     the first steps have it (the start of the recording).
     When it is wrong: the profiler slows the CPU. If the device may be busy without the profiler, the finding is
-    info. The cause `python` is known only from recorded stacks; its confidence is at most medium, because
-    recording stacks slows Python.
+    info. So is what every program pays between its ops, up to 3 % of the window. The cause `python` is known only
+    from recorded stacks; its confidence is at most medium, because recording stacks slows Python.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
@@ -83,7 +95,8 @@ def scheduler_gap(idle: IdleTime, steps: Steps, forecast: Forecast | None, limit
         text = TEXTS.get(cause, ELSE)
         advice = _LARGE_GRAPH if _launches_graphs(found) else text.advice
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
-        yield _hits(found, cause, text.happened, advice, sure, info=info)
+        usual = limits.usual_share if cause in _USUAL else 0.0
+        yield _hits(found, cause, text.happened, advice, sure, info=info, usual=usual)
     for cause, found in alone.by(alone.cause):
         what = (
             f"{TEXTS.get(cause, ELSE).happened}; this happens in one step only, so it may be the profiler or "
@@ -99,7 +112,9 @@ def _launches_graphs(found: IdleTime) -> bool:
     return bool(2 * found.dur_ns[of_graphs].sum() > found.total_ns)
 
 
-def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool) -> Hits:
+def _hits(
+    found: IdleTime, cause: str, what: str, advice: str, sure: Confidence, *, info: bool, usual: float = 0.0
+) -> Hits:
     ops = _ops(found)
     return Hits(
         occurrences=found,
@@ -111,6 +126,7 @@ def _hits(found: IdleTime, cause: str, what: str, advice: str, sure: Confidence,
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
         info=info,
+        normal_share=usual,
         max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
     )
 
