@@ -15,18 +15,17 @@ NODE = "autograd::engine::evaluate_function: "
 DIMS, INPUTS = "Input Dims", "Concrete Inputs"
 
 
-def trained(repeats: list[list[Op]], nodes: list[str], *, after: list[str] | None = None) -> TraceBuilder:
-    """Steps of these repeats, of what comes after them, and of as many repeats of these nodes, the last one first.
+def trained(repeats: list[list[Op]], nodes: list[str], *, before: list[Op] | None = None) -> TraceBuilder:
+    """Steps of what comes before, of these repeats, and of as many repeats of these nodes, the last one first.
 
     Args:
         nodes: what backward does for a repeat: the node of its last op first.
     """
-    ops: list[Op] = []
+    ops = list(before or [])
     for number, repeat in enumerate(repeats):
         ops += [
             (name, {**args, "Sequence number": number * 100 + at}) for at, (name, args) in enumerate(repeat)
         ]
-    ops += [(name, {}) for name in after or []]
     for number in reversed(range(len(repeats))):
         last = len(repeats[number]) - 1
         for back, node in enumerate(nodes):
@@ -102,6 +101,16 @@ def test_a_cell_that_takes_the_next_token_takes_a_layer_for_all() -> None:
     )
     assert (one.cause, one.evidence["layer"]) == ("recurrent-steps", "aten::lstm_cell")
     assert one.advice.startswith("Use nn.LSTM or nn.GRU with the weights of the cell once")
+
+
+@pytest.mark.parametrize(("size", "found"), [(32, True), (16, False)], ids=["part", "own output"])
+def test_a_cell_that_takes_what_was_unbound_takes_a_layer_for_all(size: int, found: bool) -> None:
+    """24 time steps of a batch of 64; a cell of its own outputs has other sizes."""
+    cell = ("aten::gru_cell", {DIMS: [[64, size], [64, 16], [48, size], [48, 16]]})
+    unbound = ("aten::unbind", {DIMS: [[64, 24, 32], []], INPUTS: ["", "1"]})
+    trace = trained([[cell, *named("aten::linear", "aten::relu")]] * 24, ["AddmmBackward0"], before=[unbound])
+    said = of_rule(trace, "repeated-calls")
+    assert [one.cause for one in said] == ["recurrent-steps"] * found
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluations_
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import Recorded
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import loop_inputs_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import passes_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import recurrent_layer
+from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import CELLS, recurrent_layer
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
     evaluation_hits,
     inputs_hits,
@@ -173,8 +173,9 @@ def _recurrent(
 def _without(
     every: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
 ) -> list[Repeats]:
-    """The other loops, without their backward."""
+    """The other loops, without their backward; nor those of cells, which take the state of the repeat before."""
     own = [loop for loops in recurrent.values() for loop in loops]
+    own += [loop for loop in every if any(map(CELLS.search, loop.names))]
     nodes = [recorded.of_loop(loop) for loop in own]
     others = [loop for loop in every if all(loop is not one for one in own)]
     return [loop for loop in others if not recorded.is_backward_of(loop, nodes)] if own else others

@@ -9,12 +9,13 @@ import numpy as np
 from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import Taken, taken_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, part_of
 from traceanalyzer.timeline.names import VIEWING_OP
 
 RECURRENT = re.compile(
     r"^aten::(lstm|gru|rnn_tanh|rnn_relu|_cudnn_rnn|lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 )
+CELLS = re.compile(r"_cell$")
 _TAKES = re.compile(r"^aten::(select|slice|narrow)$")
 _ON_THE_WAY = re.compile(  # what takes one tensor, and weights
     r"^aten::(linear|conv1d|layer_norm|rms_norm|relu_?|gelu|silu|tanh|dropout|mul)$"
@@ -28,13 +29,16 @@ _MOST = 0.75  # of the repeats: the first and the last may differ; chosen
 def recurrent_layer(loop: Repeats) -> str:
     """Name of the recurrent layer that takes x[t] in repeat t of a loop; empty where there is none.
 
-    With shapes another t is taken in each repeat, and what is taken is not written to in the loop. Without them, the
-    op that takes a part comes right before the layer, but for views and lookups.
+    With shapes another t is taken in each repeat, and what is taken is not written to in the loop; or a tensor is
+    unbound before it into as many parts. Without them, the op that takes a part comes right before the layer, but for
+    views and lookups.
     """
     at = next((place for place, name in enumerate(loop.names) if RECURRENT.search(name)), None)
     if at is None:
         return ""
     known = bool(loop.dims[at])
+    if known and _takes_what_was_unbound(loop, at):
+        return loop.names[at]
     way = [(at - back) % len(loop.names) if known else at - back for back in range(1, len(loop.names))]
     for place in way:
         if place < 0:
@@ -62,6 +66,13 @@ def _takes_another(loop: Repeats, place: int) -> bool:
         return False
     apart = set(np.diff([one.index for one in parts]).tolist())
     return len(apart) == 1 and apart != {0} and not _written(loop, parts[0])
+
+
+def _takes_what_was_unbound(loop: Repeats, layer: int) -> bool:
+    _, taking = signatures_of(loop.at.events.trace, loop.takers)
+    number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, layer])
+    given = {tuple(tensors(signatures[which])[:1]) for which in number.tolist()}
+    return any(given == {(part_of(op, loop.count),)} for op in taking)
 
 
 def _written(loop: Repeats, one: Taken) -> bool:

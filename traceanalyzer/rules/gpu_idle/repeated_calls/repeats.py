@@ -44,6 +44,7 @@ class Repeats:
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
         moves: how many of them are copies, of whatever direction.
         mean_ns, move_ns: mean duration of all of them, and of these.
+        takers: rows of the ops right before it that take a tensor apart.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         apart: a tensor of as many parts as repeats is taken apart, and the first layer of each repeat takes a part; or
             as many results are put together, and what a repeat makes does not fit where the next begins.
@@ -60,6 +61,7 @@ class Repeats:
     moves: int
     mean_ns: float
     move_ns: float
+    takers: Rows
     collected: bool
     apart: bool
     exact: bool
@@ -130,6 +132,7 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             continue
         own = _filled(first[begin:end], last[begin:end])
         low, high = max(begin - _NEAR, 0), end + _NEAR
+        takers = rows[low:begin][takes_apart[low:begin]]
         first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
@@ -143,7 +146,8 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            apart=_apart(trace, rows[low:begin][takes_apart[low:begin]], *first_repeat, len(members))
+            takers=takers,
+            apart=_apart(trace, takers, *first_repeat, len(members))
             or _put_together(trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)),
             exact=_exact(
                 kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
@@ -199,7 +203,7 @@ def _apart(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -
     _, taking = signatures_of(trace, takers)
     _, (layer, *_) = signatures_of(trace, repeat[layers[:1]])
     taken = tensors(layer)[:1]
-    return any([_part(op, count)] == taken for op in taking)
+    return any([part_of(op, count)] == taken for op in taking)
 
 
 def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
@@ -226,7 +230,7 @@ def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count:
     )
 
 
-def _part(op: Signature, count: int) -> Shape | None:
+def part_of(op: Signature, count: int) -> Shape | None:
     """Shape of each of so many parts of a tensor; None where there are others."""
     try:
         shape, at = op.shape(0), int(op.scalar(1))
