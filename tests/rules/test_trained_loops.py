@@ -55,6 +55,39 @@ def test_a_penalty_on_each_parameter_goes_with_its_backward() -> None:
     assert one.saving.step_ns == pytest.approx(2 * alone.saving.step_ns, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("repeat", "nodes", "begins"),
+    [
+        (["aten::mse_loss", "aten::add"], ["AddBackward0", "MseLossBackward0"], "Take all"),
+        (
+            ["aten::abs", "aten::sum", "aten::add"],
+            ["AddBackward0", "SumBackward0", "AbsBackward0"],
+            "Take all",
+        ),
+        (
+            ["aten::sub", "aten::pow", "aten::mul", "aten::sum", "aten::add"],
+            ["AddBackward0", "SumBackward0", "MulBackward0", "PowBackward0", "SubBackward0"],
+            "Take all",
+        ),
+        (["aten::norm", "aten::add"], ["AddBackward0", "NormBackward0"], "An L2 penalty"),
+    ],
+    ids=["distilled layers", "L1", "distance to old weights", "norms"],
+)
+def test_losses_of_a_list_are_one(repeat: list[str], nodes: list[str], begins: str) -> None:
+    (one,) = of_rule(trained([named(*repeat)] * 24, nodes), "repeated-calls")
+    assert (one.count, one.evidence["nodes"]) == (72, float(len(repeat)))
+    assert one.advice.startswith(begins)
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(23 / 24, abs=0.03)
+
+
+def test_a_scan_needs_the_state_of_the_step_before() -> None:
+    """h = a h + b x, and y = sum(c h)."""
+    scan = named("aten::mul", "aten::mul", "aten::add", "aten::mul", "aten::sum")
+    nodes = ["SumBackward0", "MulBackward0", "AddBackward0", "MulBackward0", "MulBackward0"]
+    assert of_rule(trained([scan] * 40, nodes), "repeated-calls") == []
+
+
 def test_a_loop_is_found_beside_one_that_covers_more() -> None:
     """24 layers of 8 ops, and norms of 48 gradients."""
     layer = ["aten::linear", "aten::gelu", "aten::linear", "aten::add", "aten::layer_norm", "aten::linear"]
