@@ -21,7 +21,7 @@ def recorded_nodes(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     """(nodes of backward, position in `ops` of the op that recorded each; -1 where that is not known).
 
     Each thread counts its ops by itself. Where several have numbers, as where gradients are differentiated, nodes of
-    one forward thread belong to the thread that has all of their numbers, each before its node.
+    one forward thread belong to the first thread that has nearly all of their numbers, each before its node.
     """
     cpu = calls.events.trace.lanes.cpu
     sequence = ints(cpu, "sequence")
@@ -37,15 +37,17 @@ def recorded_nodes(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
         at = _recording(sequence, nodes, forward)
         return nodes, pick(position, at)
     origin = ints(cpu, "fwd_thread")[nodes.rows]
+    left = sorted(threads.tolist(), key=lambda one: int(forward.start_ns[forward.thread == one].min()))
     for one in np.unique(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
         own = np.flatnonzero(origin == one)
-        for thread in threads.tolist():
+        for thread in left:
             among = np.flatnonzero(forward.thread == thread)
             at = _recording(sequence, nodes[own], forward[among])
             known = at >= 0
             known[known] = forward.start_ns[among[at[known]]] < nodes.start_ns[own[known]]
             if known.mean() >= _MOST:
                 found[own[known]] = position[among[at[known]]]
+                left.remove(thread)
                 break
     return nodes, found
 
