@@ -200,6 +200,8 @@ def test_a_step_that_is_too_long_is_replayed_in_part(monkeypatch: pytest.MonkeyP
         loop.op("aten::mm", at, 5_000)
     whole = replay(program(loop.load()), slowdown=1.0)
     monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", 30)
+    assert program(loop.load()).sample.part == 1
+    monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS_OF_ONE", 30)
     built = program(loop.load())
     assert built.sample.part < 0.6
     assert built.sample.text.endswith("% of a step")

@@ -20,7 +20,6 @@ from traceanalyzer.rule.views import Work
 
 TOGETHER = {  # pair -> rules that the first fault holds
     "pairs4/logits_cpu": {"exposed-copy", "host-hotspot"},  # a copy to the host, and the host's work on it
-    "pairs4/sample_loop": {"repeated-calls"},  # a loop forward and backward
     "pairs4/small_h2d": {"repeated-calls", "implicit-sync"},  # a loop, and the copy in it
     "third/numpy_metric": {"exposed-copy", "host-gap"},
     "third/clip_loop": {"repeated-calls", "implicit-sync"},

@@ -63,7 +63,12 @@ def steps_of(
         for name, args in ops:
             number += 1
             tid = backward_tid if "Backward" in name else 1000
-            trace.op(name, at, 10 * US, tid=tid, **args)
+            own = (
+                {"Sequence number": args["Sequence number"] + step * 100_000}
+                if "Sequence number" in args
+                else {}
+            )
+            trace.op(name, at, 10 * US, tid=tid, **{**args, **own})
             if name == read:
                 trace.launch("cudaMemcpyAsync", at + 4 * US, 5 * US, number, tid=tid)
                 trace.memcpy(

@@ -46,6 +46,7 @@ from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
+from tests.rules.test_repeated_weights import normed as rollout
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_strided_access import component, populations
@@ -184,7 +185,7 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "compile": [lambda: broken(["aten::mul"] * 3)],
-    "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted())],
+    "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted()), lambda: rollout(48, 6)],
     "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],

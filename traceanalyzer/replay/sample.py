@@ -24,6 +24,7 @@ _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.
 _STALLS = 0.1  # share of a step's rows that may be followed by a stall of any length; chosen
 MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
+_MAX_ROWS_OF_ONE = 100_000  # of a single step: a part of it knows nothing of what the rest of it does; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Sample:
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
         begin, end = begin[chosen], end[chosen]
-        if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS:
+        if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS_OF_ONE:
             whole = int(end[0] - begin[0])
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
@@ -183,7 +184,7 @@ def _cut(nesting: Nesting, begin: int, end: int, rows: int) -> tuple[Rows, Rows]
     """The middle part of a step that holds so many rows."""
     busiest = max(nesting.thread_start_ns, key=len)
     low, high = np.searchsorted(busiest, (begin, end))
-    half = int((high - low) * _MAX_ROWS / rows / 2)
+    half = int((high - low) * _MAX_ROWS_OF_ONE / rows / 2)
     middle = (int(low) + int(high)) // 2
     edges = busiest[[max(middle - half, low), min(middle + half, high - 1)]]
     return edges[:1], np.maximum(edges[1:], edges[:1] + 1)

@@ -129,6 +129,19 @@ class LostTime:
         return cls.all_of(idle[inside], order[at[inside]])
 
     @classmethod
+    def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
+        order = np.argsort(starts_ns, kind="stable")
+        launched = work.launch.start_ns
+        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
+        inside = (at >= 0) & (launched < ends_ns[order][at]) & work.launch.there
+        return cls.all_of(work[inside], order[at[inside]])
+
+    def owned_by(self, owner: Rows) -> Self:
+        """The same, where what i lost is that of owner[i]."""
+        return type(self)(owner[self.owner], self.device, self.start_ns, self.end_ns)
+
+    @classmethod
     def launched_by(cls, idle: IdleTime, calls: Calls) -> Self:
         """Idle time that a launch in one of the calls ended, which is that one's."""
         owner = idle.launch.index_of_enclosing(calls)

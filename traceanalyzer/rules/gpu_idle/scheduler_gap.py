@@ -31,6 +31,13 @@ _SAME_PLACE = (
     "allocation starts, a lock that another thread holds, and memory that is used for the first time."
 )
 _READY = "Nothing to do: fetching a batch that is ready takes so long."
+_USUAL = (
+    "host-code",
+    "host-work",
+    "engine",
+    "long-call",
+    "python",
+)  # what every program pays that is not queued ahead
 _JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
 
 
@@ -49,6 +56,11 @@ class Limits:
         200_000,
         "a batch counts as ready if fetching it takes less than this time, and the cause data-loading is info; 25 to "
         "90 µs for 24 batches of worker processes, H200 and V100 hosts; longer waits are dataloader-stall's",
+    )
+    usual_share: float = limit(
+        0.03,
+        "time between ops, in the autograd engine or inside an op is info below this share of the window, where "
+        "nothing tells what a fix would save; programs without a fault pay up to 1.1 % on an H100, and more is medium",
     )
     spike_times: float = limit(
         5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
@@ -76,8 +88,8 @@ def scheduler_gap(
     finding is info if only one of at least three steps has the idle time (the profiler, or chance), or if only
     the first steps have it (the start of the recording).
     When it is wrong: the profiler slows the CPU. If the device may be busy without the profiler, the finding is
-    info. The cause `python` is known only from recorded stacks; its confidence is at most medium, because
-    recording stacks slows Python.
+    info. So is what every program pays between its ops, up to 3 % of the window. The cause `python` is known only
+    from recorded stacks; its confidence is at most medium, because recording stacks slows Python.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
@@ -101,7 +113,8 @@ def scheduler_gap(
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
         what, advice = _told(cause, found, optimizer, ready=bool(ready), rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
-        hits = _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer)
+        usual = limits.usual_share if cause in _USUAL else 0.0
+        hits = _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer, usual=usual)
         often = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
         yield replace(hits, recurring_share=often)
     for cause, found in alone.by(alone.cause):
@@ -153,6 +166,7 @@ def _hits(
     *,
     info: bool,
     optimizer: str | None = None,
+    usual: float = 0.0,
 ) -> Hits:
     ops = _ops(found)
     return Hits(
@@ -166,6 +180,7 @@ def _hits(
         confidence=sure,
         evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
         info=info,
+        normal_share=usual,
         max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
     )
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-
-import numpy as np
+from typing import Any
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluations_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.fewer_parameters import fewer_parameters
 from traceanalyzer.rules.gpu_idle.repeated_calls.how_sure import how_sure, of_layers, sized_by_data
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs, loop_inputs_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes, passes_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
-    advised,
-    first_of,
-    launched,
-    listed,
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import ADDS_UP, LoopNodes, Recorded
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import loop_inputs_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.passes import passes_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import CELLS, recurrent_layer
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
+    evaluation_hits,
+    inputs_hits,
+    loop_hits,
+    passes_hits,
+    recurrent_hits,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.stacked_results import stacked_results
@@ -69,10 +71,17 @@ class Limits:
     )
 
 
+_IN_BACKWARD = re.compile(r"(Backward\d*|AccumulateGrad)$").search
 _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
 
 
-@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("passes", "loop-inputs"))
+@rule(
+    since="0.1",
+    claims=Claims.PATTERN,
+    min_share=0.02,
+    limits=Limits,
+    causes=("passes", "loop-inputs", "recurrent-steps", "evaluated-anew"),
+)
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops many times a step.
 
@@ -84,10 +93,14 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
 
-    The backward pass of such a loop is found as well. The rule also finds a network that is called several
+    What backward does for the repeats belongs to the loop. The rule also finds a network that is called several
     times in a row on the same shapes, if no call needs the result of another and one op combines the results.
     An example is classifier-free guidance with two calls. Together the calls must make at least half of the
     step's launches. In a loop with a state, it finds layers that take x[t] and no state: an encoder of frames.
+    In training it finds an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the
+    loop: a decoder with teacher forcing. Time steps of one call still run one after the other.
+    Last, it finds a network that is evaluated several times on one shape and differentiated each time, all with one
+    gradient per parameter: residuals of a differential equation that each evaluate it anew.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
@@ -107,6 +120,12 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     every = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
     members = {loop.count for loop in every if loop.apart}
     members |= {loop.count for loop in every if of_layers(loop, limits, counting, members)}
+    recorded = Recorded.of(calls, outer)
+    recurrent = _recurrent(every, recorded, limits)
+    for (layer, _), steps in recurrent.items():
+        nodes = [recorded.of_loop(loop) for loop in steps]
+        yield recurrent_hits(steps, nodes, layer, work, idle, gpus, limits.kernel_floor_ns)
+    every = _without(every, recurrent, recorded)
     for loop in every:
         if (sure := how_sure(loop, limits, counting, members)) is not None:
             loops.setdefault(loop.key, []).append((loop, sure))
@@ -114,129 +133,80 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         same_ops = loops.get(loop.key, [])
         if same_ops and loop.launches >= loop.count and all(loop is not one for one, _ in same_ops):
             same_ops.append((loop, same_ops[0][1]))
-    for same in loops.values():
-        found = [loop for loop, _ in same]
+    for found, sure, nodes, along in _joint(loops, recorded, calls, outer):
+        shares = limits.kernel_floor_ns, limits.min_copied_share
         sized = sized_by_data(found[0], counting)
-        along: tuple[Edit, ...] = (*fewer_parameters(found, calls), *stacked_results(found, outer))
-        yield _hits(found, same[0][1], work, idle, gpus, limits, along, sized=sized)
+        yield loop_hits(found, nodes, sure, along, work, idle, gpus, *shares, sized=sized)
     parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
     for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
-        yield _inputs_hits(list(equal), work, idle, gpus, limits)
+        yield inputs_hits(list(equal), work, idle, gpus, limits.kernel_floor_ns)
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
-        yield _passes_hits(list(alike), work, idle, gpus, limits)
+        yield passes_hits(list(alike), work, idle, gpus, limits.kernel_floor_ns)
+    evaluations = sorted(evaluations_of(calls, outer), key=lambda one: one.names)
+    for _, same in groupby(evaluations, key=lambda one: (one.names, one.given)):
+        yield evaluation_hits(list(same), work, idle)
 
 
-def _passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
-    at = passes[0].at.joined([one.at for one in passes])
-    ends = np.concatenate([one.ends_ns for one in passes])
-    group = np.repeat(np.arange(len(passes)), [len(one.at) for one in passes])
-    ops = at.joined([one.ops for one in passes])
-    lines, times = ops.line.or_else(ops.annotation).sums(ops.dur_ns), len(passes[0].at)
-    return Hits(
-        occurrences=at,
-        cause="passes",
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(
-            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
-            Batch(at.start_ns, ends, group),
-        ),
-        confidence=Confidence.MEDIUM,
-        message="the same {members} ops run "
-        + ("twice" if times == 2 else "{passes} times")
-        + (
-            " in a row on tensors of the same shapes, with {launches} launches each time, and then {taker} "
-            "combines the results: calls of one network, {times_a_step}"
-        )
-        + (", at {lines}" if lines else ""),
-        advice="Put the inputs into one batch and call the network once: net(torch.cat([a, b])).chunk(2).",
-        evidence={
-            "members": len(passes[0].names),
-            "passes": times,
-            "launches": passes[0].launches,
-            "taker": passes[0].taker,
-            "lines": lines,
-        },
-    )
+_Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
 
 
-def _inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Hits:
-    at = loops[0].at.joined([one.at for one in loops])
-    ends = np.concatenate([one.ends_ns for one in loops])
-    group = np.concatenate([one.group + 2 * place for place, one in enumerate(loops)])
-    one, lines = loops[0], at.line.or_else(at.annotation).sums(at.dur_ns)
-    return Hits(
-        occurrences=at,
-        cause="loop-inputs",
-        named_by=next(iter(lines), None) or first_of(one.names),
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(
-            batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns),
-            Batch(at.start_ns, ends, group),
-        ),
-        confidence=Confidence.MEDIUM,
-        message="{ops} run {repeats} times a step in a loop, each time on another part of one tensor, {part} of "
-        "{whole}, and on nothing that the loop makes" + (", at {lines}" if lines else ""),
-        advice="Run these layers once before the loop, on the whole tensor, and take each repeat's part of the result: "
-        "e = encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2]), then e[t]. Layers with different weights in each "
-        "repeat need stacked weights and bmm.",
-        evidence={
-            "ops": listed(one.names),
-            "members": len(one.names),
-            "repeats": one.repeats,
-            "part": "x".join(map(str, one.part)),
-            "whole": "x".join(map(str, one.whole)),
-            "lines": lines,
-        },
-    )
+def _recurrent(
+    every: list[Repeats], recorded: Recorded, limits: Limits
+) -> dict[tuple[str, tuple[str, ...]], list[Repeats]]:
+    """Loops in training that call a recurrent layer with x[t], by the layer's name and their ops."""
+    found: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
+    for loop in every:
+        layer = recurrent_layer(loop) if loop.count >= limits.min_parts else ""
+        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop):
+            found.setdefault((layer, loop.key), []).append(loop)
+    return found
 
 
-def _hits(
-    loops: list[Repeats],
-    sure: Confidence,
-    work: Work,
-    idle: IdleTime,
-    gpus: Gpus,
-    limits: Limits,
-    along: tuple[Edit, ...],
-    *,
-    sized: bool,
-) -> Hits:
-    at = loops[0].at.joined([loop.at for loop in loops])
-    ends = np.concatenate([loop.ends_ns for loop in loops])
-    group = np.repeat(np.arange(len(loops)), [loop.count for loop in loops])
-    largest = max(loops, key=lambda loop: loop.launches)
-    grown = batched_work(work, at.start_ns, ends, group, gpus, limits.kernel_floor_ns)
-    lines = at.line.or_else(at.annotation).sums(ends - at.start_ns)
-    copies = round(largest.moves / largest.count, 1)
-    copied = largest.copies and largest.moves >= limits.min_copied_share * largest.launches
-    kernels = round((largest.launches - largest.moves) / largest.count, 1)
-    return Hits(
-        occurrences=at,
-        named_by=next(iter(lines), None) or first_of(largest.names),
-        lost=LostTime.launched_within(idle, at.start_ns, ends),
-        fix=(grown, Batch(at.start_ns, ends, group), *along),
-        confidence=sure,
-        message="{ops}"
-        + (
-            " ({members} calls in all) run {times_a_step} and launch "
-            if len(largest.names) > 1
-            else " runs {times_a_step} and launches "
-        )
-        + launched(kernels, copies)
-        + " each time"
-        + (", at {lines}" if lines else "")
-        + ("; before each repeat the GPU counts its rows, and the CPU waits for the number" if sized else ""),
-        advice=advised(largest.names, copied, sized=sized),
-        evidence={
-            "ops": listed(largest.names),
-            "members": len(largest.names),
-            "repeats": largest.count,
-            "launches": round(largest.launches / largest.count, 1),
-            "kernels": kernels,
-            "kernel_ns": int(largest.kernel_ns),
-            "copies": copies,
-            "copy_ns": int(largest.move_ns),
-            "lines": lines,
-        },
-    )
+def _without(
+    every: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
+) -> list[Repeats]:
+    """The other loops, without their backward; nor those of cells, which take the state of the repeat before."""
+    own = [loop for loops in recurrent.values() for loop in loops]
+    own += [loop for loop in every if any(map(CELLS.search, loop.names))]
+    nodes = [recorded.of_loop(loop) for loop in own]
+    others = [loop for loop in every if all(loop is not one for one in own)]
+    return [loop for loop in others if not recorded.is_backward_of(loop, nodes)] if own else others
+
+
+def _joint(
+    loops: _Loops, recorded: Recorded, calls: Calls, outer: Calls
+) -> Iterator[tuple[list[Repeats], Confidence, list[LoopNodes], tuple[Edit, ...]]]:
+    """Loops of equal ops, how sure, what they recorded, and what else their fix takes along.
+
+    A loop of backward goes with its forward, where that is among them. Those that also add up gradients of parameters
+    are told apart: what they add belongs to no op of forward.
+    """
+    forward = [(key, loop) for key, same in loops.items() if not _is_backward(key) for loop, _ in same]
+    nodes = [recorded.of_loop(loop) for _, loop in forward]
+    known = {id(loop): one for (_, loop), one in zip(forward, nodes, strict=True)}
+    gone: dict[tuple[str, ...], list[Repeats]] = {}
+    kept = {key: list(same) for key, same in loops.items()}
+    for key, same in loops.items():
+        for one in same if _is_backward(key) else ():
+            place = recorded.forward_of(one[0], nodes)
+            if place < 0:
+                continue
+            if any(map(ADDS_UP.search, key)):
+                known[id(forward[place][1])] = nodes[place].none()
+            else:
+                gone.setdefault(forward[place][0], []).append(one[0])
+                kept[key].remove(one)
+    for key, same in kept.items():
+        found = [loop for loop, _ in same]
+        if found:
+            own = [known.get(id(loop)) or recorded.of_loop(loop) for loop in found]
+            along: tuple[Edit, ...] = (
+                *fewer_parameters(found, calls),
+                *stacked_results([*found, *gone.get(key, ())], outer),
+            )
+            yield found, same[0][1], own, along
+
+
+def _is_backward(key: tuple[str, ...]) -> bool:
+    return all(map(_IN_BACKWARD, key))

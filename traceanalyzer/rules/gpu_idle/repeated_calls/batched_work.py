@@ -13,6 +13,10 @@ from traceanalyzer.rule import Work
 # One block goes through all boxes, one after the other: of all images and classes at once it takes as long as of each
 # in turn; H200, torch 2.11.
 _IN_TURN = "gather_keep_from_mask"
+# Time steps come one after the other in one call, too.
+_STEPS = (
+    r"^aten::(lstm|gru|rnn_\w+|lstm_cell|gru_cell|_cudnn_rnn)$|(CudnnRnn|MiopenRnn|(Lstm|Gru)Cell)\w*Backward"
+)
 
 
 def batched_work(
@@ -48,4 +52,5 @@ def _shares(work: Work, gpus: Gpus) -> Floats:
     sms = np.array([gpus[device].sms or 0 for device in devices], np.float64)
     own = sms[np.searchsorted(devices, work.device)] if devices else np.empty(0)
     known = (own > 0) & (work.blocks > 0) & ~work.name.matches(_IN_TURN)
+    known &= ~work.outer_op.name.matches(_STEPS)
     return np.where(known, np.minimum(work.blocks / np.maximum(own, 1.0), 1.0), 1.0)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rule import Calls
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import HEAVY
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import HEAVY, is_of_lists
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, places
 
 _SELECTS = re.compile(
@@ -16,6 +16,7 @@ _SELECTS = re.compile(
 _CHECK = (
     "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
 )
+_LIBRARY = re.compile(r"^torch\.distributed")  # what DistributedDataParallel does for each parameter
 _CUTS = re.compile(
     r"::(slice|narrow|to|_to_copy)$|SliceBackward"
 )  # also on the way of one tensor through a chain
@@ -52,7 +53,7 @@ def how_sure(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -
         members: how many repeats loops over parts of a tensor or with a layer have, whose backward repeats as often.
     """
     names = loop.names
-    if loop.count < limits.min_repeats and _CHECK in names:
+    if (loop.count < limits.min_repeats and _CHECK in names) or any(map(_LIBRARY.search, names)):
         return None
     heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
     if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
@@ -71,7 +72,8 @@ def how_sure(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -
             selects or any(map(_CUTS.search, names)) or loop.collected
         )  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
-    many = loop.collected or loop.copies or loop.shapes_change or all(map(_ON_LISTS.search, names))
+    lists = is_of_lists(names) or all(map(_ON_LISTS.search, names))
+    many = loop.collected or loop.copies or loop.shapes_change or lists
     return (
         Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
     )

@@ -69,7 +69,7 @@ def loop_inputs_of(calls: Calls, outer: Calls, least: int) -> Iterator[LoopInput
     forward = outer[~outer.name.matches(_AUTOGRAD)]
     forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
     number, signatures = signatures_of(calls.events.trace, forward.rows)
-    taken = [_taken(op) for op in signatures]
+    taken = [taken_of(op) for op in signatures]
     takes = np.flatnonzero(np.array([one is not None for one in taken], bool)[number])
     if len(takes) < least:
         return
@@ -117,7 +117,7 @@ def loop_inputs_of(calls: Calls, outer: Calls, least: int) -> Iterator[LoopInput
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class Taken:
     """A part of a tensor: of one place, or of a few, along a dimension."""
 
     whole: Shape
@@ -128,36 +128,36 @@ class _Taken:
     part_strides: Shape
 
 
-def _taken(op: Signature) -> _Taken | None:
-    """What select, or a slice of one place, takes; None of other ops."""
-    if op.name not in ("aten::select", "aten::slice"):
+def taken_of(op: Signature, least_dims: int = 2) -> Taken | None:
+    """What select, or a slice of one place, takes; None of other ops, and of parts of fewer dimensions."""
+    if op.name not in ("aten::select", "aten::slice", "aten::narrow"):
         return None
     try:
         whole, strides, dim = op.shape(0), op.stride(0) or (), int(op.scalar(1)) % len(op.shape(0))
         index = int(op.scalar(2))
-        kept = op.name == "aten::slice"
-        if kept and int(op.scalar(3)) != index + 1:
+        kept = op.name != "aten::select"
+        if kept and int(op.scalar(3)) != (index + 1 if op.name == "aten::slice" else 1):
             return None
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None
     part = (*whole[:dim], *((1,) if kept else ()), *whole[dim + 1 :])
     steps = (*strides[:dim], *(strides[dim : dim + 1] if kept else ()), *strides[dim + 1 :])
-    return _Taken(whole, strides, dim, index, part, steps) if len(part) > 1 else None
+    return Taken(whole, strides, dim, index, part, steps) if len(part) >= least_dims else None
 
 
-def _written(one: _Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def _written(one: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether one of these ops writes into a tensor of that shape, or into a part of it."""
     writers = (op for op in (signatures[at] for at in which.tolist()) if op.name.endswith("_"))
     return any(tensors(op)[:1] in ([one.whole], [one.part]) for op in writers)
 
 
-def _remade(one: _Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def _remade(one: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether one of these ops makes a tensor of the shape of the whole."""
     makers = (op for op in (signatures[at] for at in which.tolist()) if not VIEWING_OP.search(op.name))
     return any(one.whole in (product_of(op), made_of(op)) for op in makers)
 
 
-def _chain(one: _Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
+def _chain(one: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
     """(first, behind the last) of the ops that work on a part alone, from a layer on; None where no layer does."""
     begin = next((at for at, op in enumerate(following[:_AHEAD]) if one.part in tensors(op)), None)
     if begin is None or not _is_of(following[begin], one):
@@ -209,7 +209,7 @@ class _Result:
         return math.prod(data) == self.elements if self.elements else data[: len(self.first)] == self.first
 
 
-def _is_of(op: Signature, one: _Taken) -> bool:
+def _is_of(op: Signature, one: Taken) -> bool:
     """Whether what an op reads is that part, as far as strides are recorded."""
     given = next((op.stride(at) for at, dims in enumerate(op.dims) if dims == list(one.part)), None)
     return not given or not one.part_strides or given == one.part_strides

@@ -9,7 +9,20 @@ HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
 _SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
+_SUMS = re.compile(r"^aten::(sum|norm|linalg_vector_norm|mean|\w+_loss|kl_div|cosine_similarity)$")
+_LIST_OPS = re.compile(
+    r"^aten::(sum|norm|linalg_vector_norm|mean|pow|square|abs|add_?|mul|sub|to|detach|flatten|view|_?reshape"
+    r"|(mse|l1|smooth_l1|huber)_loss|kl_div|cosine_similarity)$"
+)
+_DISTANCES = re.compile(r"^aten::(pow|square|abs)$")
+_SQUARES = re.compile(r"^aten::(pow|square|norm|linalg_vector_norm|sum|add_?|mul|to)$")
 _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
+
+
+def is_of_lists(names: tuple[str, ...]) -> bool:
+    """Whether a repeat sums up a tensor, as a penalty or a norm does for each parameter."""
+    scan = "aten::mul" in names and not any(map(_DISTANCES.search, names))  # of a state, step after step
+    return all(map(_LIST_OPS.search, names)) and any(map(_SUMS.search, names)) and not scan
 
 
 def listed(names: tuple[str, ...]) -> str:
@@ -35,11 +48,12 @@ def first_of(names: tuple[str, ...]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str:
+def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backward: bool = False) -> str:
     """How one call does it for all repeats, in the imperative.
 
     Args:
         sized: the device counts the rows of each repeat before it.
+        backward: it is differentiated.
     """
     if "torchvision::nms" in names:
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
@@ -55,6 +69,8 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
             "Stack the inputs and call once for all: the layer or model itself, or bmm, vmap, grouped GEMM for "
             "different weights."
         )
+    if is_of_lists(names):
+        return _of_lists(names, backward=backward)
     if all(map(_SLICES.search, names)):
         return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."
     if any(map(_TABLES.search, names)):
@@ -69,3 +85,18 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False) -> str
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
     return "Stack the inputs and use one op for all of them."
+
+
+def _of_lists(names: tuple[str, ...], *, backward: bool) -> str:
+    """What sums up a list of tensors at once."""
+    if not backward:
+        return (
+            "Take all tensors at once: torch._foreach_norm (or clip_grad_norm_, which uses it), then one torch.stack "
+            "and one op for all results."
+        )
+    penalty = "An L2 penalty on parameters is the optimizer's weight_decay (of SGD or Adam), at no launches. Else take "
+    once = (
+        "all tensors at once: one op on stacked tensors of one shape, or torch._foreach_ ops on the list, then one "
+        "torch.stack of the results and one sum."
+    )
+    return (penalty if all(map(_SQUARES.search, names)) else "Take ") + once

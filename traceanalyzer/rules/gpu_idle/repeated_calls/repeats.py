@@ -22,6 +22,7 @@ _ONE_FIRST = re.compile(r"\[\[1\b")
 _NUMBER = re.compile(r"\d+")
 _MOST = 0.5
 _NEAR = 2  # ops before or after the loop
+_ROUNDS = 3  # loops of a step and thread: such as its layers, what is done for each parameter, and a loop of the loss
 _TAKES_APART = r"^aten::unbind$"
 _PUTS_TOGETHER, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
 _LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"
@@ -39,9 +40,11 @@ class Repeats:
         at: the first op of each repeat.
         ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
         names: the ops of one repeat, in order.
+        rows: int64 (repeats, ops), the ops of all repeats.
         launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
         moves: how many of them are copies, of whatever direction.
         mean_ns, move_ns: mean duration of all of them, and of these.
+        takers: rows of the ops right before it that take a tensor apart.
         collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
         apart: a tensor of as many parts as repeats is taken apart, and the first layer of each repeat takes a part; or
             as many results are put together, and what a repeat makes does not fit where the next begins.
@@ -52,11 +55,13 @@ class Repeats:
     at: Calls
     ends_ns: Rows
     names: tuple[str, ...]
+    rows: Rows
     launches: int
     copies: bool
     moves: int
     mean_ns: float
     move_ns: float
+    takers: Rows
     collected: bool
     apart: bool
     exact: bool
@@ -95,7 +100,7 @@ class Repeats:
 
 
 def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterator[Repeats]:
-    """The loop that covers most ops of each step and thread, in each place where it runs and launches work each time.
+    """The loops that cover most ops of each step and thread, in each place where they run and launch work each time.
 
     Args:
         outer: outermost ops.
@@ -110,7 +115,6 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     outer, group = outer[order[busy]], group[order[busy]]
     names, rows, starts, ends = outer.name, outer.rows, outer.start_ns, outer.end_ns
     trace = outer.events.trace
-    loops = Loops.of(names.code, group, least)
     dims, launched = outer.text("input_dims"), work.outer_op.rows
     order = np.argsort(launched, kind="stable")
     copying, durations = work.kind.one_of("copy_h2d")[order], work.dur_ns[order]
@@ -121,33 +125,49 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     kernel, _ = grouped([work.name.code[order], work.blocks[order]])
     took = _before(durations)
     launches_before, ns_before = _before(last - first), _before(took[last] - took[first])
-    for loop in range(len(loops)):
-        members = loops.members(loop)
+    for members in _loops_of(names.code, group, least):
         begin, end = int(members[0, 0]), int(members[-1, -1]) + 1
         launches, ns = (int(sums[end] - sums[begin]) for sums in (launches_before, ns_before))
         if launches < len(members) or ns > longest_ns * launches:
             continue
         own = _filled(first[begin:end], last[begin:end])
         low, high = max(begin - _NEAR, 0), end + _NEAR
+        takers = rows[low:begin][takes_apart[low:begin]]
         first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
             at=outer[members[:, 0]],
             ends_ns=following,
             names=tuple(map(str, names[members[0]].values())),
+            rows=rows[members],
             launches=launches,
             copies=bool(copying[own].any()),
             moves=int(moving[own].sum()),
             mean_ns=ns / launches,
             move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            apart=_apart(trace, rows[low:begin][takes_apart[low:begin]], *first_repeat, len(members))
+            takers=takers,
+            apart=_apart(trace, takers, *first_repeat, len(members))
             or _put_together(trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)),
             exact=_exact(
                 kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
             ),
             dims=Texts(dims.code[begin:end], dims.names),
         )
+
+
+def _loops_of(kind: Rows, group: Rows, least: int) -> Iterator[Rows]:
+    """Members of loops, int64 (repeats, period): of those that cover most, then most of the rest."""
+    kind = kind.astype(np.int64)
+    for _ in range(_ROUNDS):
+        loops, others = Loops.of(kind, group, least), int(kind.max(initial=0)) + 1
+        for loop in range(len(loops)):
+            members = loops.members(loop)
+            yield members
+            inside = members.ravel()
+            kind[inside] = others + inside  # equal to no other
+        if len(loops) == 0:
+            return
 
 
 @lru_cache(maxsize=1 << 10)
@@ -183,7 +203,7 @@ def _apart(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -
     _, taking = signatures_of(trace, takers)
     _, (layer, *_) = signatures_of(trace, repeat[layers[:1]])
     taken = tensors(layer)[:1]
-    return any([_part(op, count)] == taken for op in taking)
+    return any([part_of(op, count)] == taken for op in taking)
 
 
 def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
@@ -210,7 +230,7 @@ def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count:
     )
 
 
-def _part(op: Signature, count: int) -> Shape | None:
+def part_of(op: Signature, count: int) -> Shape | None:
     """Shape of each of so many parts of a tensor; None where there are others."""
     try:
         shape, at = op.shape(0), int(op.scalar(1))

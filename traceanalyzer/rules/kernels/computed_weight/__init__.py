@@ -15,9 +15,22 @@ from traceanalyzer.roofline.op_bounds import REACHED
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import (
+    Calls,
+    Claims,
+    Confidence,
+    Hits,
+    IdleTime,
+    LostTime,
+    Unavailable,
+    Work,
+    limit,
+    rule,
+)
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.computed_weight.repeated_hits import repeated_hits
+from traceanalyzer.rules.kernels.computed_weight.repeated_weights import computed_again
 from traceanalyzer.rules.kernels.computed_weight.weight_chains import Chain, chains_of, matrix
 from traceanalyzer.timeline.names import VIEWING_OP
 
@@ -42,6 +55,11 @@ class Limits:
         "the narrow products and their sums read or write a layer's input and result this many times; 4.8 and 6.0 "
         "times were measured on an H200",
     )
+    min_times: float = limit(
+        3.0,
+        "a weight must be computed at least this many times for each gradient of its parameters; several networks, or "
+        "a GAN's passes, compute it twice; chosen",
+    )
     cpu_ns: int = limit(
         20_000,
         "the additional ops of the narrow products take this CPU time, forward and backward; H200, torch 2.11",
@@ -54,16 +72,19 @@ class Limits:
     specificity=2,
     min_share=0.02,
     limits=Limits,
-    causes=("constant", "quantised", "low-rank"),
+    causes=("constant", "quantised", "low-rank", "repeated"),
 )
 def computed_weight(
-    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+    calls: Calls, work: Work, idle: IdleTime | None, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
     What it looks for: linear layers and convolutions whose weight was computed right before. The ops that
     compute it work on tensors of the weight's shape, or multiply narrow matrices to that shape. Typical: weight
     norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined.
+    In training, also weights that are computed at least three times for each gradient of their parameters: in a
+    loop over time steps, the weights of each repeat are the same. Without shapes, weight norm is known by its op,
+    and any torch.nn.utils.parametrize by its Python frames.
     Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
     backward computes the gradient of the whole matrix, only to get the small gradients of B and A.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
@@ -71,6 +92,7 @@ def computed_weight(
     How sure: order and shapes are recorded, the tensors themselves are not, so confidence is medium.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
+    A recorded gradient belongs to one parameter, so calls beyond the number of gradients repeat a weight.
     Saving: in inference, the time of all these ops. In training, the time of these ops and of the large
     gradients, minus the time of the narrow products.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
@@ -78,10 +100,21 @@ def computed_weight(
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]
     ops = ops[np.lexsort((ops.start_ns, ops.thread))]
     number, signatures = signatures_of(calls.events.trace, ops.rows)
-    if not any(op.dims for op in signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what makes a layer's weight")
-    chains = chains_of(ops, number, signatures, limits.min_calls_share)
+    shaped = any(op.dims for op in signatures)
+    chains = chains_of(ops, number, signatures, limits.min_calls_share) if shaped else []
     trained = calls.name.matches(_BACKWARD).any()
+    again = None
+    if trained:
+        leaves = calls[calls.name.one_of("torch::autograd::AccumulateGrad") & (calls.step >= 0)]
+        which, of_leaves = signatures_of(calls.events.trace, leaves.rows)
+        shapes = [next(iter(tensors(of_leaves[at])), ()) for at in which.tolist()]
+        made = chains_of(ops, number, signatures, limits.min_calls_share, copies=True) if shaped else []
+        again = computed_again(ops, number, signatures, made, leaves, shapes, limits.min_times)
+    if again is not None:
+        yield repeated_hits(again, ops, calls, work, idle)
+        chains = [one for one in chains if not (again.first == one.first).any()]
+    elif not shaped:
+        raise Unavailable("no shapes recorded: record_shapes=True shows what makes a layer's weight")
     for cause in ("low-rank",) if trained else ("constant", "quantised"):
         own = [one for one in chains if trained or one.packed is (cause == "quantised")]
         if trained:

@@ -40,8 +40,14 @@ class Chain:
     packed: bool
 
 
-def chains_of(ops: Calls, number: Rows, signatures: list[Signature], min_calls_share: float) -> list[Chain]:
-    """What makes the weights of layers, where nearly all layers with a weight of that shape have it."""
+def chains_of(
+    ops: Calls, number: Rows, signatures: list[Signature], min_calls_share: float, *, copies: bool = False
+) -> list[Chain]:
+    """What makes the weights of layers, where nearly all layers with a weight of that shape have it.
+
+    Args:
+        copies: what only casts or copies a weight makes it, too.
+    """
     layers, thread = np.flatnonzero(ops.name.matches(_LAYERS)), ops.thread
     makes = cache(lambda which, weight: _makes(signatures[which], weight))
     weight_of = cache(lambda which: _weight(signatures[which]))
@@ -51,7 +57,7 @@ def chains_of(ops: Calls, number: Rows, signatures: list[Signature], min_calls_s
         if weight is None:
             continue
         counts[weight] = counts.get(weight, 0) + 1
-        chain = _before(layer, weight, thread, number, makes)
+        chain = _before(layer, weight, thread, number, makes, copies=copies)
         if chain is not None:
             found.setdefault(weight, []).append(chain)
     often = {weight for weight, own in found.items() if len(own) >= min_calls_share * counts[weight]}
@@ -83,7 +89,13 @@ def _makes(op: Signature, weight: Shape) -> _Making:
 
 
 def _before(
-    layer: int, weight: Shape, thread: Rows, number: Rows, makes: Callable[[int, Shape], _Making]
+    layer: int,
+    weight: Shape,
+    thread: Rows,
+    number: Rows,
+    makes: Callable[[int, Shape], _Making],
+    *,
+    copies: bool,
 ) -> Chain | None:
     """The ops from the first that makes the weight up to the layer; None where nothing is computed."""
     first, rank, packed, computes = layer, 0, False, False
@@ -97,7 +109,7 @@ def _before(
             packed |= op.packed
             computes |= op.computes
         at -= 1
-    return Chain(first, layer, weight, rank, packed) if computes else None
+    return Chain(first, layer, weight, rank, packed) if computes or (copies and first < layer) else None
 
 
 def _weight(op: Signature) -> Shape | None:

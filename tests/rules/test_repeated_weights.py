@@ -1,0 +1,114 @@
+"""Weights that are computed several times within a training step, on built traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import US, of_rule, steps_of
+
+Op = tuple[str, dict[str, Any]]
+NODE = "autograd::engine::evaluate_function: "
+LEAF = "torch::autograd::AccumulateGrad"
+W, X = [512, 512], [64, 512]
+OP_US = 12  # from op to op in `steps_of`
+
+
+def op(name: str, *dims: list[int]) -> Op:
+    return name, ({"Input Dims": list(dims)} if dims else {})
+
+
+def step(call: list[Op], calls: int, nodes: list[str], leaves: list[Op]) -> list[Op]:
+    """So many calls of layers, then backward of each, and a gradient for each parameter."""
+    ops = [
+        (name, {**args, "Sequence number": number * 10 + at})
+        for number in range(calls)
+        for at, (name, args) in enumerate(call)
+    ]
+    for number in reversed(range(calls)):
+        last = number * 10 + len(call) - 1
+        ops += [(f"{NODE}{node}", {"Sequence number": last - at}) for at, node in enumerate(nodes)]
+    return [*ops, *leaves]
+
+
+def normed(calls: int, leaves: int) -> TraceBuilder:
+    """A layer with weight norm, without shapes."""
+    call = [op("aten::_weight_norm"), op("aten::linear")]
+    return steps_of(
+        step(call, calls, ["AddmmBackward0", "WeightNormInterfaceBackward0"], [op(LEAF)] * leaves)
+    )
+
+
+def test_weight_norm_in_a_rollout_is_computed_for_each_time_step() -> None:
+    """24 calls of two layers, which have 3 parameters each: of 48 weights at most 3 differ."""
+    (one,) = of_rule(normed(48, 6), "computed-weight")
+    assert (one.cause, one.count, one.steps) == ("repeated", 45 * 3, 3)
+    assert (one.evidence["computed"], one.evidence["weights"]) == (48, 3)
+    assert "parametrize.cached()" in one.advice
+    assert "backward goes through each" in one.message
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(45 * 2 / (48 * 4 + 6), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("calls", "leaves"), [(24, 72), (24, 36), (24, 0)], ids=["layers", "two passes", "no gradients"]
+)
+def test_weights_of_layers_and_of_a_few_passes_are_computed_as_often_as_needed(
+    calls: int, leaves: int
+) -> None:
+    assert of_rule(normed(calls, leaves), "computed-weight") == []
+
+
+MASKED = [op("aten::mul", W, W), op("aten::linear", X, W, [512]), op("aten::relu", X)]
+SCALED = [op("aten::mul", W, []), op("aten::linear", X, W, [512]), op("aten::relu", X)]
+CAST = [op("aten::to", W), op("aten::linear", X, W, [512]), op("aten::relu", X)]
+SPECTRAL = [
+    op("aten::mv", W, [512]),
+    op("aten::dot", [512], [512]),
+    op("aten::div", W, []),
+    op("aten::linear", X, W, [512]),
+    op("aten::relu", X),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "nodes"),
+    [
+        (MASKED, "MulBackward0"),
+        (SCALED, "MulBackward0"),
+        (CAST, "ToCopyBackward0"),
+        (SPECTRAL, "DivBackward0"),
+    ],
+    ids=["mask", "scale", "cast", "spectral norm"],
+)
+def test_with_shapes_weights_are_told_by_the_gradients_of_their_shape(call: list[Op], nodes: str) -> None:
+    """Of 24 weights two differ, whatever other parameters there are."""
+    backward = ["ReluBackward0", "AddmmBackward0", nodes]
+    others = [op(LEAF, [512])] * 40
+    trace = steps_of(step(call, 24, backward, [op(LEAF, W)] * 2 + others))
+    (one,) = of_rule(trace, "computed-weight")
+    assert (one.cause, one.evidence["computed"], one.evidence["weights"]) == ("repeated", 24, 2)
+    assert one.count == 22 * 3
+    enough = steps_of(step(call, 24, backward, [op(LEAF, W)] * 12 + others))
+    assert of_rule(enough, "computed-weight") == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [
+        ("torch/nn/utils/parametrize.py(307): forward", True),
+        ("torch/nn/utils/spectral_norm.py(50): compute_weight", True),
+        ("torch/nn/modules/linear.py(120): forward", False),
+    ],
+)
+def test_a_parametrization_is_known_by_its_frame(frame: str, found: bool) -> None:
+    call = [op("aten::exp"), op("aten::sum"), op("aten::linear")]
+    ops = step(call, 24, ["AddmmBackward0", "SumBackward1", "ExpBackward0"], [op(LEAF)] * 4)
+    trace, number = steps_of(ops), 0
+    for at, (name, _) in enumerate(ops * 3):
+        if name == "aten::exp":
+            trace.python(frame, at * OP_US * US, 2 * OP_US * US, python_id=(number := number + 1))
+    said = of_rule(trace, "computed-weight")
+    assert [(one.cause, one.count) for one in said] == ([("repeated", 20 * 3)] if found else [])

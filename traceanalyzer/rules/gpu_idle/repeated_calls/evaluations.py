@@ -1,0 +1,186 @@
+"""One network that a step evaluates several times on inputs of one shape, and differentiates each time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule.recorders import recorded_nodes
+from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.timeline.names import VIEWING_OP
+
+_LAYERS = re.compile(r"^aten::(linear|conv[123]d|addmm|matmul|mm)$")
+_AUTOGRAD, _LEAVES = r"^autograd::engine", r"^torch::autograd::AccumulateGrad$"
+_MIN_LAYERS = 3  # of a network; chosen
+_MOST_PASSES = 8  # more are a loop over time or over samples; chosen
+_LONGEST = 2_000  # ops of a pass; chosen
+_TIMES = 2  # a node of a pass runs: for a derivative, and when the loss that holds it goes backward
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluations:
+    """The evaluations of one network in one step.
+
+    Attributes:
+        at: the first op of each.
+        ends_ns: int64 (evaluations,), where the last op of each ends.
+        names: the ops of one evaluation.
+        nodes: outermost ops of backward of the loss through each evaluation but the first.
+        owner: int64 (nodes,), the evaluation.
+        given: shape of what the network takes.
+    """
+
+    at: Calls
+    ends_ns: Rows
+    names: tuple[str, ...]
+    nodes: Calls
+    owner: Rows
+    given: Shape
+
+
+def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
+    """Of each step the network whose evaluations are longest, if each one is differentiated before the next begins.
+
+    No two of them depend on each other as far as shapes tell: between them no op takes a tensor of the input's shape
+    or a weight's, as a solver, an attack or an inner loop of training does, and no gradient of a parameter is added up,
+    as between micro-batches. Each is differentiated again with the loss.
+
+    Args:
+        outer: outermost ops.
+    """
+    forward = outer[~outer.name.matches(_AUTOGRAD) & ~outer.name.meets(VIEWING_OP.search)]
+    forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
+    if not len(forward) or (forward.text("input_dims").code < 0).all():
+        return
+    nodes, recorder = recorded_nodes(calls, forward)
+    nodes, recorder = nodes[recorder >= 0], recorder[recorder >= 0]
+    _, once = np.unique(nodes.outer_op.rows, return_index=True)
+    nodes, recorder = nodes.outer_op[once], recorder[once]
+    if not len(nodes):
+        return
+    kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
+    layer = forward.name.meets(_LAYERS.search)
+    group, _ = grouped([forward.step, forward.thread])
+    edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
+    leaves = calls[calls.name.matches(_LEAVES)]
+    for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
+        found = _longest(kind[low:high], layer[low:high])
+        if found is None:
+            continue
+        begins, size = found[0] + low, found[1]
+        one = _checked(forward, begins, size, nodes, recorder, leaves)
+        if one is not None:
+            yield one
+
+
+def _longest(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
+    """(where each evaluation begins, ops of each) of what covers most; None where nothing recurs."""
+    best: tuple[Rows, int] | None = None
+    at = np.flatnonzero(layer)
+    _, number, count = np.unique(kind[at], return_inverse=True, return_counts=True)
+    for which in np.flatnonzero((count > 1) & (count <= _MOST_PASSES)).tolist():
+        begins = at[number == which]
+        size = _alike(kind, begins, 1)
+        before = _alike(kind, begins - 1, -1, int(np.diff(begins).min()) - size)
+        if int(layer[begins[0] : begins[0] + size].sum()) < _MIN_LAYERS:
+            continue
+        if best is None or (size + before) * len(begins) > best[1] * len(best[0]):
+            best = begins - before, size + before
+    return best
+
+
+def _alike(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
+    """How many ops from there on are alike, at most up to the next begin."""
+    most = int(np.diff(begins).min()) if most is None else most
+    for far in range(min(most, _LONGEST)):
+        where = begins + by * far
+        if where[0] < 0 or where[-1] >= len(kind) or (kind[where] != kind[where[0]]).any():
+            return far
+    return max(min(most, _LONGEST), 0)
+
+
+def _checked(
+    forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows, leaves: Calls
+) -> Evaluations | None:
+    size = _before_derivatives(forward, begins, size, nodes, recorder)
+    starts, ends = forward.start_ns[begins], forward.end_ns[begins + size - 1]
+    adds_up = ((leaves.start_ns >= starts[0]) & (leaves.start_ns < ends[-1])).any()
+    owner = np.searchsorted(begins, recorder, side="right") - 1
+    own = (owner >= 0) & (recorder < begins[owner] + size)
+    nodes, recorder, owner = nodes[own], recorder[own], owner[own]
+    runs = np.unique(recorder, return_counts=True)
+    again = set(owner[np.isin(recorder, runs[0][runs[1] >= _TIMES])].tolist())
+    follows = np.append(starts[1:], np.iinfo(np.int64).max)
+    between = set(owner[nodes.start_ns < follows[owner]].tolist())
+    everyone = set(range(len(begins)))
+    if adds_up or again != everyone or between != everyone or _depend(forward, begins, size):
+        return None
+    if not _is_one(forward[begins[0] : begins[0] + size], leaves[leaves.step == forward.step[begins[0]]]):
+        return None
+    last = _last_runs(recorder, nodes) & (owner > 0)
+    first = signatures_of(forward.events.trace, forward.rows[begins[:1]])[1][0]
+    return Evaluations(
+        at=forward[begins],
+        ends_ns=ends,
+        names=tuple(map(str, forward[begins[0] : begins[0] + size].name.values())),
+        nodes=nodes[last],
+        owner=owner[last],
+        given=next(iter(tensors(first)), ()),
+    )
+
+
+def _before_derivatives(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
+    """How many ops of each evaluation run before the first node of any op of it."""
+    for begin in begins.tolist():
+        own = (recorder >= begin) & (recorder < begin + size)
+        first = nodes.start_ns[own].min(initial=np.iinfo(np.int64).max)
+        size = max(int(np.searchsorted(forward.start_ns[begin : begin + size], first)), 1)
+    return size
+
+
+def _is_one(evaluation: Calls, leaves: Calls) -> bool:
+    """Whether some of its weights get no more gradients than it has such weights: several networks get more."""
+    trace = evaluation.events.trace
+    number, signatures = signatures_of(trace, evaluation.rows)
+    own = Counter(_weight(signatures[which]) for which in number.tolist())
+    number, signatures = signatures_of(trace, leaves.rows)
+    given = Counter(
+        tuple(sorted(shape)) for which in number.tolist() for shape in tensors(signatures[which])[:1]
+    )
+    return any(0 < given[shape] <= count for shape, count in own.items() if shape)
+
+
+def _weight(op: Signature) -> Shape:
+    """Its sizes in order, either way round; none of what is no layer."""
+    own = tensors(op)[1:] if _LAYERS.search(op.name) else []
+    return next((tuple(sorted(shape)) for shape in own if len(shape) > 1), ())
+
+
+def _last_runs(recorder: Rows, nodes: Calls) -> Mask:
+    """Which are the last run of each op's node."""
+    order = np.lexsort((nodes.start_ns, recorder))
+    last = np.zeros(len(recorder), bool)
+    last[order] = np.append(recorder[order][1:] != recorder[order][:-1], True)
+    return last
+
+
+def _depend(forward: Calls, begins: Rows, size: int) -> bool:
+    """Whether an op between two evaluations takes a tensor as large as the input or as a weight."""
+    number, signatures = signatures_of(forward.events.trace, forward.rows[begins[0] : begins[-1]])
+    own = number[:size].tolist()
+    shapes = {shape for which in own[:1] for shape in tensors(signatures[which])[:1]}
+    for which in own:
+        if _LAYERS.search(signatures[which].name):
+            shapes.update(tensors(signatures[which])[1:])
+    inside = np.zeros(len(number), bool)
+    for begin in (begins[:-1] - begins[0]).tolist():
+        inside[begin : begin + size] = True
+    others = np.unique(number[~inside]).tolist()
+    return any(shape in shapes for which in others for shape in tensors(signatures[which]) if len(shape) > 1)
