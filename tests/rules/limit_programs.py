@@ -26,6 +26,7 @@ from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
+from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
@@ -285,6 +286,10 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: updating(
             *(f"aten::_foreach_{op}_" for op in ("add", "mul", "lerp", "addcmul", "div", "addcdiv"))
         ),
+    ],
+    "full-size-update": [
+        lambda: program([NETWORK, *spread(), added()]),
+        lambda: program([NETWORK, *cloned(), *cloned()]),
     ],
     "whole-after-topk": [lambda: program(sampled())],
 }
