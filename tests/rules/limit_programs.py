@@ -26,6 +26,7 @@ from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
+from tests.rules.test_fixed_length import layer
 from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
@@ -287,6 +288,12 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
             *(f"aten::_foreach_{op}_" for op in ("add", "mul", "lerp", "addcmul", "div", "addcdiv"))
         ),
     ],
+    "unfused-pointwise": [
+        lambda: program(
+            [*patterns.loss(32_000), *patterns.pointwise(*[patterns.BIG] * 3), Op("aten::mm", NVJET, 100)]
+        )
+    ],
+    "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
     "full-size-update": [
         lambda: program([NETWORK, *spread(), added()]),
         lambda: program([NETWORK, *cloned(), *cloned()]),

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.rule.quicker_work import not_below, quicker
 
 _LOSS = r"ctc_loss"
-_STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     used = longest / frames.copy().pop()
     if not (used <= limits.max_used_share).all():
         return
-    sizes = {size for batch, length in batches for size in _sizes(batch, length)}
-    padded = inputs.meets(lambda op: any(_is_padded(shape, sizes) for shape in tensors(op)))
+    sizes = {size for batch, length in batches for size in padded_sizes(batch, length)}
+    padded = inputs.meets(lambda op: any(is_padded(shape, sizes) for shape in tensors(op)))
     mine = padded & work.kind.one_of("compute") & (work.step >= 0) & (work.step < len(used))
     mine &= np.append(used, 0.0)[np.clip(work.step, -1, len(used) - 1)] > 0
     for device, found in work[mine].by_device():
@@ -104,12 +104,3 @@ def _lengths(op: Signature) -> tuple[tuple[int, int], list[int]] | None:
         if scores and isinstance(found, list) and len(found) == scores[1]:
             return (scores[1], scores[0]), [int(length) for length in found]
     return None
-
-
-def _sizes(batch: int, frames: int) -> list[tuple[int, int]]:
-    return [(batch, frames * stride) for stride in _STRIDES]
-
-
-def _is_padded(shape: Shape, sizes: set[tuple[int, int]]) -> bool:
-    """Whether it has the batch's size and length among its dimensions, or their product."""
-    return any({batch, length} <= set(shape) or batch * length in shape for batch, length in sizes)
