@@ -56,6 +56,7 @@ def test_scores_that_are_masked_by_hand_count_too(name: str) -> None:
         pytest.param(layer([512, 512]), id="a causal mask"),
         pytest.param(layer([32, 1, 1, 48], 48), id="short"),
         pytest.param(layer([32, 1, 1, 512], queries=1), id="one query against a cache"),
+        pytest.param(layer([32, 1, 1, 512], queries=4), id="a query of each group of heads against a cache"),
         pytest.param([*layer([32, 1, 1, 512]), *layer([32, 1, 1, 384], 384)], id="several widths"),
         pytest.param(
             [*layer([32, 1, 1, 512]), Op("aten::mm", NVJET, 3_000, [[768, 768]] * 2)], id="a small part"

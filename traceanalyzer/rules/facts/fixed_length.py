@@ -117,7 +117,7 @@ def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[
 
 def _of_mask(mask: Shape, scores: Shape, min_positions: int) -> tuple[int, int] | None:
     """(sequences, width) of a mask of scores that has a row of keys for each sequence; None of other tensors."""
-    if not 3 <= len(mask) == len(scores) or mask == scores or scores[-2] == 1:
+    if not 3 <= len(mask) == len(scores) or mask == scores or scores[-2] < min_positions:
         return None
     row = mask[0] == scores[0] and set(mask[1:-1]) == {1} and mask[-1] == scores[-1]
     return (mask[0], mask[-1]) if row and mask[-1] >= min_positions else None
