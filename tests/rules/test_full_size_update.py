@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -61,6 +62,43 @@ def test_the_gradients_of_slices_are_named_as_such() -> None:
     twice = [*spread(inside=node), added(inside=node)] * 2
     (one,) = found(program([NETWORK, *twice]), SLUG)
     assert (one.cause, one.advice[:41]) == ("gradient", "Cut the tensor once, with unbind, split o")
+
+
+ONES = replace(spread()[0], scalars=["", "1."])
+
+
+@pytest.mark.parametrize("fill", [ONES, replace(ONES, scalars=["", "0."])])
+def test_a_product_with_ones_in_which_a_part_differs_changes_the_part_alone(fill: Op) -> None:
+    """x * mask; a mask of zeros changes all but the part."""
+    told = found(program([NETWORK, fill, *spread()[1:], added("aten::mul")]), SLUG)
+    assert [one.cause for one in told] == ["added"] * (fill is ONES)
+
+
+def test_a_choice_between_the_old_and_a_fresh_tensor_is_an_update_too() -> None:
+    choice = Op("aten::where", ADD, 700, [[14, 1, 1, 1], WHOLE, WHOLE], ["bool", F32, F32])
+    (one,) = found(program([NETWORK, *spread(), choice]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (200_000 + 700_000 * (1 - 0.08)), rel=0.001)
+
+
+def diagonal(view: str = "aten::diagonal") -> list[Op]:
+    """torch.diag(d) @ x."""
+    square = [4_096, 4_096]
+    return [
+        Op("aten::fill_", FILL, 30, [square, []], [F32, "Scalar"]),
+        Op(view, "", 0, [square, [], [], []], [F32]),
+        Op("aten::copy_", COPY, 2, [[4_096], [4_096], []], [F32, F32]),
+        Op("aten::mm", GEMM, 2_000, [square, [4_096, 1_024]], [F32, F32]),
+    ]
+
+
+def test_a_diagonal_matrix_in_a_product_needs_as_long_as_scaling_the_other_factor() -> None:
+    (one,) = found(program(diagonal()), SLUG)
+    assert one.cause == "diagonal"
+    assert "a diagonal (4096) is written into a matrix of zeros (4096x4096)" in one.message
+    # the fill of 30 us writes 4096x4096 numbers once; the other factor has a quarter, read and written
+    assert one.cost_ns == pytest.approx(6 * (30_000 + 2_000_000 - 15_000), rel=0.001)
+    assert "d[:, None] * x" in one.advice
+    assert found(program(diagonal("aten::slice")), SLUG) == []
 
 
 @pytest.mark.parametrize(

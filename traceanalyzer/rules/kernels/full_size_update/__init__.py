@@ -17,24 +17,30 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rules.kernels.full_size_update.updates import Update, updates_of
 
-_WHOLE = re.compile(r"^aten::(fill_|zero_|copy_|add_?|sub_?)$")
+_FRESH = re.compile(r"^aten::(fill_|zero_|copy_)$")
+_WHOLE = re.compile(r"^aten::(fill_|zero_|copy_|add_?|sub_?|mul_?|where|index_\w+|b?mm|(badd|add)[bm]mm?)$")
 _TOUCHED = {False: 4, True: 2}  # fill: written; sum: two read, one written. A copy: read and written
 _NEEDED = {False: 3, True: 0}
+_SCALED = 2  # times that scaling passes over a factor, in fills
 _COPIES = re.compile(
     r"^aten::(clone|index_(add|copy|fill|put)|scatter(_add|_reduce)?|(slice|select)_scatter)$"
 )
 
 
 _MESSAGE = {
-    "added": "a part ({part}) is spread over a tensor of full size ({whole}), which is then added in full: this moves "
-    "{touched} where {needed} would do; {gpu} of GPU time, in {ops}{where}",
+    "diagonal": "a diagonal ({part}) is written into a matrix of zeros ({whole}) and multiplied as if the matrix were "
+    "full: {gpu} of GPU time, in {ops}{where}",
+    "added": "a part ({part}) is spread over a tensor of full size ({whole}), which an op then reads in full: this "
+    "moves {touched} where {needed} would do; {gpu} of GPU time, in {ops}{where}",
     "gradient": "backward spreads the gradient of a part ({part}) over a tensor of full size ({whole}) and adds it in "
     "full, for each part: this moves {touched} where {needed} would do; {gpu} of GPU time, in {ops}{where}",
     "copied": "a tensor ({whole}) is copied in full to change a part of it ({part}), several times a step: {gpu} of "
     "GPU time, in {ops}{where}; each copy moves {touched}",
 }
 _ADVICE = {
-    "added": "Update the part alone, in place: total[..., z : z + depth] += part, or total.index_add_(0, index, part).",
+    "diagonal": "Scale rows or columns instead: d[:, None] * x for torch.diag(d) @ x, x * d for x @ torch.diag(d).",
+    "added": "Update the part alone, in place: total[..., z : z + depth] += part, total.index_add_(0, index, part), or "
+    "x[part] = 0 instead of a product with a mask.",
     "gradient": "Cut the tensor once, with unbind, split or chunk: their backward writes each part once.",
     "copied": "Change the part in place, with the op's form that ends in an underscore (index_copy_, scatter_) or an "
     "assignment to a slice, if nothing reads the old tensor afterwards.",
@@ -63,22 +69,25 @@ class Limits:
     specificity=2,
     min_share=0.03,
     limits=Limits,
-    causes=("added", "gradient", "copied"),
+    causes=("added", "gradient", "copied", "diagonal"),
 )
 def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """A small part is spread over a tensor of full size, which is then added to another.
+    """A small part is spread over a tensor of full size, and then all of that tensor is read.
 
     What it looks for: a tensor is filled, at most a third of it is written (F.pad, a slice, an index, scatter),
-    and it is then added in full to a tensor of its shape. In backward (cause `gradient`) this is what slices and
-    selects of one tensor do. A second case (cause `copied`) is a tensor that is copied in full to change a small
-    part of it: index_copy, index_add, scatter or slice_scatter instead of the same op with an underscore.
+    and it is then added in full to a tensor of its shape, multiplied with one (a mask of ones), or chosen by
+    torch.where. In backward (cause `gradient`) this is what slices and selects of one tensor do. A second case
+    (cause `copied`) is a tensor that is copied in full to change a small part of it: index_copy, index_add, scatter
+    or slice_scatter instead of the same op with an underscore. A third case (cause `diagonal`) is torch.diag of a
+    vector in a matrix product.
     Why it costs: fill and sum pass over all numbers four times, although only the part changes.
     Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. In backward: x[:, t] for each
     t; good: x.unbind(1) once, whose backward writes each part once.
     How sure: shapes and the order of ops are recorded. That the sum takes what was filled just before is
     concluded from its shape, so confidence is medium.
     When it is wrong: the old total, or the tensor before the copy, is needed again. Then one copy must remain.
-    Saving: the fill, and the sum outside of the part; for `copied` the copy.
+    Saving: the fill, and the sum outside of the part; for `copied` the copy; for `diagonal` all but scaling the other
+    factor.
     Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's documentation.
     """
     if not any(one.dims for one in inputs.signatures):
@@ -94,10 +103,11 @@ def _large(work: Work, inputs: WorkInputs, limits: Limits) -> set[Shape]:
     spent = np.bincount(inputs.number, work.dur_ns, len(inputs.signatures))
     by_shape: dict[Shape, float] = {}
     for op, ns in zip(inputs.signatures, spent.tolist(), strict=True):
-        if _WHOLE.match(op.name) and (shapes := tensors(op)):
-            by_shape[shapes[0]] = by_shape.get(shapes[0], 0.0) + ns
+        for shape in set(tensors(op)) if _WHOLE.match(op.name) else ():
+            by_shape[shape] = by_shape.get(shape, 0.0) + ns
     least = limits.min_gpu_share / 2 * work.total_ns / max(len(np.unique(work.device)), 1)
-    return {shape for shape, ns in by_shape.items() if ns >= least}
+    fresh = {tensors(op)[0] for op in inputs.signatures if _FRESH.match(op.name) and tensors(op)}
+    return {shape for shape, ns in by_shape.items() if ns >= least and shape in fresh}
 
 
 def _is_small(update: Update, limits: Limits) -> bool:
@@ -111,8 +121,10 @@ def _by_cause(updates: Sequence[Update], calls: Calls, limits: Limits) -> Iterat
     backward = ops.outer_op.name.matches("^autograd::engine::evaluate_function")
     behind = set(ops.rows[backward].tolist())
     copying = set(ops.rows[ops.outer_op.name.meets(_COPIES.search)].tolist())
-    yield "added", [one for one in updates if one.added and one.row not in behind]
-    yield "gradient", [one for one in updates if one.added and one.row in behind]
+    sums = [one for one in updates if one.added and not one.multiplied]
+    yield "added", [one for one in sums if one.row not in behind]
+    yield "gradient", [one for one in sums if one.row in behind]
+    yield "diagonal", [one for one in updates if one.multiplied]
     copies = [one for one in updates if not one.added and one.row in copying]
     often = Counter((one.whole, step[one.row]) for one in copies)
     yield "copied", [one for one in copies if often[one.whole, step[one.row]] >= limits.min_copies]
@@ -121,7 +133,7 @@ def _by_cause(updates: Sequence[Update], calls: Calls, limits: Limits) -> Iterat
 def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> Iterator[Hits]:
     if not updates:
         return
-    needed = _needed_shares(updates)
+    needed = _needed_shares(updates, work)
     rows = work.op.rows
     shares = np.array([needed.get(row, -1.0) for row in rows.tolist()])
     largest = max(updates, key=lambda one: math.prod(one.whole))
@@ -153,10 +165,22 @@ def _shape(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def _needed_shares(updates: Sequence[Update]) -> dict[int, float]:
+def _needed_shares(updates: Sequence[Update], work: Work) -> dict[int, float]:
     """Row of an op on a whole tensor -> the share of its time that the part needs."""
+    rows, which = np.unique(work.op.rows, return_inverse=True)
+    spent = dict(zip(rows.tolist(), np.bincount(which, work.dur_ns).tolist(), strict=True))
     needed: dict[int, float] = {}
     for one in updates:
         needed.update(dict.fromkeys(one.made, 0.0))
         needed.update(dict.fromkeys(one.added, one.part / math.prod(one.whole)))
+        if one.multiplied:  # what scales the other factor reads and writes it
+            filled_ns = sum(spent.get(row, 0.0) for row in one.made)
+            scaled = _SCALED * _other(one) / math.prod(one.whole) * filled_ns
+            needed[one.added[-1]] = min(scaled / max(spent.get(one.added[-1], 0.0), 1.0), 1.0)
     return needed
+
+
+def _other(update: Update) -> int:
+    """Elements of the factor that the whole tensor is multiplied with."""
+    other = next((shape for shape in update.multiplied if shape != update.whole), update.whole)
+    return math.prod(other)

@@ -27,6 +27,8 @@ _VALUES_INPUT = {
 }  # of all others 3
 _WRITE_COPY = re.compile(r"^aten::(index_(add|copy|fill|put)|scatter(_add|_reduce)?|(slice|select)_scatter)$")
 _SUM = re.compile(r"^aten::(add|sub|rsub|logical_or|bitwise_or)_?$")
+_MASKED = re.compile(r"^aten::mul_?$")  # by ones: what is left of a mask changes the part alone
+_PRODUCT = re.compile(r"^aten::(mm|bmm|addmm|baddbmm)$")
 _WRAPPER = re.compile(
     r"^aten::(to|_to_copy|clone|contiguous|type_as|zeros_like|new_zeros|full_like|new_full)$"
 )
@@ -44,6 +46,9 @@ class Update:
         made: rows of `trace.cpu` of the ops that filled or copied the whole tensor.
         added: rows of the ops that added the whole tensor to another; none of a copy.
         copied: whether the tensor began as a copy of another, not as a fill.
+        ones: whether it was filled with ones.
+        diagonal: whether the part is its diagonal.
+        multiplied: shapes of the product that the whole tensor is a factor of; none of other updates.
     """
 
     whole: Shape
@@ -54,6 +59,9 @@ class Update:
     part_shape: Shape = ()
     added: list[int] = field(default_factory=list)
     viewed: bool = False
+    ones: bool = False
+    diagonal: bool = False
+    multiplied: list[Shape] = field(default_factory=list)
 
     @property
     def row(self) -> int:
@@ -125,7 +133,7 @@ def _followed(
         if before is not None and not (before.copied or before.part or before.viewed):
             before.made.append(row)  # zero_ around fill_
             return before
-        return Update(whole, False, [row], _item_bytes(op))
+        return Update(whole, False, [row], _item_bytes(op), ones=op.scalars[1:2] in (("1",), ("1.",)))
     if op.name == "aten::copy_" and shapes[:2] == [whole, whole]:
         if before is not None and before.part and not before.copied:
             before.added.append(row)  # a conversion on the way to the sum
@@ -142,10 +150,24 @@ def _followed(
         return before
     if VIEWING_OP.search(op.name):
         before.viewed |= bool(_CUT.match(op.name))
+        before.diagonal |= op.name == "aten::diagonal"
         return before
-    if _SUM.match(op.name) and shapes[:2] == [whole, whole] and not before.copied:
+    if not before.copied and _takes_all(before, op, shapes):
         before.added.append(row)
+        before.multiplied = shapes[-2:] if _PRODUCT.match(op.name) else []
+    elif op.name == "aten::matmul" and before.diagonal:
+        return before  # a product is within it
     return None
+
+
+def _takes_all(update: Update, op: Signature, shapes: list[Shape]) -> bool:
+    """Whether an op passes over the whole tensor though only the part of it matters."""
+    if update.diagonal and len(update.whole) > 1 and _PRODUCT.match(op.name):
+        return True
+    if op.name == "aten::where":
+        return shapes.count(update.whole) > 1
+    pointwise = _SUM.match(op.name) or (update.ones and _MASKED.match(op.name))
+    return bool(pointwise) and shapes[:2] == [update.whole, update.whole]
 
 
 def _values(op: Signature) -> Shape:
