@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def test_a_mask_of_keys_for_each_sequence_says_how_much_work_padding_may_be() ->
     assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
     assert "80.0 % of GPU time" in one.message
     assert one.advice.startswith("First check how much of the width is filled: mask.float().mean().")
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [([512, 512, 0, 1], True), ([262_144, 512, 512, 1], False), ([0, 0, 0, 1], False)]
+)
+def test_a_mask_that_is_expanded_over_queries_is_one_of_keys(steps: list[int], said: bool) -> None:
+    dense, attention, other = layer([32, 1, 512, 512])
+    whole = [12 * 512 * 64, 512 * 64, 64, 1]
+    ops = [dense, replace(attention, strides=[whole, whole, whole, steps]), other]
+    assert bool(found(program(ops), SLUG)) is said
 
 
 @pytest.mark.parametrize("name", ["aten::masked_fill", "aten::add", "aten::where"])

@@ -41,7 +41,8 @@ def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     """All batches have one width, and a mask hides their padding.
 
     What it looks for: attention with a mask of keys that differs from sequence to sequence (sequences x 1 x 1 x
-    width), or scores by hand to which such a mask is applied before softmax. All steps have the same width.
+    width, or expanded from that), or scores by hand to which such a mask is applied before softmax. All steps have
+    the same width.
     Why it matters: layers compute padding like everything else, and a mask only hides the results. Sequences of 70
     tokens that are padded to 512 make a step several times as long.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest of the batch; batches
@@ -105,14 +106,20 @@ def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[
     """(sequences, width) of the mask of keys that an op takes; None of other ops."""
     try:
         if op.name == _ATTENTION:
-            query, key, mask = op.shape(0), op.shape(1), op.shape(_MASK)
-            return _of_mask(mask, (*query[:-1], key[-2]), min_positions)
+            query, key = op.shape(0), op.shape(1)
+            return _of_mask(_stored(op), (*query[:-1], key[-2]), min_positions)
     except LookupError:
         return None
     shapes = tensors(op)
     scores = next((shape for shape in shapes if shape in normed), ())
     found: Sequence[tuple[int, int] | None] = [_of_mask(mask, scores, min_positions) for mask in shapes]
     return next((one for one in found if one is not None), None)
+
+
+def _stored(op: Signature) -> Shape:
+    """Shape of attention's mask in memory: 1 where it is expanded, as where each query has the same keys."""
+    mask = op.shape(_MASK)
+    return tuple(size if step else 1 for size, step in zip(mask, op.stride(_MASK) or mask, strict=True))
 
 
 def _of_mask(mask: Shape, scores: Shape, min_positions: int) -> tuple[int, int] | None:
