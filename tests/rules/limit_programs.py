@@ -15,6 +15,7 @@ from tests.rules import test_recording as recording
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, US, Op, program
 from tests.rules.launches import loop
 from tests.rules.loops import loop_of
+from tests.rules.more_limit_programs import MORE_PROGRAMS
 from tests.rules.programs import Program
 from tests.rules.test_collectives import few_and_many, small_ones
 from tests.rules.test_computed_weight import adapted, weight_normed
@@ -26,8 +27,6 @@ from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
-from tests.rules.test_fixed_length import layer
-from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
@@ -288,16 +287,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
             *(f"aten::_foreach_{op}_" for op in ("add", "mul", "lerp", "addcmul", "div", "addcdiv"))
         ),
     ],
-    "unfused-pointwise": [
-        lambda: program(
-            [*patterns.loss(32_000), *patterns.pointwise(*[patterns.BIG] * 3), Op("aten::mm", NVJET, 100)]
-        )
-    ],
-    "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
-    "full-size-update": [
-        lambda: program([NETWORK, *spread(), added()]),
-        lambda: program([NETWORK, *cloned(), *cloned()]),
-    ],
+    **MORE_PROGRAMS,
     "whole-after-topk": [lambda: program(sampled())],
 }
 
