@@ -9,9 +9,9 @@ from tests.builder import TraceBuilder
 from tests.rule.grouped import MS, STEP, findings, kernels, only, scope
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
-from traceanalyzer.rule.grouping import ranked
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.messages import message_fields
+from traceanalyzer.rule.ranking import ranked
 from traceanalyzer.rule.views import Work
 
 

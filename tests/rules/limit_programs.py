@@ -15,6 +15,7 @@ from tests.rules import test_recording as recording
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, US, Op, program
 from tests.rules.launches import loop
 from tests.rules.loops import loop_of
+from tests.rules.more_limit_programs import MORE_PROGRAMS
 from tests.rules.programs import Program
 from tests.rules.test_collectives import few_and_many, small_ones
 from tests.rules.test_computed_weight import adapted, weight_normed
@@ -37,7 +38,7 @@ from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_needless_work import pairs, scores, slots, spectral, weights
 from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
-from tests.rules.test_padded_batch import speech
+from tests.rules.test_padded_batch import speech, tokenised
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_planned_anew import GROWING, decoding
@@ -265,7 +266,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "explicit-inverse": [lambda: program(fitted())],
     "encoded-copies": [lambda: program(windows())],
     "unlabelled-positions": [lambda: program(masked())],
-    "padded-batch": [lambda: program(speech())],
+    "padded-batch": [lambda: program(speech()), lambda: program(tokenised(70, 90, 40, 128))],
     "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
@@ -288,6 +289,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
             *(f"aten::_foreach_{op}_" for op in ("add", "mul", "lerp", "addcmul", "div", "addcdiv"))
         ),
     ],
+    **MORE_PROGRAMS,
     "whole-after-topk": [lambda: program(sampled())],
 }
 

@@ -60,6 +60,8 @@ def recommender(
     micro_steps: int = 1,
     long_list: bool = False,
     accumulates: bool = False,
+    lookup_us: int = 0,
+    summed_us: int = 0,
 ) -> TraceBuilder:
     """Three steps of an embedding with a dense gradient and a linear layer."""
     run, table = Training(STEP * micro_steps), [ROWS, WIDTH]
@@ -67,6 +69,14 @@ def recommender(
         run.step(number)
         for _ in range(micro_steps):
             run.op("aten::mm", [4096, WIDTH], [WIDTH, ROWS if tied else 512])
+            if lookup_us:
+                run.op("aten::embedding", kernels=(lookup_us * US,))
+            if summed_us:
+                start = run.now
+                run.op("aten::add", kernels=(summed_us * US,))
+                run.args(
+                    "autograd::engine::evaluate_function: EmbeddingBackward0", start, run.now - start, ()
+                )
             start = run.now
             run.now += 5 * US
             run.op("aten::fill_", table, [], kernels=(300 * US,))
@@ -172,6 +182,30 @@ def test_a_gradient_that_is_dense_anyway_is_none(trace: TraceBuilder) -> None:
 
 def test_without_shapes_nothing_is_known() -> None:
     (outcome,) = diagnose(recommender(shapes=False).load(), select=["dense-gradient"]).outcomes
+    assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
+
+
+def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
+    """A fill of 300 us writes a table once; looking up rows reads and writes them in 6 us: a hundredth of them."""
+    (dense,) = found(recommender(shapes=False, long_list=True, lookup_us=6), "dense-gradient")
+    assert dense.evidence["touched_share"] == pytest.approx(6 / 600)
+    assert dense.confidence.value == "medium"
+    # the fill, and of the pass over all parameters what reading and writing the table takes at the fill's speed
+    assert dense.cost_ns == pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.01)
+    assert "about 1.0 % of the rows are looked up at most" in dense.message
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(recommender(shapes=False, lookup_us=130), id="a fifth of the rows"),
+        pytest.param(
+            recommender(shapes=False, lookup_us=6, summed_us=700), id="summed with another gradient"
+        ),
+    ],
+)
+def test_without_shapes_tables_that_need_their_gradient_are_not_named(trace: TraceBuilder) -> None:
+    (outcome,) = diagnose(trace.load(), select=["dense-gradient"]).outcomes
     assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
 
 

@@ -56,6 +56,21 @@ def test_a_reduction_and_its_row_belong_to_the_chain() -> None:
     assert one.evidence["kernels_in_chains"] == 30
 
 
+def loss(classes: int) -> list[Op]:
+    """A loss over classes as autocast runs it: casts and products around log_softmax, all within one op."""
+    whole = [[512, classes], [512, classes], []]
+    kinds = ("aten::_to_copy", "aten::mul", "aten::add")
+    return [Op(kind, ADD, 40, whole, [F32, F32], inside="aten::cross_entropy_loss") for kind in kinds]
+
+
+@pytest.mark.parametrize(("classes", "named"), [(32_000, True), (19, False)])
+def test_a_chain_of_a_loss_over_a_vocabulary_is_named_as_such(classes: int, named: bool) -> None:
+    (one,) = found(program([*loss(classes), Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
+    assert ("100.0 % of it in the loss over all classes, of shapes 512x32000" in one.message) is named
+    assert one.advice.startswith("First check whether many labels of the loss are ignored (-100)") is named
+    assert one.advice.endswith("Inductor makes one kernel of it.")
+
+
 @pytest.mark.parametrize(("kind", "kernels"), [("LogSoftMaxForward", 18), ("SoftMaxForward", 0)])
 def test_the_softmax_of_a_loss_is_fused_with_what_is_around_it(kind: str, kernels: int) -> None:
     kernel = f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, {kind}Epilogue>(float)"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import US, Op, found, program
+from traceanalyzer import diagnose
 
 F32, BF16, LONG = "float", "c10::BFloat16", "long int"
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
@@ -259,9 +260,19 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     (one,) = found(program(scores(64_000)), "loss-head")
     assert str(one.severity) == "info"
     assert (
-        "64,000 classes for 8,192 positions, and the loss over them, take 50.0 % of GPU time" in one.message
+        "64,000 classes for 8,192 positions take 50.0 % of GPU time, forward and backward: head (57"
+        in one.message
+    )
+    assert "loss and conversions (43 %)" in one.message
+    assert one.advice.startswith(
+        "First check what share of the labels is ignored: (labels == -100).float().mean()."
     )
     assert found(program(scores(100)), "loss-head") == []
+
+
+def test_a_fact_stands_where_the_share_of_gpu_time_puts_it_that_it_is_about() -> None:
+    rules = [one.rule for one in diagnose(program(scores(64_000))).findings if str(one.severity) == "info"]
+    assert rules.index("loss-head") < rules.index("hotspot")
 
 
 def test_an_op_of_many_inputs_is_told_by_their_mean() -> None:

@@ -49,3 +49,48 @@ def test_batches_that_are_full_or_not_known_are_left_alone(ops: list[Op]) -> Non
 
 def test_two_steps_are_too_few() -> None:
     assert found(program(speech(), steps=2), "padded-batch") == []
+
+
+def tokenised(*lengths: int, width: int = 512, both: bool = True) -> list[Op]:
+    """Each sequence, and its mask, is filled up by F.pad; then a layer over the batch."""
+    fill = "void at::native::elementwise_kernel<128, 2, direct_copy_kernel_cuda>(int)"
+    pads = [
+        Op(
+            "aten::constant_pad_nd",
+            fill,
+            2,
+            [[n], [], []],
+            ["long int"],
+            scalars=["", f"[0, {width - n}]", "0"],
+        )
+        for n in lengths
+    ]
+    return [
+        *pads * (2 if both else 1),
+        Op("aten::addmm", GEMM, 1_000, [[768], [len(lengths) * width, 768]], [F32]),
+    ]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_is_padded_by_hand_tells_the_lengths_too(both: bool) -> None:
+    border = Op(
+        "aten::constant_pad_nd", GEMM, 5, [[1, 3, 224, 224], [], []], [F32], scalars=["", "[1,1,1,1]", "0"]
+    )
+    (one,) = found(program([*tokenised(70, 90, 40, 128, both=both), border]), "padded-batch")
+    assert (
+        "the longest sequence has 128 (median; at most 128), by what F.pad adds to each sequence"
+        in one.message
+    )
+    assert one.cost_ns == pytest.approx(6e6 * 0.75, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param(tokenised(70, 90, 40, 480), id="one sequence is long"),
+        pytest.param(tokenised(70, 70, 70, 70), id="an image's border"),
+        pytest.param([*tokenised(70, 90), *tokenised(40, 128, width=256)], id="several lengths"),
+    ],
+)
+def test_pads_that_are_needed_are_left_alone(ops: list[Op]) -> None:
+    assert found(program(ops), "padded-batch") == []

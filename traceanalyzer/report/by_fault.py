@@ -9,7 +9,7 @@ from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf
-from traceanalyzer.rule.grouping import ranked
+from traceanalyzer.rule.ranking import ranked
 from traceanalyzer.rule.registry import Kind, all_rules
 
 Faults = tuple[Fault, ...]

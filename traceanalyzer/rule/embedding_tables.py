@@ -84,11 +84,19 @@ def needless_parts(calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, f
     Args:
         at: dense gradients of the tables in `shares`.
     """
-    op = work.op
-    fills = op.name.matches(_FILL) & (work.launch.index_of_enclosing(at) >= 0)
+    fills = fills_of(work, at)
+    return fills, np.where(fills, 1.0, parts_of(calls, work.op, passes_of(calls, work) & ~fills, shares))
+
+
+def fills_of(work: Work, at: Calls) -> Mask:
+    """Which work fills the gradients that these ops make."""
+    return work.op.name.matches(_FILL) & (work.launch.index_of_enclosing(at) >= 0)
+
+
+def passes_of(calls: Calls, work: Work) -> Mask:
+    """Which work passes over gradients: the optimizer's, accumulation, clipping, zeroing."""
     around = calls[calls.name.matches(_ON_GRADIENTS)]
-    passes = op.name.matches(_PASS) | (work.launch.index_of_enclosing(around) >= 0)
-    return fills, np.where(fills, 1.0, parts_of(calls, op, passes & ~fills, shares))
+    return work.op.name.matches(_PASS) | (work.launch.index_of_enclosing(around) >= 0)
 
 
 def looked_up_ns(fills: Work, at: Calls, shares: Mapping[Shape, float]) -> float:

@@ -20,7 +20,6 @@ from traceanalyzer.rule.locations import event_ids, spans_of
 from traceanalyzer.rule.messages import message_fields
 from traceanalyzer.rule.own_code import user_frame_hint
 from traceanalyzer.rule.recorded_with import as_recorded
-from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
@@ -191,38 +190,6 @@ def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
 
     evidence = pending.hits.evidence.items()
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
-
-
-def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
-
-    Where nothing is sure to be wrong, what the time goes to comes first.
-    """
-    found = sorted(findings, key=_place)
-    if any(one.severity is not Severity.INFO or _saves(one) for one in found):
-        return tuple(found)
-    return tuple(sorted(found, key=lambda one: kind_of(one.rule) is not Kind.FACT))
-
-
-def _saves(found: Finding) -> bool:
-    return found.saving is not None and found.saving.low_share > 0
-
-
-def _place(found: Finding) -> tuple[Any, ...]:
-    device = -1 if found.device is None else found.device
-    rank = -1 if found.rank is None else found.rank
-    worth = found.cost_share if found.saving is None else found.saving.share
-    names = found.rule, found.cause, found.by or ""
-    return (
-        found.severity.rank,
-        found.saving is None or (found.severity is Severity.LOW and not _saves(found)),
-        -worth,
-        -found.cost_ns,
-        *names,
-        rank,
-        device,
-        found.start_ns,
-    )
 
 
 def _shown(pending: PendingFinding, steps: Rows, scope: Scope) -> Rows:

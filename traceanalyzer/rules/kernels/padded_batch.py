@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.rule.quicker_work import not_below, quicker
 
 _LOSS = r"ctc_loss"
-_STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
+_PAD = "aten::constant_pad_nd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class Limits:
         3,
         "at least this many steps are needed, and max_used_share must hold in each of them; chosen",
     )
+    min_lengths: int = limit(
+        3,
+        "sequences that F.pad fills up must have at least this many lengths; equal ones are an image's border; chosen",
+    )
     min_gpu_share: float = limit(
         0.1, "work on padded tensors must take at least this share of GPU time; chosen"
     )
@@ -37,8 +43,8 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: ctc_loss, for which the lengths of all sequences are recorded. In each step the longest
-    sequence has at most 80 % of the frames of the padded batch.
+    What it looks for: ctc_loss, for which the lengths of all sequences are recorded, or F.pad of each sequence to
+    one length. In each step the longest sequence has at most 80 % of the frames of the padded batch.
     Why it costs: layers compute padding like everything else. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
     rounded up to a multiple of 64; batches of sequences of about the same length.
@@ -50,47 +56,107 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
-    losses = calls[calls.is_op & (calls.step >= 0) & calls.name.matches(_LOSS)]
-    number, signatures = signatures_of(losses.events.trace, losses.rows)
-    read = [_lengths(one) for one in signatures]
-    known = np.array([one is not None for one in read], bool)[number]
-    losses, number = losses[known], number[known]
-    batches = {one[0] for one in read if one is not None}
-    frames = {frames for _, frames in batches}
-    if len(frames) != 1 or len(np.unique(losses.step)) < limits.min_steps:
+    known = _of_losses(calls) or _of_pads(calls, limits)
+    if known is None or np.count_nonzero(known.longest) < limits.min_steps:
         return
-    longest = np.zeros(int(losses.step.max()) + 1)
-    np.maximum.at(longest, losses.step, [max(one[1]) for which in number.tolist() if (one := read[which])])
-    used = longest / frames.copy().pop()
+    used = known.longest / known.frames
     if not (used <= limits.max_used_share).all():
         return
-    sizes = {size for batch, length in batches for size in _sizes(batch, length)}
-    padded = inputs.meets(lambda op: any(_is_padded(shape, sizes) for shape in tensors(op)))
+    padded = inputs.meets(lambda op: any(is_padded(shape, known.sizes) for shape in tensors(op)))
     mine = padded & work.kind.one_of("compute") & (work.step >= 0) & (work.step < len(used))
     mine &= np.append(used, 0.0)[np.clip(work.step, -1, len(used) - 1)] > 0
     for device, found in work[mine].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share >= limits.min_gpu_share:
             needed = not_below(found.dur_ns * used[found.step], found, limits.floor_ns)
-            yield _hits(found, needed, share, longest[longest > 0], max(frames))
+            yield _hits(found, needed, share, known)
 
 
-def _hits(found: Work, needed: np.ndarray, share: float, longest: np.ndarray, frames: int) -> Hits:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a trace says of the lengths in its batches.
+
+    Attributes:
+        longest: float64 (steps,), length of the longest sequence in each step, 0 where none is known.
+        frames: padded length.
+        sizes: (sequences, positions) of padded tensors.
+        source: what says so.
+    """
+
+    longest: Floats
+    frames: int
+    sizes: set[tuple[int, int]]
+    source: str
+
+
+def _hits(found: Work, needed: np.ndarray, share: float, known: _Known) -> Hits:
+    longest = known.longest[known.longest > 0]
     return Hits(
         **quicker(found, needed),
         message="batches are padded to {frames} frames, but the longest sequence has {longest} (median; at most "
-        "{most}), by the lengths that ctc_loss gets: {gpu} of GPU time is work on padded tensors{where}",
+        "{most}), by {source}: {gpu} of GPU time is work on padded tensors{where}",
         advice="Pad each batch to its longest sequence, rounded up to a multiple of 64. Make batches of sequences "
         "of about the same length.",
         confidence=Confidence.MEDIUM,
         evidence={
             **told(found),
             "gpu_share": share,
-            "frames": frames,
+            "frames": known.frames,
+            "source": known.source,
             "longest": round(float(np.median(longest))),
             "most": round(float(longest.max())),
         },
     )
+
+
+def _of_losses(calls: Calls) -> _Known | None:
+    """By the lengths that ctc_loss gets; None where batches have several padded lengths."""
+    losses = calls[calls.is_op & (calls.step >= 0) & calls.name.matches(_LOSS)]
+    number, signatures = signatures_of(losses.events.trace, losses.rows)
+    read = [_lengths(one) for one in signatures]
+    whole = np.array([one is not None for one in read], bool)[number]
+    losses, number = losses[whole], number[whole]
+    batches = {one[0] for one in read if one is not None}
+    if len({frames for _, frames in batches}) != 1:
+        return None
+    longest = np.zeros(int(losses.step.max()) + 1)
+    np.maximum.at(longest, losses.step, [max(one[1]) for which in number.tolist() if (one := read[which])])
+    sizes = {size for batch in batches for size in padded_sizes(*batch)}
+    return _Known(longest, batches.pop()[1], sizes, "the lengths that ctc_loss gets")
+
+
+def _of_pads(calls: Calls, limits: Limits) -> _Known | None:
+    """By F.pad of each sequence; None where its calls fill up to several lengths, or always add as much."""
+    pads = calls[calls.is_op & (calls.step >= 0) & calls.name.one_of(_PAD)]
+    number, signatures = signatures_of(pads.events.trace, pads.rows)
+    read = [_filled(one) for one in signatures]
+    whole = np.array([one is not None for one in read], bool)[number]
+    pads, number = pads[whole], number[whole]
+    if len({one[1] for one in read if one}) != 1:
+        return None
+    lengths = np.array([one[0] if one else 0 for one in read], np.int64)[number]
+    counts = np.bincount(pads.step)
+    if len(np.unique(lengths)) < limits.min_lengths or len(set(counts[counts > 0].tolist())) != 1:
+        return None
+    frames = next(one[1] for one in read if one)
+    longest = np.zeros(len(counts))
+    np.maximum.at(longest, pads.step, lengths)
+    count = int(counts.max())  # of one to four tensors for each sequence
+    batches = [count // each for each in (1, 2, 3, 4) if count % each == 0 and count > each]
+    sizes = {size for batch in batches for size in padded_sizes(batch, frames)}
+    return _Known(longest, frames, sizes, "what F.pad adds to each sequence")
+
+
+def _filled(op: Signature) -> tuple[int, int] | None:
+    """(length before, length after) of what is padded at the end of its first dimension, ones apart; else None."""
+    try:
+        shape, added = op.shape(0), op.scalar(1)
+        while len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        whole = isinstance(added, list) and len(added) == 2 * len(shape) and not any(added[:-1])
+        return (shape[0], shape[0] + int(added[-1])) if whole else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _lengths(op: Signature) -> tuple[tuple[int, int], list[int]] | None:
@@ -104,12 +170,3 @@ def _lengths(op: Signature) -> tuple[tuple[int, int], list[int]] | None:
         if scores and isinstance(found, list) and len(found) == scores[1]:
             return (scores[1], scores[0]), [int(length) for length in found]
     return None
-
-
-def _sizes(batch: int, frames: int) -> list[tuple[int, int]]:
-    return [(batch, frames * stride) for stride in _STRIDES]
-
-
-def _is_padded(shape: Shape, sizes: set[tuple[int, int]]) -> bool:
-    """Whether it has the batch's size and length among its dimensions, or their product."""
-    return any({batch, length} <= set(shape) or batch * length in shape for batch, length in sizes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, starts_of_runs
+from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import differentiated_twice, told
@@ -39,6 +40,13 @@ class Limits:
         "a kernel counts as one on the chain's whole tensor if it takes at least this share of the time of "
         "the chain's longest kernel; shorter kernels work on smaller tensors",
     )
+    loss_share: float = limit(
+        0.3,
+        "a loss over classes is named if it takes at least this share of the time of the chains; chosen",
+    )
+    min_classes: int = limit(
+        1_000, "a loss counts as one over classes if there are at least this many, as of a vocabulary; chosen"
+    )
     usual_share: float = limit(
         0.10,
         "below this share of the step a saving is info, because healthy eager models have such chains, too "
@@ -56,6 +64,11 @@ _REMEDIES = (
     (("rsqrt", "mean"), "Use {F.rms_norm} or F.layer_norm for the norm written by hand"),
     (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
     (("sigmoid", "mul"), "Use F.silu, or F.glu, for the gate"),
+)
+_LOSS = r"cross_entropy|nll_loss|log_softmax|NllLoss|LogSoftmax"
+_SCORES = (
+    "First check whether many labels of the loss are ignored (-100): positions without a label need no scores, so "
+    "select the others before the last layer. Then "
 )
 _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, and more beside them
 
@@ -101,13 +114,19 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
     texts, part = sequences(found, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
     kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
+    loss_share = _loss_ns(found, limits.min_classes) / max(found.total_ns, 1)
+    place = (
+        "{loss} of it in the loss over all classes"
+        if loss_share >= limits.loss_share
+        else "most in {largest}"
+    )
     return Hits(
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
         message="pointwise kernels run {times_a_step} in chains; one fused kernel per chain could replace them: {gpu} "
-        "of GPU time, most in {largest}{where}",
-        advice=_advice(next(iter(texts), "")),
+        f"of GPU time, {place}{{where}}",
+        advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
             **told(found),
@@ -116,13 +135,23 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
             "chains": int(chain[-1]) + 1,
             "sequences": texts,
             "largest": first_ops(next(iter(texts), "")),
+            "loss_share": loss_share,
         },
         normal_share=limits.usual_share,
     )
 
 
-def _advice(sequence: str) -> str:
+def _loss_ns(found: Work, min_classes: int) -> int:
+    """GPU time of losses over at least so many classes."""
+    losses = found[found.outer_op.name.matches(_LOSS)]
+    shapes = shapes_of(next(iter(losses.dims.sums(losses.dur_ns)), "")) if len(losses) else []
+    return losses.total_ns if any(shape[-1] >= min_classes for shape in shapes[:1]) else 0
+
+
+def _advice(sequence: str, of_loss: bool) -> str:
     """The ready-made op for what the chain looks like, else compilation."""
+    if of_loss:
+        return f"{_SCORES}{_COMPILE}."
     ops = sequence.split(" > ")
     remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
     named = next((remedy for wanted, remedy in remedies if all(one in ops for one in wanted)), None)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.replay.edits import Drop, Wait
 from traceanalyzer.roofline.tensor_types import Shape
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
 from traceanalyzer.rules.memory.dense_gradient.redundant_work import reduce_redundant_work
+from traceanalyzer.rules.memory.dense_gradient.without_shapes import ByTime, by_time
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
@@ -59,7 +61,9 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     supports sparse gradients.
     How sure: numbers of rows are recorded. Repeated indices count each time, so the true number of used rows is
     smaller. Ops on more than about 30 tensors (_foreach_*, fused optimizers) have no recorded shapes. The rule
-    assumes that such an op handles all parameters with a gradient.
+    assumes that such an op handles all parameters with a gradient. Without shapes, times tell: filling a table's
+    gradient takes far longer than looking up its rows, and a pass over a list of parameters takes at least as long
+    as one over the tables at the speed of their fills. Confidence is medium then.
     When it is wrong: momentum and weight decay also change rows that a step does not use; sparse updates leave
     these rows as they are. A table that is also the output layer's weight has a dense gradient anyway. So the
     rule skips a table if its number of rows is also a dimension of a matrix product.
@@ -67,25 +71,87 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    at, shares = rarely_touched(calls, marks, limits.max_touched_share)
+    sure = Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH
+    try:
+        at, shares = rarely_touched(calls, marks, limits.max_touched_share)
+    except Unavailable:
+        if (told := by_time(calls, work, marks, limits.max_touched_share)) is None:
+            raise
+        needless = _Needless(told.at, work[told.parts > 0], told.parts[told.parts > 0], work[told.fills])
+        yield from needless.hits(marks, told.touched * needless.fills.total_ns, limits, **_told_by_time(told))
+        return
     if not len(at):
         return
     fills, parts = needless_parts(calls, work, at, shares)
-    spent, needless, filling = work[parts > 0], parts[parts > 0], work[fills]
-    marks = _of_table(marks, spent, needless)
-    optimizer = str(marks.name[0]).split("#")[1].split(".")[0] if len(marks) else ""
-    # SGD adds rows as they are, and needs less of the CPU than before; others first sum equal rows, as backward did.
-    plain = optimizer == "SGD"
-    added_ns = 0.0 if plain else limits.summed_fills * looked_up_ns(filling, at, shares)
-    saved = 1 - added_ns / max(float((spent.dur_ns * needless).sum()), 1.0)
-    on_cpu = Drop(at.rows, limits.added_cpu_ns) if plain else Wait(marks.rows, limits.summed_cpu_ns)
-    if saved > 0:
-        yield replace(
-            _hits(spent, needless, at, shares, filling.total_ns),
-            fix=(*reduce_redundant_work(spent, needless * saved), on_cpu),
+    needless = _Needless(at, work[parts > 0], parts[parts > 0], work[fills])
+    row_fills_ns = looked_up_ns(needless.fills, at, shares)
+    yield from needless.hits(marks, row_fills_ns, limits, confidence=sure, **_told(shares))
+
+
+@dataclass(frozen=True, slots=True)
+class _Needless:
+    """Dense gradients, the work on them, which part of each piece is needless, and what of it fills them."""
+
+    at: Calls
+    spent: Work
+    parts: Floats
+    fills: Work
+
+    def hits(self, marks: Calls, row_fills_ns: float, limits: Limits, **told: Any) -> Iterator[Hits]:
+        """What is measured, with what sparse gradients change; nothing where they take as long.
+
+        Args:
+            row_fills_ns: what filling the looked-up rows once would take.
+            told: message, evidence and confidence.
+        """
+        marks = _of_table(marks, self.spent, self.parts)
+        optimizer = str(marks.name[0]).split("#")[1].split(".")[0] if len(marks) else ""
+        # SGD adds rows as they are, and needs less of the CPU than before; others first sum equal rows, as backward
+        # did.
+        plain = optimizer == "SGD"
+        added_ns = 0.0 if plain else limits.summed_fills * row_fills_ns
+        saved = 1 - added_ns / max(float((self.spent.dur_ns * self.parts).sum()), 1.0)
+        if saved <= 0:
+            return
+        on_cpu = Drop(self.at.rows, limits.added_cpu_ns) if plain else Wait(marks.rows, limits.summed_cpu_ns)
+        lost = LostTime.excess(self.spent, (self.spent.dur_ns * self.parts).astype(np.int64))
+        owner = np.maximum(np.searchsorted(self.at.start_ns, self.spent.launch.start_ns, side="right") - 1, 0)
+        yield Hits(
+            occurrences=self.at,
+            named_by="embedding",
+            lost=replace(lost, owner=owner[lost.owner]),
+            fix=(*reduce_redundant_work(self.spent, self.parts * saved), on_cpu),
+            message=told["message"],
             advice=_ADVICE.get(optimizer, _SPLIT),
-            confidence=Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH,
+            confidence=told["confidence"],
+            evidence={
+                **told["evidence"],
+                "filling_ns": self.fills.total_ns,
+                "passes_ns": int((lost.end_ns - lost.start_ns).sum()) - self.fills.total_ns,
+                "ops": self.spent.op.name.sums(self.spent.dur_ns),
+                "lines": self.at.line.sums(self.at.dur_ns),
+            },
         )
+
+
+def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
+    (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
+    return {
+        "message": "backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
+        "{touched} of them are looked up: filling this gradient and passing over it take {per_step} more a "
+        "step",
+        "evidence": {"rows": rows, "width": width, "touched_share": share},
+    }
+
+
+def _told_by_time(told: ByTime) -> dict[str, Any]:
+    return {
+        "message": "backward makes a dense gradient for an embedding {times_a_step}. Filling these gradients takes "
+        "{filling} in all, looking up the rows far less, so about {touched} of the rows are looked up at most: filling "
+        "the gradients and passing over them ({ops}) take {per_step} more a step",
+        "evidence": {"touched_share": told.touched},
+        "confidence": Confidence.MEDIUM,
+    }
 
 
 def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
@@ -94,28 +160,3 @@ def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
     passes_ns = np.bincount(inside[inside >= 0], (spent.dur_ns * needless)[inside >= 0], len(marks))
     kinds = [(float(passes_ns[marks.name.one_of(name)].sum()), name) for name in marks.name.distinct()]
     return marks[marks.name.one_of(max(kinds)[1])] if kinds else marks
-
-
-def _hits(spent: Work, needless: Floats, at: Calls, shares: Mapping[Shape, float], filling_ns: int) -> Hits:
-    """What is measured, without what to do about it."""
-    lost = LostTime.excess(spent, (spent.dur_ns * needless).astype(np.int64))
-    owner = np.maximum(np.searchsorted(at.start_ns, spent.launch.start_ns, side="right") - 1, 0)
-    (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
-    return Hits(
-        occurrences=at,
-        named_by="embedding",
-        lost=replace(lost, owner=owner[lost.owner]),
-        message="backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} of them are looked up: filling this gradient and passing over it take {per_step} more a "
-        "step",
-        advice="",
-        evidence={
-            "rows": rows,
-            "width": width,
-            "touched_share": share,
-            "filling_ns": filling_ns,
-            "passes_ns": int((lost.end_ns - lost.start_ns).sum()) - filling_ns,
-            "ops": spent.op.name.sums(spent.dur_ns),
-            "lines": at.line.sums(at.dur_ns),
-        },
-    )

@@ -1,0 +1,51 @@
+"""In which order findings are said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.rule.registry import Kind, kind_of
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
+
+    Facts that cost nobody anything stand by the share of GPU time that they are about.
+
+    Where nothing is sure to be wrong, what the time goes to comes first.
+    """
+    found = sorted(findings, key=_place)
+    if any(one.severity is not Severity.INFO or _saves(one) for one in found):
+        return tuple(found)
+    return tuple(sorted(found, key=lambda one: kind_of(one.rule) is not Kind.FACT))
+
+
+def _saves(found: Finding) -> bool:
+    return found.saving is not None and found.saving.low_share > 0
+
+
+def _about(found: Finding) -> float | None:
+    """Share of GPU time that a fact is about which costs nobody anything; None of other findings."""
+    about = found.evidence.get("gpu_share") if found.cost_ns == 0 and found.saving is None else None
+    return None if about is None else float(about)
+
+
+def _place(found: Finding) -> tuple[Any, ...]:
+    device = -1 if found.device is None else found.device
+    rank = -1 if found.rank is None else found.rank
+    about = _about(found)
+    cost_share = found.cost_share if about is None else about
+    worth = cost_share if found.saving is None else found.saving.share
+    names = found.rule, found.cause, found.by or ""
+    return (
+        found.severity.rank,
+        (found.saving is None and about is None) or (found.severity is Severity.LOW and not _saves(found)),
+        -worth,
+        -found.cost_ns,
+        *names,
+        rank,
+        device,
+        found.start_ns,
+    )

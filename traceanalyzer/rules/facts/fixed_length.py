@@ -1,0 +1,130 @@
+"""Batches of one width whose padding is masked: nobody but the program knows how much of them is padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+
+_ATTENTION = "aten::scaled_dot_product_attention"
+_MASKS = r"^aten::(masked_fill_?|where|add_?)$"  # of scores that are computed by hand
+_SOFTMAX = re.compile(r"^aten::_?softmax$")
+_MASK = 3  # place among the inputs of attention
+_LENGTHS = r"ctc_loss"  # with it `padded-batch` knows the lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_positions: int = limit(
+        64, "batches must have at least this many positions; shorter ones have little padding; chosen"
+    )
+    min_calls: int = limit(
+        3, "at least this many ops, and this many steps where steps are marked, must mask that width; chosen"
+    )
+    min_gpu_share: float = limit(
+        0.3,
+        "ops on these positions must take at least this share of GPU time; less is not worth a look; chosen",
+    )
+
+
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """All batches have one width, and a mask hides their padding.
+
+    What it looks for: attention with a mask of keys that differs from sequence to sequence (sequences x 1 x 1 x
+    width, or expanded from that), or scores by hand to which such a mask is applied before softmax. All steps have
+    the same width.
+    Why it matters: layers compute padding like everything else, and a mask only hides the results. Sequences of 70
+    tokens that are padded to 512 make a step several times as long.
+    Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest of the batch; batches
+    of sequences of about the same length; sequences packed one after the other.
+    How sure: shapes are recorded, lengths are not. So this is a fact, not a fault, and always info: look at the mean
+    of the mask.
+    When it is wrong: the sequences fill the width, or one width is needed for a compiled model or a CUDA graph.
+    Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging Face's.
+    """
+    if not any(op.dims for op in inputs.signatures):
+        raise Unavailable("no shapes recorded: record_shapes=True shows the mask of attention")
+    masked, sizes = _masked(calls, limits)
+    widths = {width for _, width in sizes}
+    if len(widths) != 1 or calls.name.matches(_LENGTHS).any():
+        return
+    marked = len(np.unique(calls.step[calls.step >= 0]))
+    steps = len(np.unique(masked.step[masked.step >= 0]))
+    if len(masked) < limits.min_calls or (marked and steps < min(marked, limits.min_calls)):
+        return
+    wanted = {size for one in sizes for size in padded_sizes(*one)}
+    padded = inputs.meets(lambda op: any(is_padded(shape, wanted) for shape in tensors(op)))
+    for device, found in work[padded & work.kind.one_of("compute", "copy_d2d")].by_device():
+        known = work[(work.device == device) & work.op.there]
+        share = found.total_ns / max(known.total_ns, 1)
+        if share >= limits.min_gpu_share:
+            yield _hits(found, share, max(sizes))
+
+
+def _hits(found: Work, share: float, size: tuple[int, int]) -> Hits:
+    return Hits(
+        occurrences=found,
+        lost=LostTime.none(),
+        message="all batches are {width} positions wide (up to {sequences} sequences), and a mask hides the padding of "
+        "each sequence: {gpu} of GPU time is work on these positions, padding included, most in {ops}",
+        advice="First check how much of the width is filled: mask.float().mean(). If it is clearly below 1, pad each "
+        "batch to its longest sequence only, put sequences of about the same length into one batch, or pack them.",
+        confidence=Confidence.LOW,
+        evidence={**told(found), "gpu_share": share, "width": size[1], "sequences": size[0]},
+        info=True,
+    )
+
+
+def _masked(calls: Calls, limits: Limits) -> tuple[Calls, set[tuple[int, int]]]:
+    """(ops that mask keys for each sequence, their (sequences, width))."""
+    ops = calls[calls.is_op & (calls.name.one_of(_ATTENTION) | calls.name.matches(_MASKS))]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    normed = _normed(calls) if ops.name.matches(_MASKS).any() else frozenset()
+    sizes = [_size(one, normed, limits.min_positions) for one in signatures]
+    known = np.array([one is not None for one in sizes], bool)[number]
+    return ops[known], {one for one in sizes if one is not None}
+
+
+def _normed(calls: Calls) -> frozenset[Shape]:
+    """Shapes of which softmax is taken."""
+    ops = calls[calls.is_op & calls.name.meets(_SOFTMAX.match)]
+    _, signatures = signatures_of(ops.events.trace, ops.rows)
+    return frozenset(shape for one in signatures for shape in tensors(one)[:1])
+
+
+def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[int, int] | None:
+    """(sequences, width) of the mask of keys that an op takes; None of other ops."""
+    try:
+        if op.name == _ATTENTION:
+            query, key = op.shape(0), op.shape(1)
+            return _of_mask(_stored(op), (*query[:-1], key[-2]), min_positions)
+    except LookupError:
+        return None
+    shapes = tensors(op)
+    scores = next((shape for shape in shapes if shape in normed), ())
+    found: Sequence[tuple[int, int] | None] = [_of_mask(mask, scores, min_positions) for mask in shapes]
+    return next((one for one in found if one is not None), None)
+
+
+def _stored(op: Signature) -> Shape:
+    """Shape of attention's mask in memory: 1 where it is expanded, as where each query has the same keys."""
+    mask = op.shape(_MASK)
+    return tuple(size if step else 1 for size, step in zip(mask, op.stride(_MASK) or mask, strict=True))
+
+
+def _of_mask(mask: Shape, scores: Shape, min_positions: int) -> tuple[int, int] | None:
+    """(sequences, width) of a mask of scores that has a row of keys for each sequence; None of other tensors."""
+    if not 3 <= len(mask) == len(scores) or mask == scores or scores[-2] < min_positions:
+        return None
+    row = mask[0] == scores[0] and set(mask[1:-1]) == {1} and mask[-1] == scores[-1]
+    return (mask[0], mask[-1]) if row and mask[-1] >= min_positions else None
