@@ -117,6 +117,13 @@ def test_a_rank_that_gets_more_tokens_than_it_sends() -> None:
     assert one.severity is Severity.INFO
 
 
+def test_a_large_exchange_counts_for_more_than_a_small_one() -> None:
+    """Three times of 3T, and twice of T: 11T came where 4T went."""
+    sizes = [(T, 2 * T), (2 * T, T), (3 * T, 9 * T), (9 * T, 3 * T)]
+    (one,) = found(experts(sizes), "uneven-experts")
+    assert (one.evidence["times_sent"], one.evidence["most"]) == (2.75, 3.0)
+
+
 def test_what_is_sent_back_is_the_second_of_its_pair_and_no_other_s_first() -> None:
     (one,) = found(experts([(T, 2 * T), (2 * T, T)] * 2), "uneven-experts")
     assert (one.count, one.evidence["times_sent"]) == (2 * STEPS, 2.0)
