@@ -66,6 +66,12 @@ def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
     assert "leave a bubble of 27 %" in one.advice
 
 
+def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
+    """What goes on to the next stage may be sent in more parts than what comes back."""
+    (one,) = found(pipeline([FORWARD] * 3 + [BACK]), "pipeline-bubble")
+    assert (one.evidence["micro_batches"], one.evidence["bubble_share"]) == (3, 0.5)
+
+
 @pytest.mark.parametrize(
     "trace",
     [
