@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200
-from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.rules.kernels.unfused_pointwise.fusion import shown
@@ -221,6 +221,22 @@ def test_gathers_are_said_for_information() -> None:
     )
     (one,) = found(program([index, Op("aten::mm", NVJET, 100)]), "data-movement")
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
+
+
+def test_a_device_s_copies_are_told_by_their_share_of_that_device_s_time() -> None:
+    """A quarter of the first one's; the second one works four times as long."""
+    trace = TraceBuilder()
+    pieces = (("aten::mm", 300, 0), ("aten::clone", 100, 0), ("aten::mm", 1_600, 1))
+    for step in range(4):
+        begin = step * 2_000 * US
+        trace.step(step, begin, 2_000 * US)
+        for place, (op, dur, device) in enumerate(pieces):
+            at, correlation = begin + 30 * US * place, 10 * step + place + 1
+            trace.op(op, at, 20 * US)
+            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, correlation)
+            trace.kernel(begin + (100 + 300 * (place % 2)) * US, dur * US, correlation, device=device)
+    (one,) = found(trace.load(), "data-movement")
+    assert (one.by, one.device, one.evidence["gpu_share"]) == ("aten::clone", 0, 0.25)
 
 
 def reordering(
