@@ -77,6 +77,22 @@ def test_of_many_steps_the_longest_of_each_run_are_drawn() -> None:
     assert steps_svg(series).count("<title>") == 200
 
 
+def test_ops_of_a_step_are_those_of_the_device_that_is_shown() -> None:
+    """The second device's are longer."""
+    made = TraceBuilder()
+    for step in range(4):
+        begin = step * 1_000_000
+        made.step(step, begin, 1_000_000)
+        for device, name in enumerate(("aten::mm", "aten::bmm")):
+            at, correlation = begin + 100_000 * device, 2 * step + device + 1
+            made.op(name, at, 50_000)
+            made.launch("cudaLaunchKernel", at + 10_000, 5_000, correlation)
+            made.kernel(at + 60_000, 100_000 * (device + 1), correlation, device=device)
+    series = step_series(Analysis(made.load()))
+    assert series is not None
+    assert [step.ops for step in series.steps] == [(("aten::mm", 100_000),)] * 4
+
+
 def test_without_marks_there_are_no_steps() -> None:
     made = TraceBuilder()
     made.launch("cudaLaunchKernel", 1_000, 2_000, 1)

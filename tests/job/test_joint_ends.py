@@ -32,6 +32,12 @@ def test_kernels_that_end_together_though_they_start_apart_wait_for_each_other(a
     assert waiting_together({0: rank(EARLY, ENDS), 1: other}) == {"k"}
 
 
+def test_of_a_rank_that_was_recorded_from_earlier_on_the_last_executions_count() -> None:
+    """Recordings end together: two executions more come first."""
+    longer = rank([-9_000, -8_000, *EARLY], [-8_950, -7_950, *ENDS])
+    assert waiting_together({0: longer, 1: rank(LATE, ENDS)}) == {"k"}
+
+
 def test_kernels_that_take_as_long_wherever_they_start_compute() -> None:
     first, second = (rank(starts, [one + 90 for one in starts]) for starts in (EARLY, LATE))
     assert waiting_together({0: first, 1: second}) == frozenset()

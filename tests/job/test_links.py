@@ -9,10 +9,11 @@ import pytest
 
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
-from traceanalyzer.job.rates import Moved, rates
+from traceanalyzer.job.rates import Moved, Rate, rates
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
 from traceanalyzer.job.waits import measured
+from traceanalyzer.model.arrays import Rows
 
 US = 1_000
 TRANSFERS_US = (30, 4_000, 200, 12_000, 60, 2_000) * 4
@@ -118,11 +119,30 @@ def _groups(slow: int | None, count: int) -> dict[int, RankLinks]:
         name = f"dp{at} [{2 * at}, {2 * at + 1}]"
         runs |= job(2, {}, what="allreduce", transfers_us=transfers, group=name, first=2 * at)
     view = view_of(runs)
+    return of_groups(view, _rates(view))
+
+
+def _rates(view: JobView) -> list[tuple[Rate, Rows]]:
+    """Of collectives that all move 16 MiB, while nothing computes."""
     moved = {
         rank: Moved(np.full(len(one), 1 << 24), np.zeros(len(one), np.int64), np.full(len(one), None, object))
-        for rank, one in runs.items()
+        for rank, one in view.runs.items()
     }
-    return of_groups(view, rates(view.runs, view.waits, moved))
+    return rates(view.runs, view.waits, moved)
+
+
+def test_the_collectives_that_take_longest_in_all_come_first() -> None:
+    """Twelve of 1 ms, one of 5 ms, six of 3 ms."""
+    runs: dict[int, CollectiveRuns] = {}
+    for at, (us, count) in enumerate(((1_000, 12), (5_000, 1), (3_000, 6))):
+        group = f"dp{at} [{2 * at}, {2 * at + 1}]"
+        runs |= job(2, {}, what="allreduce", transfers_us=(us,) * count, group=group, first=2 * at)
+    found = [rate for rate, _ in _rates(view_of(runs))]
+    assert [(one.count, one.transfer_ns) for one in found] == [
+        (6, 3_000 * US),
+        (12, 1_000 * US),
+        (1, 5_000 * US),
+    ]
 
 
 def test_a_group_far_below_those_that_do_the_same_is_slow() -> None:

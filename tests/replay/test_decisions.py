@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from traceanalyzer.replay.behind import behind, late_share
 from traceanalyzer.replay.beside import _medians
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.segments import _unqueued
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import _edges, _gaps
 
@@ -81,6 +83,28 @@ def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
     measured = np.array([True, False, False])
     to, source = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
     assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "traced", "taken"),
+    [
+        ((0, 3, 901), (5_000, 6_000, 400_000), (5_000, 6_000, 5_500)),
+        ((0, 3, 900), (5_000, 6_000, 400_000), (5_000, 6_000, 400_000)),
+        ((901, 901, 901), (70_000, 80_000, 400_000), (60_000, 60_000, 60_000)),
+    ],
+)
+def test_a_launch_into_a_full_queue_takes_as_long_as_the_other_launches(
+    outstanding: Sequence[int], traced: Sequence[int], taken: Sequence[int]
+) -> None:
+    """Three launches with 0.8 ms of Python between them, of which the last has to wait for a place in the queue."""
+    timeline: Any = SimpleNamespace(at=lambda instants: instants // 10**6, row=np.array([4, -1, 5, -1, 6]))
+    work: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 2, 4]) * 10**6, call=np.array([4, 5, 6]), outstanding=np.array(outstanding)
+    )
+    cpu = np.full(5, 800_000.0)
+    cpu[::2] = traced
+    left = _unqueued(cpu, work, SimpleNamespace(entry=np.arange(3)), timeline)  # type: ignore[arg-type]
+    assert (left[::2].tolist(), left[1::2].tolist()) == (list(taken), [800_000.0] * 2)
 
 
 def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
@@ -166,6 +190,17 @@ def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int])
     assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [
         own.compute_ns - MS for _ in ranks
     ]
+
+
+def test_a_pause_is_told_of_each_rank_that_has_one_wherever_another_spends_more() -> None:
+    """Its own gap, told by name, is no pause again; that of another rank says nothing of it."""
+    paused = hour({}, pause_ns=5 * MS)
+    gap = hour({"before save": 3 * MS}, pause_ns=3 * MS)
+    found = beyond(paused, gap, *[hour({}, pause_ns=100 * US)] * 3)
+    assert {rank: (one.pause, dict(one.cpu_ns)) for rank, one in found.items()} == {
+        0: ("before loss", {"before loss": 4.9 * MS}),
+        1: ("", {"before save": 3 * MS}),
+    }
 
 
 def test_one_rank_has_no_peers_and_one_that_does_little_of_what_they_do_runs_another_program() -> None:

@@ -13,6 +13,7 @@ from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.behind import AsPeers, Left
 from traceanalyzer.replay.edits import (
     CapOps,
     Drop,
@@ -82,6 +83,19 @@ def test_what_another_only_quickens_is_another_change(trace: Trace, built: Progr
     entries = built.work.entry
     dropped, quickened = taken(built, Drop(rows(trace, "aten::mm"))), taken(built, Resize(entries, 1_000.0))
     assert not dropped.holds(quickened)
+
+
+def test_what_shrinks_is_told_of_gaps_and_not_of_ops_that_get_quicker() -> None:
+    loop = Loop()
+    for at in (10_000, 410_000):
+        loop.op("aten::mm", at, 2_000, dur=200_000)
+    built = program(loop.load())
+    segments = built.segments
+    half = taken(built, AsPeers(Left(np.full(len(segments.gap), 0.5)), 1.0)).cpu_ns
+    shrunk = segments.gap & (segments.cpu_ns > 2 * 20_000)  # less is the Python around an op
+    assert half[shrunk].tolist() == (segments.cpu_ns[shrunk] / 2).tolist()
+    assert half[shrunk].sum() == pytest.approx(3 * (200_000 + 390_000) / 2, rel=0.05)
+    assert half[~shrunk].sum() == 0
 
 
 @pytest.mark.parametrize(("left", "does"), [(0.1, True), (0.2, False)])

@@ -139,6 +139,15 @@ def test_a_wait_that_the_late_cpu_hides_costs_as_much_as_one_that_shows(
     assert hurried.ns >= 2_000 + tail_ns
 
 
+@pytest.mark.parametrize(("dur", "tail"), [(425_000, 10_000.0), (530_000, 15_000.0)])
+def test_a_synchronisation_returns_soon_after_what_it_waited_for(dur: int, tail: float) -> None:
+    """What it takes beyond 15 us is not the way back from the device, and no part of the program."""
+    loop = Loop(steps=4)
+    loop.op("aten::mm", 100_000, 500_000)
+    loop.sync(200_000, dur)
+    assert program(loop.load()).waits.tail_ns.tolist() == [tail] * 3
+
+
 def test_a_blocking_copy_waits_for_itself() -> None:
     loop = Loop(steps=3)
     for number, begin in enumerate(loop.begins):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale
 from traceanalyzer.replay.merging import merged
@@ -54,6 +55,16 @@ def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -
     assert 1 < slowdown.low < slowdown.typical < slowdown.high
     assert step.unprofiled_ns == pytest.approx(STEP_NS / slowdown.typical)
     assert step.basis.startswith("3 of 4 steps")
+
+
+def test_a_single_step_begins_where_the_window_does() -> None:
+    built = Loop(steps=1)
+    for at in range(0, 600_000, 30_000):
+        built.op("aten::mul", at + 10_000, 3_000)
+    trace = built.load()
+    start = int(trace.cpu["start_ns"].min())
+    asked = Analysis(trace, (start + 200_000, start + STEP_NS)).index(Forecast)
+    assert (forecast(trace).step.traced_ns, asked.step.traced_ns) == (STEP_NS, STEP_NS - 200_000)
 
 
 def test_what_one_step_of_three_does_may_be_as_rare_as_never(cpu_bound: Forecast) -> None:

@@ -60,9 +60,8 @@ def test_no_more_is_idle_without_the_profiler_than_was_while_recording() -> None
     """Of several streams the busiest may do nothing while others work."""
     known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=155.0), base=[SimpleNamespace(gpu_ns=125.0)])
     given: Any = SimpleNamespace(index=lambda _: known)
-    assert _unprofiled(given, 150.0, {"while memory is allocated": 6.0})[1] == {
-        "while memory is allocated": 6.0
-    }
+    idle = {TEXTS["allocator"].idle: 6.0, TEXTS["dispatching"].idle: 4.0}
+    assert _unprofiled(given, 145.0, idle)[1] == idle
 
 
 @pytest.mark.parametrize(("gpu_ns", "loading", "launching"), [(40.0, 50.0, 10.0), (70.0, 30.0, 0.0)])

@@ -53,6 +53,17 @@ def test_of_ranks_the_slowest_counts() -> None:
     assert compared_iterations(files, told, frozenset(files["1"])).step_ns == 1_305
 
 
+def test_one_long_step_makes_no_rank_the_slowest() -> None:
+    ranks = {0: (1_000, 1_010, 9_000), 1: (1_300, 1_310, 1_320)}
+    told = {
+        f"{at}.{rank}.json": FileSummary(rank, np.array(steps, np.int64), {}, (1, 2))
+        for at in (1, 2)
+        for rank, steps in ranks.items()
+    }
+    files = {at: [file for file in told if file.startswith(at)] for at in ("1", "2")}
+    assert compared_iterations(files, told, frozenset(files["1"])).step_ns == 1_310
+
+
 def test_an_iteration_that_takes_longer_is_said_with_the_part() -> None:
     found = said([1000, 1010], [1005, 990], [1400, 1410], idle=[10, 12, 411])
     assert found.step_ns == 1005

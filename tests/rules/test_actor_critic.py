@@ -8,11 +8,17 @@ from tests.rules.programs import US, found
 from tests.rules.test_unused_gradient import FineTuning
 
 
-def actor_critic(*, frozen: bool = False, averaged: str = "", temperature: bool = False) -> FineTuning:
-    """Three steps: the critic's loss, then the actor's, whose backward goes through the critic first."""
+def actor_critic(
+    *, frozen: bool = False, averaged: str = "", temperature: bool = False, taken_in: int = -1, steps: int = 3
+) -> FineTuning:
+    """Steps: the critic's loss, then the actor's, whose backward goes through the critic first.
+
+    Args:
+        taken_in: the step after which the critic's optimizer takes what the actor's loss added.
+    """
     run = FineTuning(900 * US)
     critic, actor = ([512, 96], [512, 512]), ([512, 40], [512, 512])
-    for number in range(3):
+    for number in range(steps):
         run.step(number)
         for made in critic:
             _product(run, made, weight=True)
@@ -32,6 +38,8 @@ def actor_critic(*, frozen: bool = False, averaged: str = "", temperature: bool 
             start = run.now
             run.op("aten::_foreach_lerp_", [[]], [[]])
             run.trace.annotation("Optimizer.step#Adam.step", start, run.now - start)
+        if number == taken_in:
+            run.optimizer(*critic)
         if averaged:
             run.op(averaged, list(critic), list(critic))
     return run
@@ -68,6 +76,7 @@ def test_gradients_of_a_critic_that_the_actors_loss_goes_through_are_needless(ru
     "run",
     [
         pytest.param(actor_critic(frozen=True), id="frozen meanwhile"),
+        pytest.param(actor_critic(taken_in=1, steps=5), id="the critic's optimizer has them in one step"),
         pytest.param(
             actor_critic(averaged="aten::_foreach_mul_"), id="the program computes with such tensors"
         ),

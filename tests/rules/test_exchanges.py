@@ -66,6 +66,12 @@ def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
     assert "leave a bubble of 27 %" in one.advice
 
 
+def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
+    """What goes on to the next stage may be sent in more parts than what comes back."""
+    (one,) = found(pipeline([FORWARD] * 3 + [BACK]), "pipeline-bubble")
+    assert (one.evidence["micro_batches"], one.evidence["bubble_share"]) == (3, 0.5)
+
+
 @pytest.mark.parametrize(
     "trace",
     [
@@ -115,6 +121,13 @@ def test_a_rank_that_gets_more_tokens_than_it_sends() -> None:
     assert (one.evidence["times_sent"], one.evidence["most"]) == (2.5, 3.0)
     assert one.count == 2 * STEPS
     assert one.severity is Severity.INFO
+
+
+def test_a_large_exchange_counts_for_more_than_a_small_one() -> None:
+    """Three times of 3T, and twice of T: 11T came where 4T went."""
+    sizes = [(T, 2 * T), (2 * T, T), (3 * T, 9 * T), (9 * T, 3 * T)]
+    (one,) = found(experts(sizes), "uneven-experts")
+    assert (one.evidence["times_sent"], one.evidence["most"]) == (2.75, 3.0)
 
 
 def test_what_is_sent_back_is_the_second_of_its_pair_and_no_other_s_first() -> None:

@@ -203,6 +203,23 @@ def test_checks_of_arguments_are_told_from_decisions(before: tuple[str, ...], ca
     assert ("set_default_validate_args(False)" in one.advice) == (cause == "argument-check")
 
 
+def test_what_another_thread_asked_is_no_check_of_arguments() -> None:
+    """The last op of one thread, and the first one of the next."""
+    program = Program()
+    program.step(0)
+    program.kernel()
+    at = program.now
+    for op in ("aten::is_nonzero", "aten::item"):
+        program.trace.op(op, at, 600 * US, tid=1001)
+    program.trace.launch("cudaMemcpyAsync", at + 5 * US, 4 * US, 900, tid=1001)
+    program.trace.memcpy(at + 500 * US, 2 * US, 900, name=PINNED_TO_HOST, size=1)
+    program.trace.launch("cudaStreamSynchronize", at + 10 * US, 495 * US, 901, tid=1001)
+    program.now = program.device = at + 700 * US
+    program.kernel("aten::_is_all_true")
+    (one,) = found(program.trace, "implicit-sync")
+    assert (one.by, one.cause) == ("aten::is_nonzero", "branch")
+
+
 @pytest.mark.parametrize(
     ("after", "cause"),
     [("", "result"), ("aten::mm", "copy-to-host"), ("Optimizer.step#Adam.step", "copy-to-host")],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.builder import H200
-from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.rules.kernels.unfused_pointwise.fusion import shown
@@ -184,6 +185,16 @@ def test_data_that_is_copied_out_several_times_is_told_from_transposed(
     assert ("broadcast" in one.advice) == (cause == "repetition")
 
 
+def test_how_often_is_told_of_the_copies_that_take_most_of_the_time() -> None:
+    """One of 90 us writes each element four times, two of 10 us twice."""
+    dims = [[24, 8, 2, 512, 64], [24, 8, 2, 512, 64], []]
+    strides = [[524288, 65536, 32768, 64, 1], EXPANDED, []]
+    short = Op("aten::copy_", MOVED, 10, dims, [BF16, BF16, "Scalar"], strides=strides)
+    copies = [replace(copied(*EXPANDED), dur=90), short, short]
+    (one,) = found(program([*copies, Op("aten::mm", NVJET, 100)]), "strided-copy")
+    assert (one.count, one.evidence["often"]) == (18, "4 times")
+
+
 @pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])
 def test_what_is_written_into_a_part_of_a_buffer_is_no_needless_copy(rows: int, said: bool) -> None:
     """A cache of as many rows as are written is written as a whole."""
@@ -225,6 +236,22 @@ def test_gathers_are_said_for_information() -> None:
     )
     (one,) = found(program([index, Op("aten::mm", NVJET, 100)]), "data-movement")
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
+
+
+def test_a_device_s_copies_are_told_by_their_share_of_that_device_s_time() -> None:
+    """A quarter of the first one's; the second one works four times as long."""
+    trace = TraceBuilder()
+    pieces = (("aten::mm", 300, 0), ("aten::clone", 100, 0), ("aten::mm", 1_600, 1))
+    for step in range(4):
+        begin = step * 2_000 * US
+        trace.step(step, begin, 2_000 * US)
+        for place, (op, dur, device) in enumerate(pieces):
+            at, correlation = begin + 30 * US * place, 10 * step + place + 1
+            trace.op(op, at, 20 * US)
+            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, correlation)
+            trace.kernel(begin + (100 + 300 * (place % 2)) * US, dur * US, correlation, device=device)
+    (one,) = found(trace.load(), "data-movement")
+    assert (one.by, one.device, one.evidence["gpu_share"]) == ("aten::clone", 0, 0.25)
 
 
 def reordering(

@@ -22,6 +22,7 @@ def guided(
     first: tuple[str, list[list[int]]] = EMBEDDING,
     taken: int = 2,
     others: int = 0,
+    other: str = "aten::mul",
     passes: int = 2,
     rounds: int = 1,
     taker: str = "aten::sub",
@@ -34,7 +35,7 @@ def guided(
         between: an op that is called after each pass but the last.
         first: the op that begins a pass.
         taken: results that the op after them takes.
-        others: ops of the step that are in no pass.
+        others, other: ops of the step that are in no pass, and their name; backward has a thread of its own.
         rounds: how often all of it is done within a step, with another op after all but the first.
         last: the last op of a pass, which is read where it is "aten::to".
         taker, result: the op after them, and the shape of what it takes.
@@ -44,9 +45,9 @@ def guided(
     network += [deep[at % 2] for at in range(2 * layers)] + [("aten::conv2d", [FEATURES, [4, 64, 3, 3]])]
     network += [(last, [IMAGE])] if last else []
     ops = [*network, *([(between, [IMAGE])] if between else [])] * (passes - 1) + network
-    ops += [(taker, [result] * taken), *[("aten::mul", [[7, at + 1]]) for at in range(others)]]
+    ops += [(taker, [result] * taken), *[(other, [[7, at + 1]]) for at in range(others)]]
     ops = [op for number in range(rounds) for op in (*ops, *[("aten::mul", [[9, number]])] * (number > 0))]
-    return steps_of([(name, {"Input Dims": dims}) for name, dims in ops], read="aten::to")
+    return steps_of([(name, {"Input Dims": dims}) for name, dims in ops], read="aten::to", backward_tid=1001)
 
 
 def test_two_passes_through_one_network_are_one_batch() -> None:
@@ -96,6 +97,7 @@ def test_more_passes_are_counted() -> None:
         ),
         pytest.param(guided(layers=15), id="few launches: a layer"),
         pytest.param(guided(others=90), id="a small part of the step"),
+        pytest.param(guided(others=90, other="MulBackward0"), id="backward is most of the step"),
     ],
 )
 def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilder) -> None:

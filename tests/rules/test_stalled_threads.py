@@ -26,6 +26,7 @@ def test_a_view_of_28_ms_is_a_stalled_thread() -> None:
     (one,) = [one for one in diagnose(trace.load()).findings if one.rule == "host-hotspot"]
     assert one.cause == "stalled"
     assert one.count == 3  # nothing is launched after the last one
+    assert "takes up to 28.0 ms, once a step, instead of 3.00 µs" in one.message
     assert "its thread was stalled" in one.message
     assert "cores" in one.advice
     assert "on the device" not in one.advice

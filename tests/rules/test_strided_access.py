@@ -20,6 +20,17 @@ def test_one_component_of_many_moves_whole_sectors() -> None:
     assert one.evidence["ratio"] == 3.7  # 36 bytes for 4 of 12 that are needed: memory delivers 64 at once
 
 
+def test_a_dimension_of_one_element_has_no_neighbours() -> None:
+    """x[..., 3:4] of nine components: the last stride is 1, and nothing lies beside anything."""
+    shapes = [[1536, 3072, 1], [1536, 3072, 1]]
+    strides = [[27648, 9, 1], [3072, 1, 1]]
+    (one,) = found(
+        program([Op("aten::add", ADD, 300, shapes, [F32, F32], strides=strides)]), "strided-access"
+    )
+    assert "every 9th number" in one.message
+    assert one.evidence["ratio"] == 3.7
+
+
 @pytest.mark.parametrize("strides", [[3072, 1], [1, 1536], [0, 1], [4096, 1]])
 def test_rows_columns_and_slices_lie_side_by_side(strides: list[int]) -> None:
     assert found(program(component(strides)), "strided-access") == []

@@ -85,3 +85,18 @@ def test_an_allocation_of_a_tenth_of_a_second_prepares_the_device(name: str, dur
         trace.kernel((number * 1_000_000 + 800_010) * US, 5 * US, number + 1)
     trace.launch(name, 10 * US, dur_us * US, 900)
     assert once(trace) == [(kind, 0)]
+
+
+@pytest.mark.parametrize(("calls", "is_once"), [(7, True), (8, False)])
+def test_without_steps_a_few_calls_in_each_part_of_the_window_are_no_storm(calls: int, is_once: bool) -> None:
+    """Two steps are too few to compare: the first use of a library makes a dozen calls, a storm hundreds a step."""
+    trace = TraceBuilder()
+    for number in range(2):
+        trace.step(number, number * 4_000 * US, 4_000 * US)
+    for part in range(8):
+        start = part * 1_000 * US
+        for i in range(calls):
+            trace.launch("cudaMalloc", start + (10 + 60 * i) * US, 50 * US, 900 + 10 * part + i)
+        trace.launch("cudaLaunchKernel", start + 900 * US, 5 * US, part + 1)
+        trace.kernel(start + 950 * US, 50 * US, part + 1)
+    assert len(once(trace)) == (8 * calls if is_once else 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.kernel_chains import _PAUSE_NS, _apart, _pauses
+from traceanalyzer.timeline.kernel_chains import _PAUSE_NS, KernelChains, _apart, _pauses
 from traceanalyzer.timeline.nesting import Nesting
 
 
@@ -26,3 +26,10 @@ def test_launches_in_an_optimizer_are_apart_though_it_is_the_first_row() -> None
     trace.launch("cudaLaunchKernel", 60_000, 5_000, 2)
     analysis = Analysis(trace.load())
     assert _apart(analysis.trace, analysis.index(Nesting), np.array([1, 2])).tolist() == [True, False]
+
+
+def test_a_chain_is_as_long_as_it_has_kernels_over_its_whole_size() -> None:
+    """The first has two of them and a reduction, the second three."""
+    chain, whole = np.array([0, 0, 0, 1, 1, 1]), np.array([True, True, False, True, True, True])
+    long = KernelChains(np.arange(6), chain, whole, True).longer_than(2)
+    assert (long.entry.tolist(), long.chain.tolist()) == ([3, 4, 5], [0, 0, 0])

@@ -88,11 +88,14 @@ def test_devices_have_bounds_of_their_own() -> None:
             correlation = 10 * number + device + 1
             trace.launch("cudaLaunchKernel", 100 * number + 10 + device, 5, correlation)
             trace.kernel(20 + 400 * number + device, 300 + device * 50, correlation, device=device)
-    steps = Analysis(trace.load()).index(Steps)
+    loaded = trace.load()
+    steps = Analysis(loaded).index(Steps)
     assert {device: bounds.tolist() for device, bounds in steps.bounds_ns.items()} == {
         0: [0, 320, 771],
         1: [0, 371, 771],
     }
+    asked = Analysis(loaded, (330, 360)).index(Steps)
+    assert asked.number.tolist() == [0, 1]  # the one device is in the second step, the other in the first
 
 
 @pytest.mark.parametrize(
