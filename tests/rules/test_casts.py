@@ -7,6 +7,7 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from tests.rules.test_kernel_patterns import ADD, BIG, CAST, SOFTMAX, pointwise
+from traceanalyzer import diagnose
 
 
 def test_casts_before_products_are_found() -> None:
@@ -46,15 +47,9 @@ def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
     assert found(program(chain), "dtype-casts") == []
 
 
-@pytest.mark.parametrize(("inside", "share"), [(True, 0.55), (False, 0.2)])
-def test_what_converts_and_does_nothing_else_goes_with_its_time_on_the_cpu(
-    inside: bool, share: float
-) -> None:
-    """Autocast calls no `to` on weights that have the product's dtype; what another op converts, it still calls."""
+def casting(names: tuple[str, ...], others: int = 0) -> TraceBuilder:
+    """Steps of 100 small layers whose weights are converted first, in ops within each other, and of other ops."""
     trace, at, number = TraceBuilder(), 0, 0
-    names = (
-        ("aten::to", "aten::_to_copy", "aten::copy_") if inside else ("own::cast", "own::pick", "aten::copy_")
-    )
     for step in range(6):
         begun = at
         for _ in range(100):
@@ -68,7 +63,37 @@ def test_what_converts_and_does_nothing_else_goes_with_its_time_on_the_cpu(
             trace.launch("cudaLaunchKernel", at + 38 * US, 6 * US, number + 1)
             trace.kernel(at + 46 * US, 3 * US, number + 1, name=NVJET)
             at += 50 * US
+            for _ in range(others):
+                number += 1
+                trace.op("aten::cumsum", at, 20 * US)
+                trace.launch("cudaLaunchKernel", at + 8 * US, 6 * US, number + 1)
+                trace.kernel(at + 16 * US, 2 * US, number + 1, name="scan")
+                at += 20 * US
+            number += 2
         trace.step(step, begun, at - begun)
-    (one,) = found(trace.load(), "dtype-casts")
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("names", "share"),
+    [
+        (("aten::to", "aten::_to_copy", "aten::copy_"), 0.55),
+        (("own::cast", "own::pick", "aten::copy_"), 0.2),
+    ],
+)
+def test_what_converts_and_does_nothing_else_goes_with_its_time_on_the_cpu(
+    names: tuple[str, ...], share: float
+) -> None:
+    """Autocast calls no `to` on weights that have the product's dtype; what another op converts, it still calls."""
+    (one,) = found(casting(names).load(), "dtype-casts")
     assert one.saving is not None
     assert one.saving.share == pytest.approx(share, abs=0.1)
+
+
+def test_casts_are_said_before_that_a_graph_would_take_the_other_launches() -> None:
+    findings = diagnose(casting(("aten::to", "aten::_to_copy", "aten::copy_"), 2).load()).findings
+    assert [one.rule for one in findings][:2] == ["dtype-casts", "launch-bound"]
+    (casts, launches) = (one.saving for one in findings[:2])
+    assert casts is not None
+    assert launches is not None
+    assert 0.25 < casts.share < launches.share

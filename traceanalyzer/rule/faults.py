@@ -31,6 +31,7 @@ _TWICE = 2.0  # times what fusing a chain saves: taking all launches off the CPU
 # Times what any other fault saves: taking all launches off the CPU comes first from here. Faults that were put into
 # programs beside it are worth 12 % beside 67 % or more (pairs4/amp_scaler, H200).
 _FAR = 6.0
+_NEAR = 0.25  # of what taking all launches off the CPU saves: a fault is said before it from here on; chosen
 _MOST = 30  # findings of a trace that are compared pair by pair; those that save most come first
 
 
@@ -176,8 +177,15 @@ def _behind(
         for chain in saved
         if _made_of(all_pending[chain], Fuse)
     }
-    for i in set(saved).difference(found, launches):
+    others = set(saved).difference(found, launches)
+    for i in others:
         found[i] = frozenset(launch for launch in launches if saved[launch] >= _FAR * saved[i])
+    for launch in launches:  # it saves what the others leave: a fault that is worth about as much comes first
+        found[launch] = frozenset(
+            i
+            for i in others
+            if saved[i] >= _NEAR * saved[launch] and findings[i].severity.rank <= findings[launch].severity.rank
+        )
     return {chain: reasons for chain, reasons in found.items() if reasons}
 
 
