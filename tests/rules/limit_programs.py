@@ -43,8 +43,9 @@ from tests.rules.test_planned_anew import GROWING, decoding
 from tests.rules.test_product_order import linear_attention, orthogonalised
 from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
-from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
+from tests.rules.test_reordered_work import forecast, propagated, sampled, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
+from tests.rules.test_repeated_preparation import filtered, searched
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_strided_access import component, populations
@@ -268,7 +269,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2), observed],
-    "repeated-preparation": [lambda: program(searched())],
+    "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
