@@ -26,6 +26,7 @@ from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
+from tests.rules.test_gathered_pairs import crossing
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
@@ -227,7 +228,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "loss-head": [lambda: program(scores(64_000))],
     "low-occupancy": [lambda: beside(100, name="void slow(int)", grid=4)],
     "masked-attention": [lambda: attention([2, 1, 4_096, 4_096])],
-    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest())],
+    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest()), crossing],
     "misaligned-gemm": [lambda: program([Op("aten::mm", NARROW, 300)])],
     "needless-collectives": [lambda: small_ones(12)],
     "no-tensor-cores": [
