@@ -184,7 +184,8 @@ def _sorted_again(
             fix=_instead(calls, left, limits) if looked_up else Drop(calls.rows),
             cause="sorted-or-counted",
             named_by="x".join(map(str, shape)),
-            message="a tensor of {by} ({tensor}) goes through {sorter} {calls_a_step} times a step"
+            message="a tensor of {by} ({tensor}) goes through {sorter} in every step"
+            + (", {calls_a_step} times" if len(calls) > len(distinct(calls.step)) else "")
             + (", which makes it unique and sorts it" if looked_up else "")
             + ", and no op of a step may have changed it: {gpu} of GPU time{where}",
             advice=_LOOK_UP if looked_up else _ONCE,
