@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,6 +168,12 @@ def test_data_that_is_copied_out_several_times_is_told_from_transposed(
     (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert (one.cause, one.evidence["often"]) == (cause, often)
     assert ("broadcast" in one.advice) == (cause == "repetition")
+
+
+def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
+    copy = replace(copied(*EXPANDED), inside="aten::multinomial")
+    (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
+    assert "draw all samples from the one row" in one.advice
 
 
 @pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])
