@@ -6,7 +6,10 @@ import math
 
 import pytest
 
+from tests.roofline.test_op_families import signature
 from tests.rules.kernel_programs import Op, found, program
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.kernels.repeated_preparation.writers import may_write
 
 F32, LONG = "float", "long int"
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
@@ -88,6 +91,17 @@ def test_a_list_that_an_op_of_the_step_may_have_made_is_sorted_again() -> None:
         [Op("aten::index_put_", MOVE, 3, [whole, [], part], [LONG, "TensorList", LONG])],
         [Op("aten::copy_", MOVE, 60, [[12, 1_000_000], [12, 1_000_000], []], types)],
         [sliced, Op("aten::copy_", MOVE, 3, [part, part, []], types)],
+        [
+            Op(
+                "aten::sum",
+                SUM,
+                60,
+                [[12_000_000, 3], [], []],
+                [F32, "ScalarList", "Scalar"],
+                scalars=["", "[1]"],
+            )
+        ],
+        [Op("aten::hypot", MOVE, 60, [[3_000, 1], [1, 4_000]], [F32, F32])],
         [Op("aten::op_of_a_library", MOVE, 20, [[7, 7]], [F32])],
         [Op("aten::randint", MOVE, 20, [[], []], ["Scalar", "ScalarList"])],
     )
@@ -96,3 +110,38 @@ def test_a_list_that_an_op_of_the_step_may_have_made_is_sorted_again() -> None:
     for unlike in (filtered(known=8_000_000), filtered()[:1]):
         assert found(program(unlike), "repeated-preparation") == []
     assert len(found(program(filtered(sliced)), "repeated-preparation")) == 1  # a part that nothing writes to
+
+
+CONV = ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "False"]
+IMAGE, FILTERS = [32, 64, 64, 64], [128, 64, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("op", "elements", "may"),
+    [
+        (signature("mul", [[3_000, 1], [1, 4_000]], [F32, F32]), 12_000_000, True),
+        (signature("fill_", [[3_000, 4_000], []], [F32, "Scalar"]), 12_000_000, True),
+        (signature("fill_", [[3_000, 4_001], []], [F32, "Scalar"]), 12_000_000, False),
+        (signature("sum", [[12_000, 3], []], [F32, "ScalarList"]), 12_000, True),
+        (signature("sum", [[12_000, 3], []], [F32, "ScalarList"]), 11_000, False),
+        (signature("topk", [[64, 100], []], [F32, "Scalar"]), 6_401, False),
+        (signature("topk", [[64, 100], []], [F32, "Scalar"]), 640, None),
+        (signature("index_select", [[100, 8], [], [50]], [F32, "Scalar", LONG], "", "0"), 400, True),
+        (signature("embedding", [[100, 8], [50]], [F32, LONG]), 400, True),
+        (signature("embedding", [[100, 8], [50]], [F32, LONG]), 800, False),
+        (
+            signature("cudnn_convolution", [IMAGE, FILTERS, *([[]] * 7)], [F32] * 2, *CONV),
+            32 * 128 * 64 * 64,
+            True,
+        ),
+        (
+            signature("cudnn_convolution", [IMAGE, FILTERS, *([[]] * 7)], [F32] * 2, *CONV),
+            32 * 64 * 64 * 64,
+            False,
+        ),
+        (signature("nonzero", [[12_000]], [LONG]), 12_000, None),
+        (signature("index", [[100, 8], []], [F32, ""]), 800, None),
+    ],
+)
+def test_what_an_op_may_have_written(op: Signature, elements: int, may: bool | None) -> None:
+    assert may_write(op, elements) is may

@@ -22,8 +22,8 @@ from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.repeated_preparation.writers import (
     REDUCES,
     SMALLER,
+    may_write,
     sizes_changed,
-    sizes_written,
 )
 from traceanalyzer.timeline.names import VIEWING_OP
 
@@ -216,13 +216,13 @@ def _instead(calls: Calls, left: Floats, limits: Limits) -> Replace:
 def _may_make(others: Work, elements: int, size: int, ns_per_byte: float) -> bool:
     """Whether an op makes tensors of that many elements, or is unknown and runs long enough to have written one."""
     number, signatures = signatures_of(others.events.trace, others.op.rows)
-    written = [sizes_written(op) for op in signatures]
-    if any(elements in sizes for sizes in written if sizes is not None):
+    written = [may_write(op, elements) for op in signatures]
+    if any(written):
         return True
     by_call = np.where(others.op.there, others.op.rows, -2 - others.launch.rows)
     _, call = np.unique(by_call, return_inverse=True)
     spent = np.bincount(call, others.dur_ns)[call]
-    unknown = np.array([sizes is None for sizes in written], bool)[number]
+    unknown = np.array([one is None for one in written], bool)[number]
     return bool((unknown & ((spent >= size * ns_per_byte) | (others.bytes >= size))).any())
 
 
