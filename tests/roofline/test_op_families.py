@@ -44,6 +44,7 @@ CASES = [
     (signature("uniform_", [[64, 8]], [F32]), "random", 512 * 4),
     (signature("leaky_relu", [[64, 8]], [F32]), "elementwise", 2 * 512 * 4),
     (signature("mv", [[64, 8], [8]], [F32, F32]), "vector product", 520 * 4),
+    (signature("multinomial", [[64, 8]], [F32], strides=[[0, 1]]), "count", 512 * 4),
 ]
 
 

@@ -28,6 +28,7 @@ from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
 from tests.rules.test_fft_length import ONE as BLUESTEIN
+from tests.rules.test_gathered_pairs import crossing
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
@@ -45,8 +46,9 @@ from tests.rules.test_planned_anew import GROWING, decoding
 from tests.rules.test_product_order import linear_attention, orthogonalised
 from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
-from tests.rules.test_reordered_work import forecast, propagated, sampled, searched, upsampled
+from tests.rules.test_reordered_work import forecast, propagated, sampled, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
+from tests.rules.test_repeated_preparation import filtered, searched
 from tests.rules.test_repeated_weights import normed as rollout
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
@@ -229,7 +231,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "loss-head": [lambda: program(scores(64_000))],
     "low-occupancy": [lambda: beside(100, name="void slow(int)", grid=4)],
     "masked-attention": [lambda: attention([2, 1, 4_096, 4_096])],
-    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest())],
+    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest()), crossing],
     "misaligned-gemm": [lambda: program([Op("aten::mm", NARROW, 300)])],
     "needless-collectives": [lambda: small_ones(12)],
     "no-tensor-cores": [
@@ -271,7 +273,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2), observed],
-    "repeated-preparation": [lambda: program(searched())],
+    "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],

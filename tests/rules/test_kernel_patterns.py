@@ -195,6 +195,12 @@ def test_how_often_is_told_of_the_copies_that_take_most_of_the_time() -> None:
     assert (one.count, one.evidence["often"]) == (18, "4 times")
 
 
+def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
+    copy = replace(copied(*EXPANDED), inside="aten::multinomial")
+    (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
+    assert "draw all samples from the one row" in one.advice
+
+
 @pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])
 def test_what_is_written_into_a_part_of_a_buffer_is_no_needless_copy(rows: int, said: bool) -> None:
     """A cache of as many rows as are written is written as a whole."""

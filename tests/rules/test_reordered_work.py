@@ -189,43 +189,6 @@ def test_attention_in_both_directions_changes_earlier_positions() -> None:
     assert found(program(decoded(causal=False)), "recomputed-prefix") == []
 
 
-def searched(*more: Op, rows: int = 3_000_000) -> list[Op]:
-    """Queries compared with a table that is normalised first."""
-    table = [rows, 256]
-    return [
-        *more,
-        Op("aten::linear", GEMM, 30, [[32, 512], [256, 512]], ["c10::BFloat16"] * 2),
-        Op("aten::linalg_vector_norm", SUM, 880, [table, [], []], ["c10::BFloat16", "Scalar", "ScalarList"]),
-        Op("aten::clamp_min", MOVE, 4, [[rows, 1], []], ["c10::BFloat16", "Scalar"]),
-        Op("aten::div", MOVE, 2_000, [table, table], ["c10::BFloat16"] * 2),
-        Op("aten::mm", GEMM, 415, [[32, 256], [256, rows]], ["c10::BFloat16"] * 2),
-        Op("aten::topk", SUM, 760, [[32, rows], []], ["c10::BFloat16", "Scalar"]),
-    ]
-
-
-def test_a_table_that_no_kernel_of_a_step_can_have_written_is_normalised_once() -> None:
-    (one,) = found(program(searched()), "repeated-preparation")
-    assert one.by == "3000000x256"
-    assert "no other kernel of a step runs long enough to have written it" in one.message
-    assert one.cost_ns == 6 * (880 + 4 + 2_000) * 1_000
-
-
-def test_a_table_that_may_have_changed_is_normalised_again() -> None:
-    table = [3_000_000, 256]
-    long = Op("aten::op_of_a_library", MOVE, 400, [[7, 7]], ["c10::BFloat16"])
-    rows = Op(
-        "aten::index_copy_",
-        MOVE,
-        3,
-        [table, [], [8], [8, 256]],
-        ["c10::BFloat16", "Scalar", LONG, "c10::BFloat16"],
-    )
-    part = Op("aten::slice", MOVE, 3, [table, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
-    for more in (long, rows, part):
-        assert found(program(searched(more)), "repeated-preparation") == []
-    assert found(program(searched(rows=200_000)), "repeated-preparation") == []
-
-
 def sampled(*last: Op, kept: int = 50, length: int = 128_256, masked: bool = True) -> list[Op]:
     """Top-k, then top-p over the whole vocabulary."""
     whole = [64, length]

@@ -114,6 +114,11 @@ def _searched(op: Signature) -> OpCost:
     return OpCost("search", None, op.bytes(0) + op.bytes(1) + math.prod(op.shape(values)) * _LONG)
 
 
+def _drawn(op: Signature) -> OpCost:
+    """multinomial(weights, n): a copy of all weights is scaled and cumulated, of a row that is expanded as well."""
+    return OpCost("count", None, math.prod(op.shape(0)) * op.item_bytes(0))
+
+
 def _cubic(times: float) -> Callable[[Signature], OpCost]:
     """Linear algebra on square matrices: `times` n^3 operations each."""
 
@@ -161,7 +166,7 @@ def _lists(op: Signature) -> OpCost:
 
 _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss l1_loss"
 _LOSS_GRADIENTS = " ".join(f"{name}_backward" for name in _LOSSES.split())
-_COUNTS = """bincount histc _unique2 unique_dim unique_consecutive masked_select nonzero isin multinomial"""
+_COUNTS = """bincount histc _unique2 unique_dim unique_consecutive masked_select nonzero isin"""
 _RANDOM = "uniform_ normal_ bernoulli_ exponential_ random_ log_normal_ geometric_ cauchy_"
 _PADS = " ".join(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
 _SIZES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
@@ -186,6 +191,7 @@ MODELS: Mapping[str, Callable[[Signature], OpCost]] = {
     **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bags),
     **dict.fromkeys(("searchsorted", "bucketize"), _searched),
     **dict.fromkeys(_COUNTS.split(), _reads("count")),
+    "multinomial": _drawn,
     **dict.fromkeys(("mv", "dot", "vdot"), _product(0, 1)),
     "addmv": _product(1, 2),
     "_scaled_mm": _scaled,

@@ -184,7 +184,8 @@ def _behind(
         found[launch] = frozenset(
             i
             for i in others
-            if saved[i] >= _NEAR * saved[launch] and findings[i].severity.rank <= findings[launch].severity.rank
+            if saved[i] >= _NEAR * saved[launch]
+            and findings[i].severity.rank <= findings[launch].severity.rank
         )
     return {chain: reasons for chain, reasons in found.items() if reasons}
 

@@ -15,7 +15,7 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.copies.strided_copy.copy_texts import KEPT_ORDER, KERNELLESS, TEXTS
+from traceanalyzer.rules.copies.strided_copy.copy_texts import DRAWN, KEPT_ORDER, KERNELLESS, TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
 from traceanalyzer.rules.copies.strided_copy.lost_layout import VIEWED, LostLayout
 from traceanalyzer.rules.copies.strided_copy.orders import joined_as_they_lie, keeps_an_order
@@ -140,6 +140,8 @@ def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Lim
     what, advice = TEXTS[cause]
     if cause == "transposition" and keeps_an_order(found, inputs, limits.norms_share):
         advice = KEPT_ORDER
+    if cause == "repetition" and found.outer_op.name.one_of("aten::multinomial").all():
+        advice = DRAWN
     in_place = (
         Resize(found.entries, stays.astype(np.float64)),
         Insert(found.op.distinct().rows, _VIEWS_NS),

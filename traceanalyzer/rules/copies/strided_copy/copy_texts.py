@@ -43,6 +43,12 @@ TEXTS = {
         "the tensor in that order.",
     ),
 }
+# Instead of that of a repetition, where multinomial makes it.
+DRAWN = (
+    "multinomial copies a row that is expanded, then scales and cumulates each copy. With replacement, draw all "
+    "samples from the one row: torch.multinomial(weights, rows * n, replacement=True).view(rows, n). Or keep the "
+    "cumulated weights, and look up random numbers in them with torch.searchsorted."
+)
 # Instead of that of a transposition, where norms make most of the copies.
 KEPT_ORDER = (
     "Call .contiguous() once, where the other order begins (x.transpose(1, 2).contiguous() before the first layer): "

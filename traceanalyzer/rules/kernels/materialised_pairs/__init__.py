@@ -14,9 +14,11 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.materialised_pairs.gathered import gathered_pairs
+from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
     Shape,
     item_bytes,
@@ -58,33 +60,6 @@ _PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    min_times: float = limit(
-        8.0,
-        "the pairs must have at least this many times the elements of all inputs together; less is a bias or a "
-        "mask; chosen",
-    )
-    min_elements: int = limit(1 << 20, "at least this many pairs are needed; fewer fit into a cache; chosen")
-    min_side_elements: int = limit(
-        16,
-        "each input must have at least this many numbers; fewer are probably coefficients of a formula, not a second "
-        "set. Inputs of comparisons (==, <) may have fewer; chosen",
-    )
-    min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
-    selected_passes: float = limit(
-        14.0,
-        "gathering the selected pairs and computing them again reads or writes their numbers this many "
-        "times, forward and backward together; counted",
-    )
-    memory_share: float = limit(
-        0.6,
-        "these reads and writes (selected_passes) reach this share of the memory's peak, as pointwise kernels do, "
-        "H200; not measured for gathers",
-    )
-    reached_share: float = limit(0.5, "a fused kernel reaches this share of the float32 peak; chosen")
-
-
-@dataclass(frozen=True, slots=True)
 class _Pairs:
     """The shape that small inputs are broadcast to, the op that does it, and its inputs."""
 
@@ -93,8 +68,10 @@ class _Pairs:
     inputs: tuple[Shape, ...]
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected",))
-def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected", "gathered"))
+def materialised_pairs(
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
     """Small tensors are broadcast to all pairs, which are written to memory only to be reduced.
 
     What it looks for: a pointwise op on broadcast or expanded inputs whose result has at least eight times as
@@ -104,6 +81,9 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     A second case (cause `selected`): distances or products of all pairs are computed. Forward uses only the
     smallest or largest along a dimension, but the backward pass computes with all of them. An example is a
     Chamfer distance by torch.cdist.
+
+    A third case (cause `gathered`): the rows of each pair are gathered by two index ops, multiplied or subtracted,
+    and summed over the last dimension; nothing else reads them, and they are a quarter or more of all pairs.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
@@ -113,6 +93,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result. Ops
     that need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
     compute them again; or use max or min in place of amax or amin, whose backward compares all pairs again.
+    For `gathered`, one product of the rows, which writes a number for each pair, and a gather of these remain.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -120,6 +101,7 @@ def materialised_pairs(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     found = [_pairs_of(op, limits) for op in inputs.signatures]
     origins = {one.shape: one for one in found if one is not None}
     reduced = {shape for op in inputs.signatures if _reduces(op) for shape in shapes_in(op)}
+    yield from gathered_pairs(calls, work, inputs, gpus, limits)
     yield from _selected(work, inputs, gpus, limits)
     within = {shape for one in origins.values() for shape in _rest(one, limits)}
     for shape, pairs in origins.items():

@@ -1,0 +1,86 @@
+"""Rows that two gathers write for each pair, and that are summed up again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import Op, found, program
+from traceanalyzer import Trace
+
+F32, LONG = "float", "long int"
+MOVE = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel>(long)"
+ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
+SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
+GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
+ROWS, PAIRS = [4_096, 40, 16], [4_096, 780, 16]
+
+
+def crossed(
+    *between: Op, pairs: int = 780, other: int = 40, dim: str = "[-1]", trained: bool = False
+) -> list[Op]:
+    """All pairs of 40 fields, as an interaction layer makes them, and the backward of that."""
+    whole = [4_096, pairs, 16]
+    back = [
+        Op("aten::mul", ADD, 200, [whole, whole], [F32, F32], inside="MulBackward0"),
+        Op(
+            "aten::_index_put_impl_",
+            ADD,
+            500,
+            [ROWS, [], whole, [], []],
+            [F32, "", F32],
+            inside="IndexBackward0",
+        ),
+    ]
+    return [
+        Op("aten::linear", GEMM, 500, [[4_096, 640], [640, 640]], [F32, F32]),
+        Op("aten::index", MOVE, 200, [ROWS, []], [F32, ""]),
+        Op("aten::index", MOVE, 200, [[4_096, other, 16], []], [F32, ""]),
+        *between,
+        Op("aten::mul", ADD, 200, [whole, whole], [F32, F32]),
+        Op("aten::sum", SUM, 300, [whole, [], [], []], [F32, "ScalarList", "Scalar", ""], scalars=["", dim]),
+        *(back if trained else []),
+    ]
+
+
+def crossing() -> Trace:
+    """The same as a trace."""
+    return program(crossed())
+
+
+def test_pairs_of_gathered_rows_are_one_product_of_the_rows() -> None:
+    (one,) = found(crossing(), "materialised-pairs")
+    assert (one.cause, one.by) == ("gathered", "4096x40x16")
+    assert "gathered twice, for each of 780 pairs of 40 rows" in one.message
+    assert "x @ x.transpose(-1, -2)" in one.advice
+    moved = 4 * 4_096 * 40 * (3 * 40 + 16)
+    assert one.cost_ns == pytest.approx(6 * (900_000 - moved / (0.6 * 4.8e3)), rel=0.01)
+
+
+def test_backward_of_gathered_pairs_goes_with_them() -> None:
+    (one,) = found(program(crossed(trained=True)), "materialised-pairs")
+    assert one.cost_ns > 6 * (900 + 700 - 120) * 1_000
+
+
+def test_differences_that_are_squared_and_summed_are_distances() -> None:
+    *gathers, _, total = crossed()
+    sub = Op("aten::sub", ADD, 200, [PAIRS, PAIRS], [F32, F32])
+    square = Op("aten::pow", ADD, 200, [PAIRS, []], [F32, "Scalar"])
+    absolute = Op("aten::abs", ADD, 200, [PAIRS], [F32])
+    (one,) = found(program([*gathers, sub, square, total]), "materialised-pairs")
+    assert "torch.cdist" in one.advice
+    assert found(program([*gathers, sub, absolute, total]), "materialised-pairs") == []
+
+
+def test_few_pairs_other_rows_and_pairs_that_others_read_stay() -> None:
+    layer = Op("aten::linear", GEMM, 200, [PAIRS, [16, 16]], [F32, F32])
+    ops = crossed()
+    for unlike in (
+        crossed(pairs=390),
+        crossed(pairs=150),
+        crossed(other=41),
+        crossed(dim="[1]"),
+        [*ops, layer],
+        ops[:-1],
+    ):
+        assert found(program(unlike), "materialised-pairs") == []
+    assert found(program(crossed(layer)), "materialised-pairs") == []

@@ -1,0 +1,147 @@
+"""Work on a large tensor that no step changes, in every step."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.roofline.test_op_families import signature
+from tests.rules.kernel_programs import Op, found, program
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.kernels.repeated_preparation.writers import may_write
+
+F32, LONG = "float", "long int"
+MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+SUM = "void at::native::indexFuncLargeIndex<float>(float)"
+GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
+
+
+def searched(*more: Op, rows: int = 3_000_000) -> list[Op]:
+    """Queries compared with a table that is normalised first."""
+    table = [rows, 256]
+    return [
+        *more,
+        Op("aten::linear", GEMM, 30, [[32, 512], [256, 512]], ["c10::BFloat16"] * 2),
+        Op("aten::linalg_vector_norm", SUM, 880, [table, [], []], ["c10::BFloat16", "Scalar", "ScalarList"]),
+        Op("aten::clamp_min", MOVE, 4, [[rows, 1], []], ["c10::BFloat16", "Scalar"]),
+        Op("aten::div", MOVE, 2_000, [table, table], ["c10::BFloat16"] * 2),
+        Op("aten::mm", GEMM, 415, [[32, 256], [256, rows]], ["c10::BFloat16"] * 2),
+        Op("aten::topk", SUM, 760, [[32, rows], []], ["c10::BFloat16", "Scalar"]),
+    ]
+
+
+def test_a_table_that_no_kernel_of_a_step_can_have_written_is_normalised_once() -> None:
+    (one,) = found(program(searched()), "repeated-preparation")
+    assert one.by == "3000000x256"
+    assert "no other kernel of a step runs long enough to have written it" in one.message
+    assert one.cost_ns == 6 * (880 + 4 + 2_000) * 1_000
+
+
+def test_a_table_that_may_have_changed_is_normalised_again() -> None:
+    table = [3_000_000, 256]
+    long = Op("aten::op_of_a_library", MOVE, 400, [[7, 7]], ["c10::BFloat16"])
+    rows = Op(
+        "aten::index_copy_",
+        MOVE,
+        3,
+        [table, [], [8], [8, 256]],
+        ["c10::BFloat16", "Scalar", LONG, "c10::BFloat16"],
+    )
+    part = Op("aten::slice", MOVE, 3, [table, [], []], ["c10::BFloat16", "Scalar", "Scalar"])
+    for more in (long, rows, part):
+        assert found(program(searched(more)), "repeated-preparation") == []
+    assert found(program(searched(rows=200_000)), "repeated-preparation") == []
+
+
+def filtered(*more: Op, known: int = 12_000_000, name: str = "aten::isin") -> list[Op]:
+    """Triples that are looked up among all known ones, or the known ones sorted, beside a layer."""
+    inputs = [[1_024, 128], [known], [], []] if name == "aten::isin" else [[known], [], []]
+    types = [LONG, LONG, "Scalar", "Scalar"] if name == "aten::isin" else [LONG, "Scalar", "Scalar"]
+    return [
+        *more,
+        Op("aten::linear", GEMM, 5_000, [[1_024, 512], [256, 512]], [F32] * 2),
+        Op(name, SUM, 2_000, inputs, types),
+    ]
+
+
+def test_a_constant_list_that_isin_sorts_in_every_step_is_sorted_once_and_searched() -> None:
+    (one,) = found(program(filtered()), "repeated-preparation")
+    assert (one.by, one.cause) == ("12000000", "sorted-or-counted")
+    assert "goes through aten::isin in every step, which makes it unique and sorts it" in one.message
+    assert "torch.searchsorted" in one.advice
+    search_us = 1_024 * 128 * math.log2(12e6) * 32 / 4.8e6
+    assert one.cost_ns == pytest.approx(6e3 * (2_000 - search_us), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["aten::_unique2", "aten::sort", "aten::bincount", "aten::cumsum"])
+def test_a_constant_tensor_that_is_sorted_or_counted_in_every_step_keeps_its_result(name: str) -> None:
+    (one,) = found(program(filtered(name=name)), "repeated-preparation")
+    assert one.cost_ns == 6 * 2_000 * 1_000
+    assert "keep the result" in one.advice
+
+
+def test_a_list_that_an_op_of_the_step_may_have_made_is_sorted_again() -> None:
+    whole, part, types = [12_000_000], [1_000], [LONG, LONG, "Scalar"]
+    bounds = ["", "0", "5000", "6000", "1"]
+    sliced = Op("aten::slice", MOVE, 1, [whole, [], [], [], []], [LONG, *["Scalar"] * 4], scalars=bounds)
+    made = (
+        [Op("aten::add", MOVE, 60, [whole, [], []], [LONG, "Scalar", "Scalar"])],
+        [Op("aten::mm", GEMM, 60, [[3_000, 8], [8, 4_000]], [F32, F32])],
+        [Op("aten::index_put_", MOVE, 3, [whole, [], part], [LONG, "TensorList", LONG])],
+        [Op("aten::copy_", MOVE, 60, [[12, 1_000_000], [12, 1_000_000], []], types)],
+        [sliced, Op("aten::copy_", MOVE, 3, [part, part, []], types)],
+        [
+            Op(
+                "aten::sum",
+                SUM,
+                60,
+                [[12_000_000, 3], [], []],
+                [F32, "ScalarList", "Scalar"],
+                scalars=["", "[1]"],
+            )
+        ],
+        [Op("aten::hypot", MOVE, 60, [[3_000, 1], [1, 4_000]], [F32, F32])],
+        [Op("aten::op_of_a_library", MOVE, 20, [[7, 7]], [F32])],
+        [Op("aten::randint", MOVE, 20, [[], []], ["Scalar", "ScalarList"])],
+    )
+    for more in made:
+        assert found(program(filtered(*more)), "repeated-preparation") == []
+    for unlike in (filtered(known=8_000_000), filtered()[:1]):
+        assert found(program(unlike), "repeated-preparation") == []
+    assert len(found(program(filtered(sliced)), "repeated-preparation")) == 1  # a part that nothing writes to
+
+
+CONV = ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "False"]
+IMAGE, FILTERS = [32, 64, 64, 64], [128, 64, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("op", "elements", "may"),
+    [
+        (signature("mul", [[3_000, 1], [1, 4_000]], [F32, F32]), 12_000_000, True),
+        (signature("fill_", [[3_000, 4_000], []], [F32, "Scalar"]), 12_000_000, True),
+        (signature("fill_", [[3_000, 4_001], []], [F32, "Scalar"]), 12_000_000, False),
+        (signature("sum", [[12_000, 3], []], [F32, "ScalarList"]), 12_000, True),
+        (signature("sum", [[12_000, 3], []], [F32, "ScalarList"]), 11_000, False),
+        (signature("topk", [[64, 100], []], [F32, "Scalar"]), 6_401, False),
+        (signature("topk", [[64, 100], []], [F32, "Scalar"]), 640, None),
+        (signature("index_select", [[100, 8], [], [50]], [F32, "Scalar", LONG], "", "0"), 400, True),
+        (signature("embedding", [[100, 8], [50]], [F32, LONG]), 400, True),
+        (signature("embedding", [[100, 8], [50]], [F32, LONG]), 800, False),
+        (
+            signature("cudnn_convolution", [IMAGE, FILTERS, *([[]] * 7)], [F32] * 2, *CONV),
+            32 * 128 * 64 * 64,
+            True,
+        ),
+        (
+            signature("cudnn_convolution", [IMAGE, FILTERS, *([[]] * 7)], [F32] * 2, *CONV),
+            32 * 64 * 64 * 64,
+            False,
+        ),
+        (signature("nonzero", [[12_000]], [LONG]), 12_000, None),
+        (signature("index", [[100, 8], []], [F32, ""]), 800, None),
+    ],
+)
+def test_what_an_op_may_have_written(op: Signature, elements: int, may: bool | None) -> None:
+    assert may_write(op, elements) is may

@@ -1,0 +1,288 @@
+"""A tensor that nothing in a step changes is normalised, reduced or sorted again in every step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rules.kernels.repeated_preparation.writers import (
+    REDUCES,
+    SMALLER,
+    may_write,
+    sizes_changed,
+)
+from traceanalyzer.timeline.names import VIEWING_OP
+
+Shape = tuple[int, ...]
+
+_SCALES = r"^aten::(div|mul|sub|clamp_min|clamp|add|sqrt|rsqrt|reciprocal)$"
+_WRITES = r"_$|::(slice|select|narrow|unbind|split\w*|chunk|tensor_split)$"
+_SORTS = (
+    r"^aten::(sort|argsort|msort|_?unique2?|unique_dim|unique_consecutive|isin|topk|kthvalue|(nan)?(median|quantile)|mode"
+    r"|cumsum|cumprod|cummax|cummin|logcumsumexp|histc|histogram|bincount)$"
+)
+_ONCE = "Do this once, where the tensor is made or loaded, and keep the result."
+_LOOK_UP = (
+    "Sort it once, where it is made or loaded, and search in each step: i = torch.searchsorted(known, keys), clamped "
+    "to len(known) - 1; known[i] == keys is the result of isin."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_bytes: int = limit(
+        128 << 20,
+        "the tensor must have at least this size, so that it does not fit into caches and writing it takes a "
+        "known time; chosen",
+    )
+    writing_share: float = limit(
+        0.8,
+        "a kernel may have written the tensor if it runs for at least this share of the time needed to write that "
+        "many bytes at the memory's peak; chosen",
+    )
+    min_steps: int = limit(
+        3, "there must be at least this many steps, and all of them must do this work; chosen"
+    )
+    min_gpu_share: float = limit(0.05, "this work must take at least this share of GPU time; chosen")
+    min_sorted_bytes: int = limit(
+        64 << 20,
+        "a tensor that is sorted or counted must have at least this size, which the L2 cache of an H100 (50 MB) does "
+        "not hold, so that writing it takes a known time",
+    )
+    probe_bytes: int = limit(
+        32,
+        "each of log2(n) steps of a search among n sorted elements reads this many bytes, one sector of memory; "
+        "131,072 searches among 12,000,000 take 10 to 34 µs, 29 µs predicted; H100, torch 2.11",
+    )
+    looking_up_ns: int = limit(
+        30_000, "searchsorted, a gather and a comparison take this CPU time in place of isin; chosen"
+    )
+    floor_ns: int = limit(5_000, "each kernel of a lookup takes at least this time; chosen")
+
+
+@rule(
+    since="0.1",
+    claims=Claims.WORK,
+    specificity=1,
+    min_share=0.03,
+    limits=Limits,
+    causes=("sorted-or-counted",),
+)
+def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """A tensor that nothing in a step changes is normalised, reduced or sorted again in every step.
+
+    What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale
+    the tensor, in every step. No op changes or slices a tensor of that shape, no copy writes it, and no kernel
+    without recorded shapes runs long enough to have written it.
+
+    A second case (cause `sorted-or-counted`): a tensor of 64 MiB or more is sorted, cumulated, counted or made
+    unique in every step, or is the second input of isin, which makes it unique and sorts it. No op of a step may
+    have written a tensor of as many elements.
+    Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
+    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where
+    it is loaded. Bad: torch.isin(keys, known). Good: known, _ = known.sort() where it is loaded, and searchsorted.
+    How sure: shapes, times and the device's peak are known. The tensor itself is known only by its shape, so
+    confidence is medium.
+    When it is wrong: several kernels each write a part of the tensor, and no op shows it.
+    Saving: all of this work. Of isin, searches in the sorted tensor stay.
+    Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True tells the tensors of ops apart")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    yield from _sorted(ops, work, gpus, limits)
+    touched = _touched(ops)
+    ops = ops[~ops.name.meets(VIEWING_OP.search)]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    reduces = ops.name.matches(REDUCES)
+    for which in distinct(number[reduces]).tolist():
+        shape, size = _tensor(signatures[which])
+        if size < limits.min_bytes or shape in touched:
+            continue
+        first = np.flatnonzero(number == which)
+        if not _in_every_step(ops[first], ops, limits):
+            continue
+        chain = ops[_chains(first, number, signatures, shape)]
+        yield from _hits(chain, work, shape, size, gpus, limits)
+
+
+def _hits(chain: Calls, work: Work, shape: Shape, size: int, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    inside = work.op.index_of_enclosing(chain) >= 0
+    for device, found in work[inside].by_device():
+        others = work[(work.device == device) & ~inside]
+        least_ns = limits.writing_share * size / gpus.memory_gbps(np.array([device]))[0]
+        long = others[(others.dur_ns >= least_ns) | (others.bytes >= size)]
+        share = found.total_ns / max(found.total_ns + others.total_ns, 1)
+        if share < limits.min_gpu_share or _may_write(long, math.prod(shape)):
+            continue
+        yield Hits(
+            **quicker(found, np.zeros(len(found))),
+            named_by="x".join(map(str, shape)),
+            message="a tensor of {by} ({tensor}) goes through {ops} in every step, and no other kernel of a step "
+            "runs long enough to have written it, so the result is the same each time: {gpu} of GPU time{where}",
+            advice=_ONCE,
+            confidence=Confidence.MEDIUM,
+            evidence={**told(found), "gpu_share": share, "tensor_bytes": size},
+        )
+
+
+def _sorted(ops: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Tensors that are sorted or counted, and that no op can have changed."""
+    sorts = ops[ops.name.matches(_SORTS)]
+    number, signatures = signatures_of(ops.events.trace, sorts.rows)
+    large = [_tensor(op, int(op.name == "aten::isin")) for op in signatures]
+    if all(size < limits.min_sorted_bytes for _, size in large):
+        return
+    changed = sizes_changed(signatures_of(ops.events.trace, ops.rows)[1])
+    for shape, size in sorted(set(large)):
+        again = sorts[np.array([large[which] == (shape, size) for which in number.tolist()], bool)]
+        if size < limits.min_sorted_bytes or math.prod(shape) in changed:
+            continue
+        for _, found in again.by(again.name):
+            if _in_every_step(found, ops, limits):
+                yield from _sorted_again(found, again, work, shape, size, gpus, limits)
+
+
+def _sorted_again(
+    calls: Calls, again: Calls, work: Work, shape: Shape, size: int, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
+    """One op that sorts or counts the tensor, `again` all that do.
+
+    An op that makes a tensor of as many elements may have made this one, as may an unknown op that runs long enough.
+    """
+    inside = work.launch.index_of_enclosing(calls) >= 0
+    others = work[(work.launch.index_of_enclosing(again) < 0) & (work.step >= 0)]
+    for device, found in work[inside].by_device():
+        rest, gbps = others[others.device == device], gpus.memory_gbps(np.array([device])).item()
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share or _may_make(
+            rest, math.prod(shape), size, limits.writing_share / gbps
+        ):
+            continue
+        looked_up = calls.name.values()[0] == "aten::isin"
+        left = _lookups_ns(calls, gbps, limits) if looked_up else np.zeros(len(calls))
+        spent = np.bincount(at := found.launch.index_of_enclosing(calls), found.dur_ns, len(calls))
+        kept = np.minimum(left / np.maximum(spent, 1), 1.0)[at]
+        yield Hits(
+            occurrences=found,
+            lost=quicker(found, found.dur_ns * kept)["lost"],
+            fix=_instead(calls, left, limits) if looked_up else Drop(calls.rows),
+            cause="sorted-or-counted",
+            named_by="x".join(map(str, shape)),
+            message="a tensor of {by} ({tensor}) goes through {sorter} in every step"
+            + (", {calls_a_step} times" if len(calls) > len(distinct(calls.step)) else "")
+            + (", which makes it unique and sorts it" if looked_up else "")
+            + ", and no op of a step may have changed it: {gpu} of GPU time{where}",
+            advice=_LOOK_UP if looked_up else _ONCE,
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **told(found),
+                "gpu_share": share,
+                "tensor_bytes": size,
+                "sorter": calls.name.values()[0],
+                "calls_a_step": round(len(calls) / len(distinct(calls.step)), 1),
+            },
+        )
+
+
+def _lookups_ns(calls: Calls, gbps: float, limits: Limits) -> Floats:
+    """What a search in the sorted second input takes for each element of the first one."""
+    number, signatures = signatures_of(calls.events.trace, calls.rows)
+    read = [math.prod(op.shape(0)) * math.log2(math.prod(op.shape(1))) for op in signatures]
+    return np.maximum(np.array(read)[number] * limits.probe_bytes / gbps, limits.floor_ns)
+
+
+def _instead(calls: Calls, left: Floats, limits: Limits) -> Replace:
+    """A search, a gather and a comparison in place of each call."""
+    short = np.full(len(calls), float(limits.floor_ns))
+    return Replace(calls.start_ns, calls.end_ns, np.stack([left, short, short], 1), limits.looking_up_ns)
+
+
+def _may_make(others: Work, elements: int, size: int, ns_per_byte: float) -> bool:
+    """Whether an op makes tensors of that many elements, or is unknown and runs long enough to have written one."""
+    number, signatures = signatures_of(others.events.trace, others.op.rows)
+    written = [may_write(op, elements) for op in signatures]
+    if any(written):
+        return True
+    by_call = np.where(others.op.there, others.op.rows, -2 - others.launch.rows)
+    _, call = np.unique(by_call, return_inverse=True)
+    spent = np.bincount(call, others.dur_ns)[call]
+    unknown = np.array([one is None for one in written], bool)[number]
+    return bool((unknown & ((spent >= size * ns_per_byte) | (others.bytes >= size))).any())
+
+
+def _in_every_step(found: Calls, ops: Calls, limits: Limits) -> bool:
+    steps = len(distinct(ops.step))
+    return steps >= limits.min_steps and len(distinct(found.step)) == steps
+
+
+def _touched(ops: Calls) -> set[Shape]:
+    """Shapes of tensors that some op changes in place, or of which it takes a part, which may be written to."""
+    writing = ops[ops.name.matches(_WRITES)]
+    return {shape for op in signatures_of(ops.events.trace, writing.rows)[1] for shape in tensors(op)}
+
+
+def _tensor(op: Signature, position: int = 0) -> tuple[Shape, int]:
+    """(shape, bytes) of an input; nothing where it is not known."""
+    try:
+        return op.shape(position), op.bytes(position)
+    except LookupError:
+        return (), 0
+
+
+def _chains(first: Rows, number: Rows, signatures: list[Signature], shape: Shape) -> Rows:
+    """Positions of the reductions and of the ops after each that take the tensor and what was made of it alone."""
+    scales = np.array([_scales(op, shape) for op in signatures])
+    found: list[int] = []
+    for at in first.tolist():
+        end = at + 1
+        while end < len(number) and scales[number[end]]:
+            end += 1
+        found += range(at, end)
+    return np.array(found, np.int64)
+
+
+def _scales(op: Signature, shape: Shape) -> bool:
+    """Scaling of the tensor, or of one number per row of it, by such numbers."""
+
+    return bool(re.match(_SCALES, op.name)) and all(_of_rows(one, shape) for one in tensors(op))
+
+
+def _of_rows(one: Shape, shape: Shape) -> bool:
+    """The tensor's shape, with some dimensions reduced to one or left out."""
+    if len(one) == len(shape):
+        return all(size in (1, whole) for size, whole in zip(one, shape, strict=True))
+    return one in (shape[:-1], shape[1:])
+
+
+def _may_write(long: Work, elements: int) -> bool:
+    """Whether one of these kernels may have made a tensor of that many elements, as far as its op tells."""
+    number, signatures = signatures_of(long.events.trace, long.op.rows)
+    return any(_results(signatures[which]) in (None, elements) for which in distinct(number).tolist())
+
+
+def _results(op: Signature) -> int | None:
+    """Elements of a product's result, 0 of what is less than its inputs; None where that is not known."""
+
+    if re.match(REDUCES, op.name) or re.match(SMALLER, op.name):
+        return 0
+    needed = bound_of(op) if op.dims else None
+    shapes = [shape for shape in tensors(op) if len(shape) >= 2]
+    if needed is None or needed.kind != "matmul" or len(shapes) < 2:
+        return None
+    return math.prod(shapes[-2][:-1]) * shapes[-1][-1]
