@@ -18,7 +18,6 @@ from tests.rules.loops import loop_of
 from tests.rules.more_limit_programs import MORE_PROGRAMS
 from tests.rules.programs import Program
 from tests.rules.test_collectives import few_and_many, small_ones
-from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_cuda_graphs import close, waiting
 from tests.rules.test_dataloader_stall import collating
@@ -48,8 +47,6 @@ from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import forecast, propagated, sampled, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
-from tests.rules.test_repeated_preparation import filtered, searched
-from tests.rules.test_repeated_weights import normed as rollout
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_strided_access import component, populations
@@ -188,7 +185,6 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "compile": [lambda: broken(["aten::mul"] * 3)],
-    "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted()), lambda: rollout(48, 6)],
     "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],
@@ -273,7 +269,6 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2), observed],
-    "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.rules import test_kernel_patterns as patterns
 from tests.rules.kernel_programs import NVJET, Op, program
+from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_fixed_length import layer
 from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
+from tests.rules.test_repeated_preparation import filtered, searched
+from tests.rules.test_repeated_weights import normed as rollout
 from traceanalyzer.model.trace import Trace
 
 MORE_PROGRAMS: Mapping[str, Sequence[Callable[[], Trace]]] = {
@@ -16,6 +19,8 @@ MORE_PROGRAMS: Mapping[str, Sequence[Callable[[], Trace]]] = {
             [*patterns.loss(32_000), *patterns.pointwise(*[patterns.BIG] * 3), Op("aten::mm", NVJET, 100)]
         )
     ],
+    "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted()), lambda: rollout(48, 6)],
+    "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
     "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
     "full-size-update": [
         lambda: program([NETWORK, *spread(), added()]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,22 +182,6 @@ def test_data_that_is_copied_out_several_times_is_told_from_transposed(
     (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert (one.cause, one.evidence["often"]) == (cause, often)
     assert ("broadcast" in one.advice) == (cause == "repetition")
-
-
-def test_how_often_is_told_of_the_copies_that_take_most_of_the_time() -> None:
-    """One of 90 us writes each element four times, two of 10 us twice."""
-    dims = [[24, 8, 2, 512, 64], [24, 8, 2, 512, 64], []]
-    strides = [[524288, 65536, 32768, 64, 1], EXPANDED, []]
-    short = Op("aten::copy_", MOVED, 10, dims, [BF16, BF16, "Scalar"], strides=strides)
-    copies = [replace(copied(*EXPANDED), dur=90), short, short]
-    (one,) = found(program([*copies, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert (one.count, one.evidence["often"]) == (18, "4 times")
-
-
-def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
-    copy = replace(copied(*EXPANDED), inside="aten::multinomial")
-    (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert "draw all samples from the one row" in one.advice
 
 
 @pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])

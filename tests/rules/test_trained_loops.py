@@ -136,6 +136,23 @@ def test_a_cell_that_takes_the_next_token_takes_a_layer_for_all() -> None:
     assert one.advice.startswith("Use nn.LSTM or nn.GRU with the weights of the cell once")
 
 
+@pytest.mark.parametrize(("last", "found"), [([64, 6], True), ([64, 7], False)], ids=["known", "own output"])
+def test_a_cell_that_takes_several_known_parts_takes_a_layer_for_all(last: list[int], found: bool) -> None:
+    """What an agent sees and did, and its number, are joined; what it would do now is known only after the cell."""
+
+    def repeat(t: int) -> list[Op]:
+        def part(size: int) -> Op:
+            return "aten::select", {DIMS: [[24, 64, size], [], []], INPUTS: ["", "0", str(t)]}
+
+        own = ("aten::expand", {DIMS: [[1, 3], [], []], INPUTS: ["", "[64, 3]", "False"]})
+        joined = ("aten::cat", {DIMS: [[[64, 32], last, [64, 3]], []], INPUTS: ["", "-1"]})
+        cell = ("aten::gru_cell", {DIMS: [[64, 41], [64, 16], [48, 41], [48, 16]]})
+        return [part(32), part(6), own, joined, cell, ("aten::linear", {DIMS: [[64, 16], [7, 16], [7]]})]
+
+    said = of_rule(trained([repeat(t) for t in range(24)], ["AddmmBackward0"]), "repeated-calls")
+    assert [one.cause for one in said if one.cause] == ["recurrent-steps"] * found
+
+
 @pytest.mark.parametrize(("size", "found"), [(32, True), (16, False)], ids=["part", "own output"])
 def test_a_cell_that_takes_what_was_unbound_takes_a_layer_for_all(size: int, found: bool) -> None:
     """24 time steps of a batch of 64; a cell of its own outputs has other sizes."""
