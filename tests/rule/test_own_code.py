@@ -62,7 +62,7 @@ def test_packages_are_told_by_the_folder() -> None:
 def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
     """What runs in a graph is the whole step, whoever wrote it; how images lie is the caller's choice."""
     said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
-    assert said["layout-conversion"].endswith(" This is in torchvision, called in corpus5.py(39): step.")
+    assert said["layout-conversion"].endswith(" The package torchvision does this: your code calls it in corpus5.py(39): step.")
     assert "torchvision" not in said["launch-bound"]
 
 

@@ -50,9 +50,11 @@ def user_frame_hint(
     if own is None:
         return ""
     avoid = (
-        ": look for an argument that avoids it, or call it less often, in" if done_there else ", called in"
+        "look for an argument that avoids it, or call it less often; your code calls it in"
+        if done_there
+        else "your code calls it in"
     )
-    return f" This is in {package_of(line)}{avoid} {own}."
+    return f" The package {package_of(line)} does this: {avoid} {own}."
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

@@ -24,7 +24,8 @@ _GRAPH = (
 )
 _GRAPH_AND_OPTIMIZER = (
     "Capture the step in a CUDA graph: torch.cuda.graph{0}, since every step launches the same kernels on the same "
-    "grids. {{torch.compile}}(mode='reduce-overhead') of the model leaves the optimizer's step out."
+    "grids. {{torch.compile}}(mode='reduce-overhead') of the model is not enough: its graphs do not contain the "
+    "optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
