@@ -80,7 +80,7 @@ def test_healthy_programs_have_nothing_above_info(shared: Shared, healthy: str) 
 def test_the_vocabulary_of_gpt2_is_misaligned(shared: Shared) -> None:
     (found,) = [one for one in findings(shared("real/gpt2_train.eager")) if one.rule == "misaligned-gemm"]
     assert found.evidence["sizes"] == [50257]
-    assert found.advice == "Pad the dimension from 50257 to 50304."
+    assert found.advice == "Pad the dimension from 50257 to 50304, a multiple of 64."
 
 
 def test_the_op_that_brought_float64_in_is_named(shared: Shared) -> None:

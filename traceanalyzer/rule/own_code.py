@@ -17,7 +17,7 @@ _LIBRARYS = "This is code of {}: call it less often, with more work in each call
 _OF_MODEL = " {torch.compile} or a CUDA graph of the model takes it off the CPU."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
-    "call it for fewer tensors, or less often."
+    "call it less often, or with fewer and larger tensors."
 )
 
 

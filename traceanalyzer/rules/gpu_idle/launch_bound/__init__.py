@@ -170,7 +170,7 @@ def launch_bound(
         + ("; median {launch} from launch to launch)" if pace else ")")
         + (f", {'all' if part.launches >= count else '{loop_launches}'} of them in {{loop}}" if part else "")
         + "; the GPU waits for the launches of {ops:of these waits}"
-        + ("; by function: {lines:of these waits}" if lines and not (part and part.placed) else "")
+        + ("; the launches come from {lines:of these waits}" if lines and not (part and part.placed) else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),

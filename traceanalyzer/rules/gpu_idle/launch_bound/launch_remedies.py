@@ -43,7 +43,7 @@ _GROWING = (
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, under these conditions: {}."
 _BATCH = (
-    "Do more with each launch: a larger batch or more requests at once. Or use a CUDA graph, under these "
+    "Do more with each launch: a larger batch (in serving: more requests at once). Or use a CUDA graph, under these "
     "conditions: {}."
 )
 STACK = (
