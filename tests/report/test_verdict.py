@@ -94,7 +94,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for each other"),
+        (("gpu", "wait"), "the GPU, or CPU and GPU in turn"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:

@@ -47,9 +47,9 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
         one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"
     ]
     assert next(iter(found.evidence["lines"])) == frames[-1]
-    _, _, added = found.advice.partition(" This is in ")
-    avoided = "look for an argument that avoids it, or call it less often, in"
-    assert added == ("" if said is None else f"{said[0]}: {avoided} {said[1]}.")
+    _, _, added = found.advice.partition(" The package ")
+    avoided = "look for an argument that avoids it, or call it less often; your code calls it in"
+    assert added == ("" if said is None else f"{said[0]} does this: {avoided} {said[1]}.")
 
 
 def test_packages_are_told_by_the_folder() -> None:
@@ -62,7 +62,9 @@ def test_packages_are_told_by_the_folder() -> None:
 def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
     """What runs in a graph is the whole step, whoever wrote it; how images lie is the caller's choice."""
     said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
-    assert said["layout-conversion"].endswith(" This is in torchvision, called in corpus5.py(39): step.")
+    assert said["layout-conversion"].endswith(
+        " The package torchvision does this: your code calls it in corpus5.py(39): step."
+    )
     assert "torchvision" not in said["launch-bound"]
 
 

@@ -192,7 +192,7 @@ def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
     assert dense.confidence.value == "medium"
     # the fill, and of the pass over all parameters what reading and writing the table takes at the fill's speed
     assert dense.cost_ns == pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.01)
-    assert "about 1.0 % of the rows are looked up at most" in dense.message
+    assert "at most about 1.0 % of the rows are looked up" in dense.message
 
 
 @pytest.mark.parametrize(

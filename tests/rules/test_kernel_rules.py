@@ -80,7 +80,7 @@ def test_healthy_programs_have_nothing_above_info(shared: Shared, healthy: str) 
 def test_the_vocabulary_of_gpt2_is_misaligned(shared: Shared) -> None:
     (found,) = [one for one in findings(shared("real/gpt2_train.eager")) if one.rule == "misaligned-gemm"]
     assert found.evidence["sizes"] == [50257]
-    assert found.advice == "Pad the dimension from 50257 to 50304."
+    assert found.advice == "Pad the dimension from 50257 to 50304, a multiple of 64."
 
 
 def test_the_op_that_brought_float64_in_is_named(shared: Shared) -> None:
@@ -228,7 +228,10 @@ def test_the_number_of_tokens_beside_a_vocabulary_is_not_to_be_padded() -> None:
     kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>(Params)"
     op = Op("aten::addmm", kernel, 200, [[30522], [141, 512], [512, 30522]], [BF16] * 3)
     (one,) = found(program([op]), "misaligned-gemm")
-    assert (one.evidence["sizes"], one.advice) == ([30522], "Pad the dimension from 30522 to 30528.")
+    assert (one.evidence["sizes"], one.advice) == (
+        [30522],
+        "Pad the dimension from 30522 to 30528, a multiple of 64.",
+    )
 
 
 @pytest.mark.parametrize(("batch", "saved"), [(1, True), (8_192, False)])

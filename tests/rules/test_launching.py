@@ -35,7 +35,7 @@ def test_a_graph_of_the_optimizers_step_is_told_what_it_asks_for(optimizer: str,
     (one,) = of_rule(trace, "launch-bound")
     assert one.cause == "graph"
     assert asked in one.advice
-    assert "leaves the optimizer's step out" in one.advice
+    assert "its graphs do not contain the optimizer" in one.advice
 
 
 def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:

@@ -118,7 +118,7 @@ def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
 
 def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
     (one,) = found(program(slots()), "dense-dispatch")
-    assert "4,096 tokens are sent to 16 experts with 640 slots" in one.message
+    assert "4,096 tokens to 16 experts of 640 slots" in one.message
     assert one.cost_ns == pytest.approx(6 * 410_000, rel=0.01)
 
 

@@ -170,7 +170,7 @@ TEXTS: dict[str, CauseText] = {
         "start",
         "while the loop starts",
         "the recording began before the loop had queued work for it",
-        "Record more steps to see past it.",
+        "Record more steps: later ones do not have this idle time.",
     ),
 }
 ELSE = CauseText(

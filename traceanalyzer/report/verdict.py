@@ -129,7 +129,8 @@ def _limit(trace: TraceReport) -> str:
     if not step.open:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
-    either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
+    words = {**_BOUNDS, "wait": "CPU and GPU in turn"}
+    either = (", or " if "wait" in step.bounds else " or ").join(map(words.__getitem__, step.bounds))
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
     return f"not clear: {either} ({idle})"
 

@@ -17,7 +17,7 @@ _LIBRARYS = "This is code of {}: call it less often, with more work in each call
 _OF_MODEL = " {torch.compile} or a CUDA graph of the model takes it off the CPU."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
-    "call it for fewer tensors, or less often."
+    "call it less often, or with fewer and larger tensors."
 )
 
 
@@ -50,9 +50,11 @@ def user_frame_hint(
     if own is None:
         return ""
     avoid = (
-        ": look for an argument that avoids it, or call it less often, in" if done_there else ", called in"
+        "look for an argument that avoids it, or call it less often; your code calls it in"
+        if done_there
+        else "your code calls it in"
     )
-    return f" This is in {package_of(line)}{avoid} {own}."
+    return f" The package {package_of(line)} does this: {avoid} {own}."
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

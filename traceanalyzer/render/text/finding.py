@@ -34,7 +34,7 @@ SEVERITY_STYLES = {
 }
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
-_CPU_FIRST = "This saves nothing while the CPU is the limit. "
+_CPU_FIRST = "First make the CPU faster: until then, this saves nothing. "
 FULL = 4  # lines of what happened, with all of what to do
 _FEW = 5  # lines of a finding at most, if it has a line of what it saves and is not in full
 _ALL = 99  # lines

@@ -104,7 +104,7 @@ _TITLES = ("rank", "recorded", "waits", "holds up", "alone", "clock offset", "dr
 _LEGEND = (
     "Times are per step. recorded: median. waits: in collectives until the last rank arrives. holds up: the mean time "
     "that the other ranks wait for this rank. alone: predicted without the profiler, if the rank never had to wait. "
-    "It may be longer than recorded minus waits: what other streams compute during the waits still takes its time. "
+    "It may be longer than recorded minus waits, because other streams compute during the waits. "
     "clock offset: of this rank's clock from the reference rank's, known to within ±."
 )
 

@@ -39,8 +39,8 @@ _READ_IN_PLACE = (
     "(a sparse product, embedding_bag). Often gathers are the work itself, so this is info."
 )
 _KEEP_ORDER = (
-    "Keep the order in a small index, and apply it when the result is read. Or reorder only the part in "
-    "which the rows differ: equal rows, and parts that are not filled yet, need no reordering."
+    "Keep the order in a small index, and apply it when the result is read. Or reorder only the "
+    "part in which rows differ: what the exchanged rows have in common, and what is not filled yet, can stay."
 )
 _STATIC = (
     "The CUDA graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') reads its inputs at fixed "

@@ -28,7 +28,8 @@ class Limits:
         64, "batches must have at least this many positions; shorter ones have little padding; chosen"
     )
     min_calls: int = limit(
-        3, "at least this many ops, and this many steps where steps are marked, must mask that width; chosen"
+        3,
+        "at least this many ops must have a mask of that width; if steps are marked, in this many steps; chosen",
     )
     min_gpu_share: float = limit(
         0.3,
@@ -41,8 +42,8 @@ def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     """All batches have one width, and a mask hides their padding.
 
     What it looks for: attention with a mask of keys that differs from sequence to sequence (sequences x 1 x 1 x
-    width, or expanded from that), or scores by hand to which such a mask is applied before softmax. All steps have
-    the same width.
+    width, or expanded from that). Also attention that is written by hand, as matrix products with softmax between
+    them, if such a mask is applied before softmax. All steps have the same width.
     Why it matters: layers compute padding like everything else, and a mask only hides the results. Sequences of 70
     tokens that are padded to 512 make a step several times as long.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest of the batch; batches

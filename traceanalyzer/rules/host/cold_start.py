@@ -96,7 +96,7 @@ def cold_start(
         occurrences=found,
         lost=lost,
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
-        advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not pay it."
+        advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
         + (": this window says little about a normal step." if 2 * share >= 1 else "."),

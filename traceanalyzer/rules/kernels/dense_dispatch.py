@@ -72,13 +72,13 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) 
             **quicker(found, np.where(products[found.entries], limits.left_share, 0.0) * found.dur_ns),
             named_by=f"{gate.experts} experts",
             message=(
-                "{rows} tokens are sent to {experts} experts with {slots} slots each by products with a tensor of "
-                "{rows}x{experts}x{slots}, which has {kept} nonzero numbers per token: {gpu} of GPU time in {ops}"
+                "matrix products with a tensor of {rows}x{experts}x{slots} send {rows} tokens to {experts} experts of "
+                "{slots} slots; the tensor has {kept} nonzero numbers per token: {gpu} of GPU time in {ops}"
             )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
-            advice="Compute the slot of each token as an index, and move rows: index_copy into the slots before the "
-            "experts, index_select and the weight after them. Then no tensor of tokens x experts x slots is "
-            "needed.",
+            advice="Compute the slot of each token as an index, and move rows: before the experts, copy tokens into "
+            "slots with index_copy; after them, read the results with index_select and apply the gate's weight. "
+            "Then no tensor of tokens x experts x slots is needed.",
             confidence=Confidence.MEDIUM,
             evidence={
                 **told(found),

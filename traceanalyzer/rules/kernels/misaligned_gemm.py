@@ -82,7 +82,11 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
             + ", ".join(
                 f"{size} to {-(-size // limits.pad_to_elements) * limits.pad_to_elements}" for size in odd
             )
-            + "."
+            + (
+                f", a multiple of {limits.pad_to_elements}."
+                if len(odd) == 1
+                else f", multiples of {limits.pad_to_elements}."
+            )
         )
     elif (found.dims.code >= 0).any():
         advice = (

@@ -49,7 +49,7 @@ class Limits:
     causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops"),
 )
 def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Compiled code is compiled again in the loop, is left for eager ops, or takes longer to enter than to run.
+    """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
 
     What it looks for:
     - compilation (rows of dynamo, inductor or Triton) in several steps, or in a step that is not the first;

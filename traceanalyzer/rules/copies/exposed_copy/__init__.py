@@ -85,8 +85,8 @@ def exposed_copy(
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
 
-    What it looks for: copies to the device, to the host and between devices during most of which no kernel
-    runs. The copy uses pageable memory, or the host waits for it, or it is queued on the kernels' stream. If
+    What it looks for: copies to the device, to the host or between devices, if no kernel runs during most of the
+    copy. The copy uses pageable memory, or the host waits for it, or it is queued on the kernels' stream. If
     the host works on the copied data (ops on CPU tensors right before a copy to the device, or right after a
     copy to the host), the advice names that op.
     Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory. Copy
@@ -98,9 +98,9 @@ def exposed_copy(
     When it is wrong: a step has nothing else to run during the copy, as for a single request; then only a
     faster copy helps. For values that are read back see implicit-sync, for data that goes to the host and back
     see host-round-trip.
-    Saving: the copies run beside the kernels, from pinned memory as fast as the link. If the host's op on the copied
-    data is followed by an upload of a few bytes (argmax, sampling), both copies and the op become one pass over
-    the data on the device.
+    Saving: predicted as if the copies overlapped with kernels, and pinned memory made them as fast as the link. If
+    the host's op on the copied data is followed by an upload of a few bytes (argmax, sampling), both copies and
+    the op become one pass over the data on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

@@ -19,9 +19,10 @@ TEXTS = {
         "Write the parts into one buffer where they are computed (out=, or slices of an existing tensor).",
     ),
     "repetition": (
-        "the same data is written {often}, {times_a_step} ({ops})",
+        "{times_a_step}, the same data is written {often} in one op ({ops})",
         "Let the next op broadcast: expand() without contiguous(), instead of repeat. For attention with fewer key "
-        "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or the queries of a group as rows.",
+        "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or reshape the "
+        "queries of a group to rows of one product.",
     ),
     "single-frames": (
         (
@@ -38,7 +39,7 @@ TEXTS = {
         "view that needs contiguous(); a channel shuffle on the view x.permute(0, 2, 3, 1).",
     ),
     "transposition": (
-        "tensors are rewritten with their dimensions in another order {times_a_step} ({ops})",
+        "copies rewrite tensors {times_a_step}, to change the order of dimensions ({ops})",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
         "the tensor in that order.",
     ),

@@ -43,7 +43,7 @@ _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_in
 KINDS = {
     "boolean-mask": Awaited(
         r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
-        "waits until the GPU has counted its mask",
+        "waits until the GPU has counted the true values of its mask",
         (
             "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask. If the "
             "mask stays the same, compute the indices once."
@@ -92,7 +92,7 @@ KINDS = {
     ),
     "result": Awaited(
         None,  # by what the step still launches: nothing
-        "waits for the step's result (no backward in this step)",
+        "waits for the result of a step without backward",
         "If each step answers a request, leave this wait as it is. If steps follow each other, launch the next one "
         "before you read this result: copy it with non_blocking=True to pinned memory.",
         only_reads=True,

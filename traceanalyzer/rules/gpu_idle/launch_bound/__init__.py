@@ -40,13 +40,14 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "the cause is unsure if the low end of the saving's interval is below this share of the step, and the GPU may "
-        "be busy or the predicted saving is small: less than medium, or less than min_saved_share",
+        "the cause is unsure if the low end of the saving's interval is below this share of the step, and one of two "
+        "holds: the GPU may be busy all the time, or the predicted saving is small (severity below medium, or less "
+        "than min_saved_share)",
     )
     min_saved_share: float = limit(
         0.5,
-        "a saving that may be nothing must be at least this share of the predicted idle time; below it, other "
-        "causes leave the GPU idle, such as a loader in some steps; chosen",
+        "the cause is unsure, too, if the saving's interval starts near 0 and the predicted saving is less than this "
+        "share of the predicted idle time: most idle time then has other causes, such as a data loader; chosen",
     )
     min_same_share: float = limit(
         0.5,
@@ -169,7 +170,7 @@ def launch_bound(
         + ("; median {launch} from launch to launch)" if pace else ")")
         + (f", {'all' if part.launches >= count else '{loop_launches}'} of them in {{loop}}" if part else "")
         + "; the GPU waits for the launches of {ops:of these waits}"
-        + (", at {lines:of these waits}" if lines and not (part and part.placed) else "")
+        + ("; the launches come from {lines:of these waits}" if lines and not (part and part.placed) else "")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),

@@ -13,8 +13,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 _DIFFERENT = "all steps must launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
 
 _IN_TWO = (
-    " The CPU waits for the GPU once between the step's launches, which no graph can hold: move that wait to the end "
-    "of the step, or capture the step in two graphs, one before and one after it."
+    " Between the step's launches the CPU waits for the GPU once, and no graph can contain this wait: move it to the "
+    "end of the step, or capture the step in two graphs, one before and one after it."
 )
 
 

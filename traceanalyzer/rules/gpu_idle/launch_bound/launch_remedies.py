@@ -24,7 +24,8 @@ _GRAPH = (
 )
 _GRAPH_AND_OPTIMIZER = (
     "Capture the step in a CUDA graph: torch.cuda.graph{0}, since every step launches the same kernels on the same "
-    "grids. {{torch.compile}}(mode='reduce-overhead') of the model leaves the optimizer's step out."
+    "grids. {{torch.compile}}(mode='reduce-overhead') of the model is not enough: its graphs do not contain the "
+    "optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
@@ -42,7 +43,7 @@ _GROWING = (
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, under these conditions: {}."
 _BATCH = (
-    "Do more with each launch: a larger batch or more requests at once. Or use a CUDA graph, under these "
+    "Do more with each launch: a larger batch (in serving: more requests at once). Or use a CUDA graph, under these "
     "conditions: {}."
 )
 STACK = (

@@ -96,11 +96,14 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     What backward does for the repeats belongs to the loop. The rule also finds a network that is called several
     times in a row on the same shapes, if no call needs the result of another and one op combines the results.
     An example is classifier-free guidance with two calls. Together the calls must make at least half of the
-    step's launches. In a loop with a state, it finds layers that take x[t] and no state: an encoder of frames.
+    step's launches. In a loop over time steps with a state, it finds layers that need x[t] only and not the state,
+    such as an encoder of frames.
     In training it finds an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the
-    loop: a decoder with teacher forcing. Time steps of one call still run one after the other.
-    Last, it finds a network that is evaluated several times on one shape and differentiated each time, all with one
-    gradient per parameter: residuals of a differential equation that each evaluate it anew.
+    loop, as in a decoder with teacher forcing. One call on the whole sequence still computes the time steps one
+    after the other, but with far fewer launches.
+    Last, it finds a network that is evaluated several times on one shape and differentiated each time, before one
+    backward pass for all evaluations. An example is a differential equation with several residuals, if each
+    residual evaluates the network anew.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *

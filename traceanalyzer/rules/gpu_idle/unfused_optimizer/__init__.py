@@ -118,7 +118,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() launches {launches} kernels {times_a_step} ("
         + ("{passes} passes over all parameters" if now.foreach else "{passes} for each of {tensors} parameters")
-        + ", {kernel} on average): {cpu} of CPU time and {gpu} of GPU time each time",
+        + ", {kernel} per kernel): {cpu} of CPU time and {gpu} of GPU time per call",
         advice=now.advice(kind),
         evidence={
             "launches": round(len(work) / len(marks)),

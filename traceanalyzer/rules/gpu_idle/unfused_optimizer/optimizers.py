@@ -62,7 +62,8 @@ class Implementation:
             return f"Pass {{fused=True to {kind}}}: each kernel then {each}."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."
-        return "Compile the optimizer's step with {torch.compile}, or write it with torch._foreach_ ops."
+        by_hand = "" if self.foreach else ", or write it with torch._foreach_ ops"
+        return f"Compile the optimizer's step with {{torch.compile}}{by_hand}."
 
 
 def _every_tensor(work: Work) -> float:

@@ -39,7 +39,7 @@ _SLEEPS = re.compile(
     rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
 )
 _HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
-_BETWEEN = ", {places}: Python or garbage collection (only stacks tell them apart)"
+_BETWEEN = ", {places}: this is Python or garbage collection (only stacks show which)"
 
 
 def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:

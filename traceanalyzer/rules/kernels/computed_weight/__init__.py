@@ -57,8 +57,8 @@ class Limits:
     )
     min_times: float = limit(
         3.0,
-        "a weight must be computed at least this many times for each gradient of its parameters; several networks, or "
-        "a GAN's passes, compute it twice; chosen",
+        "a weight must be computed at least this many times for each gradient of its parameters; two times "
+        "may be two networks, or two passes of a GAN; chosen",
     )
     cpu_ns: int = limit(
         20_000,
@@ -82,9 +82,9 @@ def computed_weight(
     What it looks for: linear layers and convolutions whose weight was computed right before. The ops that
     compute it work on tensors of the weight's shape, or multiply narrow matrices to that shape. Typical: weight
     norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined.
-    In training, also weights that are computed at least three times for each gradient of their parameters: in a
-    loop over time steps, the weights of each repeat are the same. Without shapes, weight norm is known by its op,
-    and any torch.nn.utils.parametrize by its Python frames.
+    In training, also weights that are computed three times or more before their parameters get one gradient.
+    An example is a loop over time steps: its repeats compute the same weights. Without shapes, weight
+    norm is known by its op, and any torch.nn.utils.parametrize by its Python frames.
     Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
     backward computes the gradient of the whole matrix, only to get the small gradients of B and A.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
@@ -92,7 +92,8 @@ def computed_weight(
     How sure: order and shapes are recorded, the tensors themselves are not, so confidence is medium.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
-    A recorded gradient belongs to one parameter, so calls beyond the number of gradients repeat a weight.
+    In training, backward makes one gradient per parameter. If a weight is computed more often than gradients are
+    made, some calls compute the same weight again.
     Saving: in inference, the time of all these ops. In training, the time of these ops and of the large
     gradients, minus the time of the narrow products.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.

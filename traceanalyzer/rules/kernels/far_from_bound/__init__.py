@@ -45,8 +45,8 @@ class Limits:
     )
     passes_times: float = limit(
         1.5,
-        "a filter of one pass must take at least this many times what passes in each direction take: no rate of "
-        "healthy calls is compared, but two ways to compute one result; chosen",
+        "a filter (blur) in one pass must take at least this many times the time of two passes, one for each "
+        "direction; both compute the same result, so this limit is lower than `times`; chosen",
     )
     min_call_ns: int = limit(
         10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"

@@ -39,8 +39,8 @@ _MESSAGE = {
 }
 _ADVICE = {
     "diagonal": "Scale rows or columns instead: d[:, None] * x for torch.diag(d) @ x, x * d for x @ torch.diag(d).",
-    "added": "Update the part alone, in place: total[..., z : z + depth] += part, total.index_add_(0, index, part), or "
-    "x[part] = 0 instead of a product with a mask.",
+    "added": "Update the part alone, in place: total[..., z : z + depth] += part, total.index_add_(0, index, part). "
+    "In place of a product with a mask: x[index] = 0.",
     "gradient": "Cut the tensor once, with unbind, split or chunk: their backward writes each part once.",
     "copied": "Change the part in place, with the op's form that ends in an underscore (index_copy_, scatter_) or an "
     "assignment to a slice, if nothing reads the old tensor afterwards.",
@@ -51,14 +51,13 @@ _ADVICE = {
 class Limits:
     max_part_share: float = limit(
         0.35,
-        "at most this share of the tensor may be written: less than three parts of one tensor; with more, "
-        "updating the part saves too little; chosen",
+        "at most this share of the tensor may be written; updating a larger part alone saves too little; chosen",
     )
     min_gpu_share: float = limit(
         0.04, "ops on such tensors must take at least this share of GPU time; chosen"
     )
     min_copies: int = limit(
-        2, "at least so many copies of one shape must be made in a step, as in a loop; chosen"
+        2, "at least this many copies of one shape must be made in a step, as in a loop; chosen"
     )
     floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
@@ -75,19 +74,20 @@ def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limit
     """A small part is spread over a tensor of full size, and then all of that tensor is read.
 
     What it looks for: a tensor is filled, at most a third of it is written (F.pad, a slice, an index, scatter),
-    and it is then added in full to a tensor of its shape, multiplied with one (a mask of ones), or chosen by
-    torch.where. In backward (cause `gradient`) this is what slices and selects of one tensor do. A second case
-    (cause `copied`) is a tensor that is copied in full to change a small part of it: index_copy, index_add, scatter
-    or slice_scatter instead of the same op with an underscore. A third case (cause `diagonal`) is torch.diag of a
-    vector in a matrix product.
-    Why it costs: fill and sum pass over all numbers four times, although only the part changes.
+    and all of it is then added to another tensor, multiplied with another tensor (as a mask), or passed to
+    torch.where. If a tensor is sliced several times, the backward of each slice does the same (cause `gradient`).
+    A second case (cause `copied`) is a tensor that is copied in full to change a small part of it: index_copy,
+    index_add, scatter or slice_scatter instead of the same op with an underscore. A third case (cause `diagonal`)
+    is torch.diag of a vector in a matrix product.
+    Why it costs: filling writes all numbers once, and the sum reads both tensors and writes a third, although only
+    the part changes.
     Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. In backward: x[:, t] for each
     t; good: x.unbind(1) once, whose backward writes each part once.
-    How sure: shapes and the order of ops are recorded. That the sum takes what was filled just before is
-    concluded from its shape, so confidence is medium.
+    How sure: shapes and the order of ops are recorded, the tensors themselves are not. The rule assumes that the
+    sum reads the tensor of that shape that was filled just before, so confidence is medium.
     When it is wrong: the old total, or the tensor before the copy, is needed again. Then one copy must remain.
-    Saving: the fill, and the sum outside of the part; for `copied` the copy; for `diagonal` all but scaling the other
-    factor.
+    Saving: the time of the fill, and the time of the sum outside of the part. For `copied`: the time of the copy.
+    For `diagonal`: the time of torch.diag and of the product, minus the time to scale the other factor.
     Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's documentation.
     """
     if not any(one.dims for one in inputs.signatures):

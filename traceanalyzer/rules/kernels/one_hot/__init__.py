@@ -123,9 +123,9 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
     return Hits(
         **quicker(found, needed_ns),
         message="one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
-        advice="Use the index itself: gather and scatter_add along the classes, class indices as cross_entropy's "
-        "target, torch.nn.functional.embedding for a product with a table, torch.bincount for counts, index_add for "
-        "sums of rows.",
+        advice="Use the index itself. To pick or add along the classes: gather, scatter_add. As a target: "
+        "cross_entropy takes class indices. For a product with a table: torch.nn.functional.embedding. "
+        "For counts: torch.bincount. For sums of rows: index_add.",
         confidence=Confidence.MEDIUM if len(read) else Confidence.HIGH,
         evidence={
             **told(found),

@@ -17,14 +17,14 @@ from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUA
 _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
 _MESSAGES = {
-    "": "backward repeats {again} of {nodes} nodes a step: {spent} of GPU time each, in {ops}",
+    "": "in each step, backward repeats {again} of {nodes} nodes; the repeats take {spent} of GPU time, in {ops}",
     "inputs": (
         "backward goes through the same graphs {passes} more times a step, from the same outputs and "
-        "gradient, for other inputs: {again} of {nodes} nodes, {spent} of GPU time each, in {ops}"
+        "gradient, for other inputs: {again} of {nodes} nodes, {spent} of GPU time a step, in {ops}"
     ),
 }
 _ADVICE = {
-    "": "Add the losses and call backward once; detach the inputs of a loss whose gradients are not used.",
+    "": "Add the losses and call backward once. Where nothing uses the gradient of a loss's input, detach this input.",
     "inputs": "Ask for the gradients of all inputs in one call: torch.autograd.grad(u, (x, y, t), create_graph=True).",
 }
 

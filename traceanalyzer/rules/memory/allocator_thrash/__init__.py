@@ -74,8 +74,8 @@ def allocator_thrash(
     launched meanwhile. Once a loop runs, PyTorch's caching allocator needs none of these calls.
     Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
     How sure: the calls are recorded. The cost is the GPU's idle time during the calls.
-    When it is wrong: the pool is still growing, so the rule needs at least three steps. Such calls take
-    different times in different processes: 3.3 to 10.1 ms a step in one program on an H200.
+    When it is wrong: the pool is still growing, so the rule needs at least three steps. The time of
+    such calls differs from run to run: one program spent 3.3 to 10.1 ms a step on an H200.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

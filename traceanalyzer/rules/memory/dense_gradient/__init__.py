@@ -61,9 +61,10 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     supports sparse gradients.
     How sure: numbers of rows are recorded. Repeated indices count each time, so the true number of used rows is
     smaller. Ops on more than about 30 tensors (_foreach_*, fused optimizers) have no recorded shapes. The rule
-    assumes that such an op handles all parameters with a gradient. Without shapes, times tell: filling a table's
-    gradient takes far longer than looking up its rows, and a pass over a list of parameters takes at least as long
-    as one over the tables at the speed of their fills. Confidence is medium then.
+    assumes that such an op handles all parameters with a gradient. Without shapes, the rule
+    judges by times, and confidence is medium. A table counts if filling its gradient takes far longer than looking
+    up its rows. The table's share of an op on many parameters is the time to pass over the table at the speed at
+    which its gradient was filled.
     When it is wrong: momentum and weight decay also change rows that a step does not use; sparse updates leave
     these rows as they are. A table that is also the output layer's weight has a dense gradient anyway. So the
     rule skips a table if its number of rows is also a dimension of a matrix product.
@@ -138,8 +139,8 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
     return {
         "message": "backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} of them are looked up: filling this gradient and passing over it take {per_step} more a "
-        "step",
+        "{touched} of them are looked up: for the other rows, filling this gradient and passing over "
+        "it take {per_step} a step",
         "evidence": {"rows": rows, "width": width, "touched_share": share},
     }
 
@@ -147,8 +148,8 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
 def _told_by_time(told: ByTime) -> dict[str, Any]:
     return {
         "message": "backward makes a dense gradient for an embedding {times_a_step}. Filling these gradients takes "
-        "{filling} in all, looking up the rows far less, so about {touched} of the rows are looked up at most: filling "
-        "the gradients and passing over them ({ops}) take {per_step} more a step",
+        "{filling} in total; looking up rows takes far less, so at most about {touched} of the rows are looked up. For "
+        "the other rows, filling the gradients and passing over them ({ops}) take {per_step} a step",
         "evidence": {"touched_share": told.touched},
         "confidence": Confidence.MEDIUM,
     }
