@@ -29,6 +29,9 @@ _UNSEEN = frozenset(
         "round12",
         "round13",
         "round14",
+        "round15",
+        "round16",
+        "round17",
     }
 )  # rounds written to be looked at only after
 StepError = tuple[str, float, float]
@@ -37,7 +40,8 @@ _HEAD = """# Accuracy
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200, torch 2.11). `pairs`, `pairs4`, `third`, `round1` to `round14`, `real`, `noise`,
+without the profiler is known (H200, `round15` to `round17` H100, torch 2.11). `pairs`, `pairs4`, `third`, `round1` to
+`round17`, `real`, `noise`,
 `slowdown` and `public` are folders of a larger collection of traces, `fixtures` this repository's. Written by
 `python -m benchmarks.accuracy`.
 

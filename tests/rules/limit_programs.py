@@ -19,7 +19,7 @@ from tests.rules.more_limit_programs import MORE_PROGRAMS
 from tests.rules.programs import Program
 from tests.rules.test_collectives import few_and_many, small_ones
 from tests.rules.test_copies_and_memory import allocating, converting
-from tests.rules.test_cuda_graphs import close, waiting
+from tests.rules.test_cuda_graphs import close, paced, waiting
 from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import nearest, recommender
 from tests.rules.test_encoded_copies import windows
@@ -217,7 +217,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     ],
     "lane-offset": [lambda: early(2)],
     "late-projection": [lambda: program(upsampled()), lambda: program(propagated())],
-    "launch-bound": [lambda: loop(["aten::add"], 60, steps=1), lambda: waiting(4), close],
+    "launch-bound": [lambda: loop(["aten::add"], 60, steps=1), lambda: waiting(4), close, lambda: paced(2)],
     "layout-conversion": [lambda: normed(64), lambda: normed(400), lambda: normed(150)],
     "load-imbalance": [
         lambda: imbalanced((900,) * 5, (1_000,) * 5, (1_700,) * 5, (1_100,) * 5),

@@ -75,3 +75,29 @@ def test_copies_into_the_buffers_of_a_compiled_graph_are_told_apart(region: str,
     (one,) = found(trace, "data-movement")
     assert (one.by, one.cause, one.evidence["gpu_share"]) == ("aten::_foreach_copy_", cause, 0.25)
     assert ("mark_static_address" in one.advice) == (cause == "graph-inputs")
+
+
+def paced(kernel_us: int) -> TraceBuilder:
+    """Steps of 200 kernels, launched by a profiled CPU every 6 µs: without the profiler it may be as quick as they."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step in range(5):
+        begin = at
+        for _ in range(200):
+            number += 1
+            trace.op("aten::mm", at, 5 * US)
+            trace.launch("cudaLaunchKernel", at + 1 * US, 2 * US, number)
+            trace.kernel(at + 5 * US, kernel_us * US, number, name=NVJET)
+            at += 6 * US
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "cause", "severity"), [(2, "graph", Severity.HIGH), (4, "profiled-only", Severity.INFO)]
+)
+def test_pauses_between_queued_kernels_are_the_graphs_as_well(
+    kernel_us: int, cause: str, severity: Severity
+) -> None:
+    """Whether the GPU waits for launches or not: a graph also saves the pause that a launched kernel begins with."""
+    (one,) = diagnose(paced(kernel_us).load(), select=["launch-bound"]).findings
+    assert (one.cause, one.severity) == (cause, severity)

@@ -49,6 +49,11 @@ class Limits:
         "the cause is unsure, too, if the saving's interval starts near 0 and the predicted saving is less than this "
         "share of the predicted idle time: most idle time then has other causes, such as a data loader; chosen",
     )
+    min_gap_share: float = limit(
+        Severity.HIGH.least_share,
+        "a GPU that has work queued all the time is launch-bound, too, if the low end of the saving's interval is at "
+        "least this share of the step: a CUDA graph also removes the pauses between queued kernels",
+    )
     min_same_share: float = limit(
         0.5,
         "a CUDA graph is advised if at least this share of the steps launch the same kernels on the same grids; chosen",
@@ -145,7 +150,9 @@ def launch_bound(
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
-    busy, unsure = is_busy(forecast), only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits)
+    surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
+    busy = is_busy(forecast) and not surely
+    unsure = not surely and (only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits))
     wholes = {
         "idle time": limits.min_idle_share * idle.total_ns,
         "window": limits.min_window_share * steps.window_ns,
