@@ -40,10 +40,9 @@ _HEAD = """# Accuracy
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200, `round15` to `round17` H100, torch 2.11). `pairs`, `pairs4`, `third`, `round1` to
-`round17`, `real`, `noise`,
-`slowdown` and `public` are folders of a larger collection of traces, `fixtures` this repository's. Written by
-`python -m benchmarks.accuracy`.
+without the profiler is known (H200; `round15` to `round17` on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
+`round1` to `round17`, `real`, `noise`, `slowdown` and `public` are folders of a larger collection of traces,
+`fixtures` this repository's. Written by `python -m benchmarks.accuracy`.
 
 ## Savings
 
