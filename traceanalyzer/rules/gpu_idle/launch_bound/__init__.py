@@ -14,7 +14,7 @@ from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only
 from traceanalyzer.rules.gpu_idle.launch_bound.capturable import in_parts, obstacles
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, Remedy, remedy_of
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
-from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import launching_part
+from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import Part, launching_part
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -153,13 +153,9 @@ def launch_bound(
     surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
     busy = is_busy(forecast) and not surely
     unsure = not surely and (only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits))
-    wholes = {
-        "idle time": limits.min_idle_share * idle.total_ns,
-        "window": limits.min_window_share * steps.window_ns,
-    }
-    whole = max(wholes, key=wholes.__getitem__)
+    whole, least_ns = _least(idle, steps, limits)
     awaited = 0.0 if forecast is None else forecast.program.awaited
-    minor = found.total_ns + awaited * steps.window_ns < wholes[whole]
+    minor = found.total_ns + awaited * steps.window_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
     lines = found.launch.line.sums(found.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
@@ -172,12 +168,7 @@ def launch_bound(
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + f" ({'median ' * (count > 1)}kernel {{kernel}}"
-        + ("; median {launch} from launch to launch)" if pace else ")")
-        + (f", {'all' if part.launches >= count else '{loop_launches}'} of them in {{loop}}" if part else "")
-        + "; the GPU waits for the launches of {ops:of these waits}"
-        + ("; the launches come from {lines:of these waits}" if lines and not (part and part.placed) else "")
+        message=_message(count, pace, part, placed=not lines)
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
@@ -190,11 +181,37 @@ def launch_bound(
             "lines": lines,
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
-        }
-        | ({"awaited_share": awaited} if awaited else {})
-        | ({"loop": part.words, "loop_launches": part.launches, "loop_part": part.share} if part else {}),
+            **({"awaited_share": awaited} if awaited else {}),
+            **({} if part is None else part.evidence),
+        },
         info=cause in _NO_FAULT,
     )
+
+
+def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -> str:
+    """How much is launched, in which part of the program, and which launches the GPU waits for.
+
+    Args:
+        placed: whether no line is to be told besides that of the part.
+    """
+    whole = part is not None and part.launches >= count
+    return (
+        f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
+        + f" ({'median ' * (count > 1)}kernel {{kernel}}"
+        + ("; median {launch} from launch to launch)" if pace else ")")
+        + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
+        + "; the GPU waits for the launches of {ops:of these waits}"
+        + ("" if placed or (part and part.placed) else "; the launches come from {lines:of these waits}")
+    )
+
+
+def _least(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
+    """(of what launching must explain enough, how much that is): of the idle time or of the window, the more."""
+    least = {
+        "idle time": limits.min_idle_share * idle.total_ns,
+        "window": limits.min_window_share * steps.window_ns,
+    }
+    return max(least.items(), key=lambda one: one[1])
 
 
 def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:

@@ -38,6 +38,11 @@ class Part:
     layers: bool
     placed: bool
 
+    @property
+    def evidence(self) -> dict[str, str | int | float]:
+        """What a finding says of it."""
+        return {"loop": self.words, "loop_launches": self.launches, "loop_part": self.share}
+
 
 def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
     """The part that launches most, None where nothing stands out.
