@@ -61,9 +61,9 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
-    parts = [fix, possible, choice]
+    parts = [fix, possible, choice, _question(numbered)]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
-        parts = [f"{choice}: decide that first", fix, possible]
+        parts = [f"{choice}: decide that first", fix, possible, _question(numbered)]
     return Verdict(
         _step(trace),
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
@@ -230,6 +230,16 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
         f"{number} ({findings[number].rule}) may be deliberate and costs {percent(share)} {_of_step(trace)}"
     )
     return said, share
+
+
+def _question(findings: Mapping[int, Finding]) -> str:
+    """What a large part of the GPU's time hangs on and no trace tells: how much of a batch is padding."""
+    asked = (number for number, one in findings.items() if kind_of(one.rule) is Kind.QUESTION)
+    number = next(asked, None)
+    if number is None:
+        return ""
+    about = percent(findings[number].evidence["gpu_share"])
+    return f"check {number} ({findings[number].rule}), which is about {about} of GPU time"
 
 
 def _not_judged(trace: TraceReport) -> Verdict:

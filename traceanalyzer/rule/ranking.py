@@ -19,7 +19,8 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     found = sorted(findings, key=_place)
     if any(one.severity is not Severity.INFO or _saves(one) for one in found):
         return tuple(found)
-    return tuple(sorted(found, key=lambda one: kind_of(one.rule) is not Kind.FACT))
+    told = (Kind.FACT, Kind.QUESTION)
+    return tuple(sorted(found, key=lambda one: kind_of(one.rule) not in told))
 
 
 def _saves(found: Finding) -> bool:

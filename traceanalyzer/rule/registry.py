@@ -32,6 +32,9 @@ class Kind(StrEnum):
 
     FAULT = "fault"
     FACT = "fact"  # worth knowing, and no fault: where the time goes
+    QUESTION = (
+        "question"  # a fault or not: only whoever wrote the program can look; `gpu_share` in its evidence
+    )
     CHOICE = "choice"  # costs time for another gain, such as memory
     ONCE = "once"  # paid once, when the program starts: no step without it is in the trace
     REMAINDER = "remainder"  # time that no other rule claims

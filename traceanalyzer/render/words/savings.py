@@ -49,11 +49,7 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
-    return (
-        f"saves another {span} a step in addition to the other fixes"
-        if saving.beyond
-        else f"saves {span} a step"
-    )
+    return f"saves {span} a step in addition to the other fixes" if saving.beyond else f"saves {span} a step"
 
 
 def cost_words(finding: Finding, *, brief: bool = False) -> str:

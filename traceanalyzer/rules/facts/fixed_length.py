@@ -37,7 +37,7 @@ class Limits:
     )
 
 
-@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """All batches have one width, and a mask hides their padding.
 
