@@ -15,6 +15,8 @@ TRACES = sorted(
 FOLDERS = sorted({path.parent for path in TRACES})
 SHOWING = [path for path in TRACES if ALL or path.name != "good.json.gz"]
 """Those with findings that cost something: what holds of them holds of the repaired ones, whose findings are few."""
+PROGRAMS = sorted((REPOSITORY / "tests/programs").glob("*.json.gz"))
+"""The first steps of slow programs that others wrote: their numbers are kept, and no rule has them as its example."""
 HEALTHY = [path for path in TRACES if path.parent.name == "healthy"]
 
 # Rules that no pair of recordings can show; the file says why, and what tests them instead.

@@ -35,7 +35,7 @@ from tests.numbers.programs import (
     ranks_of,
 )
 from tests.perfetto.reader import read
-from tests.recorded import FIXTURES, TRACES, name_of
+from tests.recorded import PROGRAMS, TRACES, name_of
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.comparison.compare import compare
@@ -74,6 +74,7 @@ from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 
 RECORDED = [name_of(path) for path in TRACES]
+_PATHS = {name_of(path): path for path in (*TRACES, *PROGRAMS)}
 
 
 def one_of(many: int, names: Sequence[str]) -> list[str]:
@@ -82,12 +83,8 @@ def one_of(many: int, names: Sequence[str]) -> list[str]:
 
 
 BAD = one_of(20, [name for name in RECORDED if name.endswith("/bad")])
-DRAWN = [
-    *one_of(40, RECORDED),
-    *one_of(16, BUILT),
-    *one_of(8, CHANCES),
-    *one_of(2, [*JOBS]),
-]  # pages take longer than all else
+# Pages take longer than all else.
+DRAWN = [*one_of(40, RECORDED), *one_of(16, BUILT), *one_of(8, CHANCES), *one_of(2, [*JOBS])]
 _ROWS = 200  # of a curve
 _PATH = re.compile(r"\S*/\S*\.json\S*")
 Ranked = Sequence[tuple[int | None, Analysis]]
@@ -97,16 +94,14 @@ def analyses_of_name(name: str) -> Ranked:
     """The trace or the ranks of this name."""
     if name in JOBS:
         return ranks_of(name)
-    analysis = analysed(FIXTURES / f"{name}.json.gz") if name in RECORDED else analysis_of(name)
+    analysis = analysed(_PATHS[name]) if name in _PATHS else analysis_of(name)
     return [(analysis.trace.meta.rank, analysis)]
 
 
 @cache
 def report_of_name(name: str) -> Report:
     """What is diagnosed."""
-    if name in RECORDED:
-        return reported(FIXTURES / f"{name}.json.gz")
-    return report_of(analyses_of_name(name))
+    return reported(_PATHS[name]) if name in _PATHS else report_of(analyses_of_name(name))
 
 
 def _one(name: str) -> Analysis:
@@ -139,6 +134,10 @@ def _window(name: str) -> Any:
     quarter = whole.length_ns // 4
     start, end = (at - trace.meta.origin_ns for at in (whole.start_ns + quarter, whole.end_ns - quarter))
     return _without_rules(diagnose(trace, window=(start, end), step_ms=0.5))
+
+
+def _told(name: str) -> Any:
+    return {"diagnosed": _diagnosed(name), "ops": _ops(name), "facts": _facts(name)}
 
 
 def _texts(name: str) -> Any:
@@ -249,7 +248,7 @@ def _compared(name: str) -> Any:
     if name in CHANGES:
         found = compare(*(made() for made in CHANGES[name]))
     else:
-        base = FIXTURES / f"{name}.json.gz"
+        base = _PATHS[name]
         found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
     text = [*_lines(render_comparison(found, width=120))[1:], *_lines(comparison_markdown(found))]
     page = _attributes(render_comparison_page(found))
@@ -267,6 +266,7 @@ def _collectives(name: str) -> Any:
 
 KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
+    "programs": (_told, list(map(name_of, PROGRAMS))),
     "window": (_window, [*one_of(24, RECORDED), *one_of(5, CHANCES)]),
     "texts": (_texts, [*one_of(2, RECORDED), *one_of(2, BUILT), *one_of(2, CHANCES), *JOBS]),
     "ops": (_ops, [*one_of(3, RECORDED), *one_of(2, BUILT), *CHANCES]),

@@ -23,6 +23,7 @@ _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a 
 _EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
+_ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
 _REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
@@ -234,12 +235,15 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
 
 def _question(findings: Mapping[int, Finding]) -> str:
     """What a large part of the GPU's time hangs on and no trace tells: how much of a batch is padding."""
-    asked = (number for number, one in findings.items() if kind_of(one.rule) is Kind.QUESTION)
-    number = next(asked, None)
-    if number is None:
+    asked = [
+        (float(one.evidence["gpu_share"]), -number)
+        for number, one in findings.items()
+        if kind_of(one.rule) is Kind.QUESTION
+    ]
+    share, number = max(asked, default=(0.0, 0))
+    if share < _ASKED:
         return ""
-    about = percent(findings[number].evidence["gpu_share"])
-    return f"check {number} ({findings[number].rule}), which is about {about} of GPU time"
+    return f"check {-number} ({findings[-number].rule}), which is about {percent(share)} of GPU time"
 
 
 def _not_judged(trace: TraceReport) -> Verdict:

@@ -27,7 +27,7 @@ class Limits:
     )
 
 
-@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
+@rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 

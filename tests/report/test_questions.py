@@ -1,0 +1,53 @@
+"""What the verdict asks: only the user knows how much of a padded batch is padding, or which labels are ignored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.report.verdict import verdict_of
+from traceanalyzer.rule.ranking import ranked
+
+HEAD = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+FIX = "1 (scheduler-gap): a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
+
+
+def about(share: float, rule: str = "fixed-length") -> Finding:
+    """A finding that asks about this share of GPU time."""
+    found = replace(samples.findings()[0], rule=rule, severity=Severity.INFO, cost_ns=0, saving=None)
+    return replace(found, evidence={"gpu_share": share})
+
+
+def fix_of(*findings: Finding) -> str:
+    """What the verdict says of fixes."""
+    return verdict_of(HEAD, findings).fix
+
+
+def test_a_question_stands_behind_the_fixes_by_its_number_in_the_report() -> None:
+    wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
+    assert fix_of(wrong, about(0.894)) == f"{FIX}; check 2 (fixed-length), which is about 89 % of GPU time"
+    assert fix_of(about(0.6), wrong).endswith("; check 1 (fixed-length), which is about 60 % of GPU time")
+
+
+def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
+    said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
+    assert said == "nothing found that needs a fix; check 2 (loss-head), which is about 50 % of GPU time"
+    assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
+        "check 1 (fixed-length), which is about 40 % of GPU time"
+    )
+
+
+def test_small_questions_and_facts_are_not_asked() -> None:
+    assert fix_of(about(0.29), about(0.9, "hotspot")) == "nothing found that needs a fix"
+    assert "check 1" in fix_of(about(0.3))
+
+
+def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else() -> None:
+    other = replace(about(0.9), rule="launch-bound", cost_ns=MS, cost_share=0.95)
+    assert [one.rule for one in ranked([other, about(0.4), about(0.5, "hotspot")])] == [
+        "hotspot",
+        "fixed-length",
+        "launch-bound",
+    ]
