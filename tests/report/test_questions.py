@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
@@ -51,3 +53,12 @@ def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else()
         "fixed-length",
         "launch-bound",
     ]
+
+
+@pytest.mark.parametrize(("longest", "said"), [(110, False), (111, True)])
+def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int, said: bool) -> None:
+    """Of which steps the CPU's part was replayed is nobody's concern then."""
+    every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
+    step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
+    told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
+    assert ("judged by 1 of 3 steps: the others, 66 % of the time, differ too much" in told) is said

@@ -23,6 +23,7 @@ _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a 
 _EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
+_EVEN = 0.1  # by which steps differ that count as equally long; chosen
 _ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
 _REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
@@ -84,12 +85,18 @@ def _step(trace: TraceReport) -> str:
         takes = f"and {traced} predicted without the profiler ({span})"
         share = f"{percent(step.left_out_share)} of the time"
         left = f"; judged by {step.basis.partition(' step')[0]} steps: the others, {share}, differ too much"
-        left = left if step.left_out_share >= MUCH else _longer(trace, step)
+        left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{' ' if same else ', '}{told}{left}"
     if trace.steps is not None and trace.steps.marked:
         return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
+
+
+def _even(trace: TraceReport) -> bool:
+    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
+    every = trace.steps.every if trace.steps else None
+    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
 
 
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
