@@ -16,6 +16,8 @@ from pathlib import Path
 from benchmarks.cuts import _DEVICE, Event, events_of, starts_of_steps
 from capture.scrub import Scrubber
 
+_MARK = "gpu_user_annotation"  # has no launch: it stays while work does
+
 
 def shortened(events: list[Event], steps: int) -> list[Event] | None:
     """The events of as many steps as are asked for; None of a recording that has no more."""
@@ -33,6 +35,10 @@ def shortened(events: list[Event], steps: int) -> list[Event] | None:
         and "correlation" in event.get("args", {})
     }
     stay = [event for event in events if "ts" not in event or _stays(event, end, gone)]
+    work = [float(event["ts"]) for event in stay if event.get("cat") in _DEVICE and event["cat"] != _MARK]
+    stay = [
+        event for event in stay if event.get("cat") != _MARK or float(event["ts"]) <= max(work, default=0.0)
+    ]
     kept = {event["id"] for event in stay if event.get("ph") == "s"}
     return [event for event in stay if event.get("ph") != "f" or event["id"] in kept]
 
