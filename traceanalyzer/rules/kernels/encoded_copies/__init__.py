@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,29 +17,18 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Wor
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.recorders import recorders
+from traceanalyzer.rules.kernels.encoded_copies.members import FAR, Copied, members_of, read_by
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
 _BETWEEN = re.compile(r"^aten::(contiguous|clone|reshape|flatten|to|_to_copy|copy_|empty\w*)$")
-_REGROUPS = re.compile(r"^aten::(view|reshape|_unsafe_view|unflatten)$")
-_LAYERS = re.compile(r"^aten::(linear|addmm|mm|conv\w*|cudnn_convolution\w*|embedding|lstm|gru|\w*_norm)$")
-_WRITES = re.compile(
-    r"^aten::(index_put|index_copy|index_add|masked_scatter|scatter|copy|fill|zero|slice_s)\w*$"
-)
-_RANDOM = re.compile(r"rand|normal_|bernoulli|uniform|multinomial|exponential_|dropout|rrelu")
-_PER_ITEM = re.compile(
-    r"^aten::(matmul|bmm|baddbmm|\w*pool\w*|\w*softmax|scaled_dot_product_attention|\w*relu\w*|gelu|silu_?|mish|elu"
-    r"|hardswish_?|hardsigmoid|hardtanh_?|softplus|sigmoid_?|tanh_?|clamp\w*|dropout|add_?|sub_?|mul_?|div_?|pow|exp|log"
-    r"|r?sqrt|abs|neg|mean|sum|amax|amin|max|var|linalg_vector_norm|norm|contiguous|clone|to|_to_copy|reshape|flatten"
-    r"|cat|upsample\w*|pad|constant_pad_nd|square|masked_fill|chunk|split\w*|unbind|select|slice|detach|type_as)$"
-)
 _BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")
 _BY_ROW = re.compile(  # the same for equal rows
     r"^aten::(linear|addmm|mm|layer_norm|native_layer_norm|rms_norm|\w*relu\w*|gelu|silu_?|mish|elu|hardswish_?"
     r"|softplus|sigmoid_?|tanh_?|clamp\w*|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|sin|cos|abs|neg|contiguous|clone"
     r"|to|_to_copy|reshape|flatten)$"
 )
-_AHEAD, _FAR = 8, 200  # ops between the copies and the network, and between two ops of a network; chosen
+_AHEAD = 8  # ops between the copies and the network; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +39,6 @@ class Limits:
     )
     min_gpu_share: float = limit(0.1, "the network must take at least this share of GPU time; chosen")
     floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
-
-
-class Copied(NamedTuple):
-    """Where a network begins, and on how many copies of how many items."""
-
-    begin: int
-    copies: int
-    items: int
-    shape: Shape
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
@@ -143,7 +122,7 @@ def _networks(
         end = int(np.searchsorted(threads[at:] != threads[at], True)) + at
         end = int(np.searchsorted(steps[at:end], steps[at], side="right")) + at
         members = []
-        for place in _members(number, signatures, last, end, copied):
+        for place in members_of(number, signatures, last, end, copied):
             members.append(place)
             done = place
         if members:
@@ -171,7 +150,7 @@ def _equal_rows(op: Signature, limits: Limits) -> Copied | None:
     """Rows that an op reads, of which strides say that each is there several times; None where one input has others."""
     if not _BY_ROW.search(op.name) or not op.strides:
         return None
-    wanted = _read(op)
+    wanted = read_by(op)
     shape = max(wanted, key=math.prod, default=())
     repeated = set(range(1 - len(shape), -1)) | {-len(shape)} if len(shape) > 1 else set()
     for at, sizes in enumerate(op.dims):
@@ -201,9 +180,9 @@ def _right_after(
 ) -> Iterator[int]:
     """The next op that reads equal rows, and those after it of which each reads what the one before it made."""
     shape, first = copied.shape, copied.begin == 0
-    for place in range(at, min(at + _FAR, len(number))):
+    for place in range(at, min(at + FAR, len(number))):
         op = signatures[number[place]]
-        viewing, shapes = VIEWING_OP.search(op.name), _read(op)
+        viewing, shapes = VIEWING_OP.search(op.name), read_by(op)
         if shape not in shapes:
             if viewing:
                 continue
@@ -224,21 +203,13 @@ def _copied(ops: Sequence[Signature], limits: Limits) -> Copied | None:
     """What the first op copies, if one of the next ones works on separate copies."""
     source = next(iter(tensors(ops[0])), ())
     for begin, op in enumerate(ops[1:], 1):
-        for shape in _read(op):
+        for shape in read_by(op):
             items = _items(source, shape) if len(shape) > 1 and not VIEWING_OP.search(op.name) else 0
             if items and shape[0] >= limits.min_times * items:
                 return Copied(begin, shape[0], items, shape)
         if not (VIEWING_OP.search(op.name) or _BETWEEN.search(op.name)):
             return None
     return None
-
-
-def _read(op: Signature) -> Sequence[Shape]:
-    """Shapes of what it works on: of a layer its input, not its weight."""
-    if not _LAYERS.search(op.name):
-        return tensors(op)
-    first = op.name == "aten::addmm"  # behind the bias
-    return tensors(op)[first : first + 1]
 
 
 def _items(source: Shape, shape: Shape) -> int:
@@ -248,41 +219,3 @@ def _items(source: Shape, shape: Shape) -> int:
         if wanted > 1 and math.prod(source[at:]) == wanted and source[at] > 1:
             return math.prod(source[:at])
     return 0
-
-
-def _members(
-    number: Sequence[int], signatures: Sequence[Signature], begin: int, end: int, copied: Copied
-) -> Iterator[int]:
-    """Positions of ops that work on each copy alone, until one takes other tensors of as many entries."""
-    made = {copied.shape: 1}
-    unknown, last = False, begin
-    for place in range(begin, end):
-        op = signatures[number[place]]
-        shapes = tensors(op)
-        if (
-            (_RANDOM.search(op.name) and "False" not in op.scalars)
-            or _WRITES.search(op.name)
-            or place - last > _FAR
-        ):
-            return
-        if unknown and shapes and shapes[0][:1] == (copied.copies,):
-            made[shapes[0]] = made.get(shapes[0], 0) + 1
-        read = _read(op)
-        mine = [one for one in read if one in made]
-        if not mine:
-            unknown = unknown and not shapes
-            continue
-        foreign = any(one not in made and one[:1] == (copied.copies,) for one in read)
-        viewing = VIEWING_OP.search(op.name)
-        if foreign or (len(mine) > 1 and not _LAYERS.search(op.name) and max(made[one] for one in mine) < 2):
-            return
-        if not (viewing or _LAYERS.search(op.name) or _PER_ITEM.search(op.name)):
-            return
-        result = product_of(op) or made_of(op)
-        if _REGROUPS.search(op.name) and (result is None or result[0] % copied.copies):
-            return
-        unknown, last = result is None, place
-        if result is not None:
-            made[result] = made.get(result, 0) + (not viewing)
-        if not viewing:
-            yield place
