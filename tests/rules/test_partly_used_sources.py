@@ -60,6 +60,9 @@ IMAGE, ROWS = [8, 3, 32, 32], [8, 16, 64]
         (("amax", [ROWS], "[-1]", "True"), (8, 16, 1), [{0}, {1}], ROWS),
         (("linalg_vector_norm", [ROWS], "2", "[-1]", "False"), (8, 16), [{0}, {1}], ROWS),
         (("upsample_bilinear2d", [IMAGE], "[64, 48]", "False"), (8, 3, 64, 48), [{0}, {1}], IMAGE),
+        (("upsample_bilinear2d", [IMAGE], "", "False", "[2.5, 1.28]"), (8, 3, 80, 40), [{0}, {1}], IMAGE),
+        (("upsample_nearest2d", [IMAGE], "", "[2., 4.]"), (8, 3, 64, 128), [{0}, {1}], IMAGE),
+        (("upsample_nearest2d", [IMAGE], "", "[2.]"), None, [], IMAGE),
         (("adaptive_avg_pool2d", [IMAGE], "[1, 1]"), (8, 3, 1, 1), [{0}, {1}], IMAGE),
         (
             ("max_pool2d", [IMAGE], "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"),

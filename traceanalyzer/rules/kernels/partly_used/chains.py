@@ -23,6 +23,7 @@ from traceanalyzer.rules.kernels.partly_used.sources import (
     viewed,
 )
 
+_BEFORE = 8  # ops that prepare what a chain begins with; chosen
 _FAR = 2_000  # no more ops than this are looked at, views counted
 
 
@@ -163,7 +164,7 @@ def _cut(at: int, ops: Readers) -> _Cut | None:
         return None
     whole = op.shape(0)
     for later in range(at + 1, min(int(ops.last[at]), at + 1 + _FAR)):
-        if ops.views[later]:
+        if ops.views[later] and later > at + 1:
             continue
         for shape in tensors(ops.op(later)):
             rest = next((n for n in range(1, len(whole)) if shape[-len(whole) + n :] == whole[n:]), 0)
@@ -260,13 +261,19 @@ def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: T
 
 def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
     """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
-    own, more = set(row), 0.0
+    own, more, following = set(row), 0.0, ops.next_alike(row[-1], row[0])
     for op, places in ops.between(row[count + 1], end, link.result):
-        beside = sum(at not in own for at in places.tolist())
+        beside = sum(at not in own and not _begins(ops, row, at, following) for at in places.tolist())
         if beside:
             found = taken(op)
             more += beside * found[1] if found else 1.0
     return more
+
+
+def _begins(ops: Readers, row: list[int], at: int, following: int) -> bool:
+    """Whether an op reads what the next chain begins with: right before that, as another does before this one."""
+    ahead = following - at
+    return 0 < ahead <= min(_BEFORE, at - row[0], row[-1]) and ops.number[row[-1] - ahead] == ops.number[at]
 
 
 def _trimmed(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:

@@ -115,8 +115,11 @@ def _mixes_no(name: str) -> Dims | None:
 def _image(op: Signature, name: str) -> Shape | None:
     """Shape of what an op makes of images; None where it is not known, or needs all of them."""
     shape = op.shape(0)
+    if _RESIZE.match(name) and not op.scalars[1]:
+        factors = op.scalars[-1].strip("[]").split(",")
+        return (*shape[:2], *(int(size * float(by)) for size, by in zip(shape[2:], factors, strict=True)))
     if _RESIZE.match(name) or name.startswith("adaptive"):
-        return (*shape[:2], *_numbers(op.scalar(1), len(shape) - 2))
+        return (*shape[:2], *(int(size) for size, _ in zip(op.scalar(1), shape[2:], strict=True)))
     if name.startswith("conv"):
         return (
             shape[0],
@@ -287,13 +290,6 @@ def _regrouped(whole: Shape, shape: Shape, part: Dims) -> Dims:
     low = max(at for at, end in enumerate(ends) if before % end == 0 and end <= before)
     high = min(at for at, end in enumerate(ends) if end % through == 0 and end >= through)
     return Dims(at for at in range(low, high) if shape[at] > 1)
-
-
-def _numbers(values: Any, count: int) -> tuple[int, ...]:
-    """So many whole numbers; ValueError for others."""
-    if not isinstance(values, list) or len(values) != count:
-        raise ValueError("not a number for each dimension")
-    return tuple(map(int, values))
 
 
 def _name(op: Signature) -> str:
