@@ -23,7 +23,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     begin = (
         "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
     )
-    without = f" without {first}" * bool(begin)
+    without = f" but not {first}" * bool(begin)
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
     which, several = _which(trace, wrong, replayed)
@@ -32,7 +32,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
-    return f"{begin}{which}{without}: {gives}{unknown}"
+    return f"{begin}{'fixing ' * bool(begin)}{which}{without}: {gives}{unknown}"
 
 
 def _which(trace: TraceReport, wrong: Mapping[int, Finding], replayed: Sequence[int]) -> tuple[str, bool]:

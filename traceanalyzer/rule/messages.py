@@ -106,8 +106,8 @@ def _times_a_step(count: int, in_steps: int, steps: int) -> str:
         return _times(count)
     often, whole = count / in_steps, max(round(count / in_steps), 1)
     if in_steps < _MOST_STEPS * steps:
-        each = "once" if count == in_steps else f"{_times(count)} in total,"
-        return f"{each} in {in_steps:,} of {steps:,} steps"
+        few = f"in {in_steps:,} of {steps:,} steps"
+        return f"{few}, once each" if count == in_steps else f"{_times(count)} in total, {few}"
     return f"{_times(whole)} a step" if abs(often - whole) <= _ABOUT * often else f"{often:.1f} times a step"
 
 

@@ -14,7 +14,7 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 _LIBRARYS = "This is code of {}: call it less often, with more work in each call."
-_OF_MODEL = " {torch.compile} or a CUDA graph of the model takes it off the CPU."
+_MODELS = "This is a model of {}: {{torch.compile}} or a CUDA graph of the model takes it off the CPU."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
     "call it less often, or with fewer and larger tensors."
@@ -31,7 +31,9 @@ def librarys(found: CallsAfterCpuGaps, function: str) -> str:
     foreign = function in frames and not in_its_own(frames[frames.index(function) :])
     if not foreign:
         return ""
-    return _LIBRARYS.format(package_of(function)) + _OF_MODEL * function.endswith(": forward")
+    if function.endswith(": forward"):
+        return _MODELS.format(package_of(function))
+    return _LIBRARYS.format(package_of(function))
 
 
 def user_frame_hint(

@@ -26,6 +26,6 @@ def is_busy(forecast: Forecast | None) -> bool:
 def busy_advice(advice: str) -> str:
     """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
     return (
-        "Nothing to do: without the profiler the GPU is probably busy all the time. If you measure otherwise: "
+        "Nothing to do: without the profiler the GPU is probably busy all the time. If you measure that it is not, "
         f"{advice[0].lower()}{advice[1:]}"
     )

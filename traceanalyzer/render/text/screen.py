@@ -93,7 +93,7 @@ def _what(trace: TraceReport) -> str:
         outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
     many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else f"a window of {whole}"
     if outside_ns >= _OUTSIDE * trace.window.length_ns:
-        many += f" ({format_ns(outside_ns)} of it in no step)"
+        many += f" ({format_ns(outside_ns)} of it outside the steps)"
     return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
 
 

@@ -33,9 +33,9 @@ def slow_link(
 ) -> Iterator[Hits]:
     """A link moves data slower than its peers.
 
-    What it looks for: two ranks that leave all-to-alls later than the others, the later the more data they
-    move. Also process groups with far less bandwidth than other groups of the same size, in the same kind of
-    collective.
+    What it looks for: two ranks that leave all-to-alls later than the others, if this delay grows with the
+    data that is moved. Also process groups with far less bandwidth than other groups of the same size, in the
+    same kind of collective.
     Why it costs: the next collective waits for the ranks that are late.
     Bad: a link with lost lanes, or a pair of devices without peer access. Good: equally fast links.
     How sure: times are measured on aligned clocks. If a rank is late by the same time for every size, its clock

@@ -70,8 +70,8 @@ class Limits:
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
-    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch norms
-    of images with one block per channel; and depthwise convolutions in half precision that do not use cuDNN's
+    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch norm
+    kernels that have one CUDA block per channel; and depthwise convolutions in half precision that do not use cuDNN's
     channels-last kernels.
     Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
     convolution. torch's batch norm for channels first (NCHW) has only one block per channel, so most of the
@@ -79,12 +79,12 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the
     same for its input images.
     How sure: kernel names identify conversions and channels-last batch norms.
-    When it is wrong: ops without a channels-last kernel between the convolutions convert back. With torch's
-    instance norm, which is such an op, the finding is info. Convolutions of signals (conv1d) do not count,
+    When it is wrong: an op between two convolutions has no kernel for channels last, so it converts back. torch's
+    instance norm is such an op; with it, the finding is info. Convolutions of signals (conv1d) do not count,
     because torch has no other layout for their tensors.
     Saving: the time of the conversions, plus what batch norms and depthwise convolutions gain (measured in both
     layouts on an H200).
-    Source: "Channels Last Memory Format in PyTorch"; measured on H200 pairs, torch 2.11.
+    Source: "Channels Last Memory Format in PyTorch"; measured on an H200 in both layouts, torch 2.11.
     """
     name = work.name
     norms, depthwise = name.matches(families.NCHW_BATCH_NORM), name.matches(families.DEPTHWISE)

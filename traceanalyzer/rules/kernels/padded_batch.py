@@ -31,7 +31,8 @@ class Limits:
     )
     min_lengths: int = limit(
         3,
-        "sequences that F.pad fills up must have at least this many lengths; equal ones are an image's border; chosen",
+        "the sequences that F.pad fills up must have at least this many different lengths; with equal lengths it adds "
+        "the border of an image; chosen",
     )
     min_gpu_share: float = limit(
         0.1, "work on padded tensors must take at least this share of GPU time; chosen"
@@ -48,9 +49,9 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     Why it costs: layers compute padding like everything else. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
     rounded up to a multiple of 64; batches of sequences of about the same length.
-    How sure: the lengths are recorded. ctc_loss gets the length after the encoder's subsampling. So work counts
-    as work on padded tensors if a shape has the batch's size and 1, 2, 4 or 8 times that length. Confidence is
-    medium.
+    How sure: the lengths are recorded. ctc_loss gets the length after the encoder has shortened the sequence, often
+    to a half, a quarter or an eighth. So an op counts if one of its shapes has the batch's size and this length, or
+    2, 4 or 8 times this length. Confidence is medium.
     When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
     library sets up its kernels once for each shape.
     Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time.

@@ -61,8 +61,8 @@ class Limits:
 def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The same numbers are computed again in each layer.
 
-    What it looks for: in training, a sequence of ops that runs at least twice in a step on the same integers
-    (edges, positions, lengths, masks), with the same shapes and scalar arguments. No op in between makes
+    What it looks for: in training, a sequence of ops that runs at least twice in a step on the same index
+    tensors (edges, positions, lengths, masks), with the same shapes and scalar arguments. No op in between makes
     integers of those shapes. None of the ops adds a node to autograd's graph, so they use no trained parameter
     and no activation.
     Why it costs: the result is the same in each layer, and often such ops wait for the GPU (boolean masks, unique).
@@ -132,7 +132,7 @@ def _hits(
         cause="layers",
         lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
         fix=Drop(again.rows),
-        message="the same ops run {often} a step on the same integers ({shapes}) with the same result: "
+        message="the same ops run {often} a step on the same index tensors ({shapes}) with the same result: "
         "{by_ops:of these ops' time}; {which} {gpu} of GPU time and {launches} launches a step"
         + (", at {lines}" if lines else ""),
         advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "

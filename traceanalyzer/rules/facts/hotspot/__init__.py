@@ -45,8 +45,7 @@ class Limits:
     )
     max_latency_ns: int = limit(
         5_000,
-        "the start of its kernels limits an op if its kernels take at most this time on average; H200, "
-        "MI300X",
+        "if the kernels of an op take at most this time on average, starting them limits the op; H200, MI300X",
     )
 
 

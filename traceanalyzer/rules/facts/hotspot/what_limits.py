@@ -69,7 +69,7 @@ _FEW_CHANNELS = (
 _ADVICE = {
     "compute": "Bound by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Bound by memory: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: profile it with {ncu}.",
+    "below-bounds": "Neither compute nor memory is near its limit. If no other finding says why, profile it with {ncu}.",
 }
 _MORE_COMPUTE = (
     "Bound by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
@@ -141,8 +141,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 or share < _LEAST else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
-            f"on average over {len(known)} input shapes it reaches {100 * mean:.0f} % of the peak that limits it, "
-            "compute or memory"
+            f"on average over {len(known)} input shapes it reaches {100 * mean:.0f} % of its peak (compute or memory, "
+            "whichever limits the shape)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

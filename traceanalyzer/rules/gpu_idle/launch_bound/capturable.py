@@ -31,7 +31,7 @@ def obstacles(
     stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
-        f"the CPU must not wait for the GPU (now {'twice' if stops == 2 else f'{stops:.0f} times'} a step)": stops
+        f"the CPU never waits for the GPU (now it does so {'twice' if stops == 2 else f'{stops:.0f} times'} a step)": stops
         > max_syncs,
         "all ranks must capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,

@@ -41,10 +41,10 @@ _GROWING = (
     "torch.cat, so {torch.compile} would recompile again and again. "
 )
 _STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
-_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, under these conditions: {}."
+_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, if this holds: {}."
 _BATCH = (
-    "Do more with each launch: a larger batch (in serving: more requests at once). Or use a CUDA graph, under these "
-    "conditions: {}."
+    "Do more with each launch, as with a larger batch (in serving, with more requests at once). Or use a CUDA "
+    "graph, if this holds: {}."
 )
 STACK = (
     "If no repeat needs the result of another (samples or requests, not layers or time steps), stack their inputs and "

@@ -23,7 +23,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `48 repeats of the same ops (a loop or layers; about 31 ops each: aten::mul, ..)`.
+        words: a noun phrase, `a group of ops that runs 48 times (a loop or layers; about 31 ops each: aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -87,7 +87,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
     where = f" at {line}" if line else ""
     return Part(
-        f"{repeats:,} repeats of the same ops (a loop or layers; about {ops:,} op{'s' * (ops != 1)} each: "
+        f"a group of ops that runs {repeats:,} times (a loop or layers; about {ops:,} op{'s' * (ops != 1)} each: "
         f"{', '.join(shown)}){where}",
         repeats,
         round(total / steps),

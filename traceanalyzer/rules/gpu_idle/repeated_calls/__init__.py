@@ -93,7 +93,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
 
-    What backward does for the repeats belongs to the loop. The rule also finds a network that is called several
+    The backward work of the repeats is counted with the loop. The rule also finds a network that is called several
     times in a row on the same shapes, if no call needs the result of another and one op combines the results.
     An example is classifier-free guidance with two calls. Together the calls must make at least half of the
     step's launches. In a loop over time steps with a state, it finds layers that need x[t] only and not the state,
@@ -109,9 +109,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
     torch.tensor(w, device="cuda")[:, None]`.
     How sure: the repetition is measured. That the repeats are independent is not. Confidence is medium if each
-    repeat copies or updates one of many tensors, if the results are stacked, and for calls of one network.
-    Confidence is low if a repeat has a matrix product, because it may be a layer or a time step. Sequences of
-    only pointwise ops are left to launch-bound, because a CUDA graph helps them.
+    repeat copies or updates one of many tensors, if the results are stacked, and for a network that is called
+    several times. Confidence is low for other repeats with a matrix product, which may be layers or time steps.
+    Sequences of only pointwise ops are left to launch-bound, because a CUDA graph helps them.
     When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models
     (denoising, decoding) are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.

@@ -55,7 +55,7 @@ def loop_hits(
         confidence=sure,
         message="{ops}"
         + (
-            " ({members} calls in all) run {times_a_step} and launch "
+            " ({members} calls in each repeat) run {times_a_step} and launch "
             if len(largest.names) > 1
             else " runs {times_a_step} and launches "
         )

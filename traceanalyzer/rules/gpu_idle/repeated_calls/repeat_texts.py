@@ -81,9 +81,16 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
     if copies:
         return "Build one tensor of all values on the host, copy it once, and compute all elements together."
     if names == ("aten::copy_",):
-        return "Copy the whole list with {torch._foreach_copy_}; DistributedDataParallel: broadcast_buffers=False."
+        return (
+            "Copy the whole list with {torch._foreach_copy_}. If DistributedDataParallel copies its buffers, use "
+            "broadcast_buffers=False where ranks may keep their own."
+        )
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
+    if not {"aten::norm", "aten::linalg_vector_norm"}.isdisjoint(names):
+        return (
+            "torch._foreach_norm takes the whole list: join its results on the device, and read one number."
+        )
     return "Stack the inputs and use one op for all of them."
 
 

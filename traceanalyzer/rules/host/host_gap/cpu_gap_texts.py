@@ -66,7 +66,7 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if alone:
         said = "{by} runs {times_a_step}, {gap}" + (each or " long")
     else:
-        said = "{times_a_step} no op runs for {gap}" + each
+        said = "{times_a_step}, no op runs for {gap}" + each
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"

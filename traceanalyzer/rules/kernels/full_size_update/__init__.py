@@ -51,7 +51,7 @@ _ADVICE = {
 class Limits:
     max_part_share: float = limit(
         0.35,
-        "at most this share of the tensor may be written; updating a larger part alone saves too little; chosen",
+        "at most this share of the tensor may be written; of more, updating only that part saves too little; chosen",
     )
     min_gpu_share: float = limit(
         0.04, "ops on such tensors must take at least this share of GPU time; chosen"
@@ -79,7 +79,7 @@ def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limit
     A second case (cause `copied`) is a tensor that is copied in full to change a small part of it: index_copy,
     index_add, scatter or slice_scatter instead of the same op with an underscore. A third case (cause `diagonal`)
     is torch.diag of a vector in a matrix product.
-    Why it costs: filling writes all numbers once, and the sum reads both tensors and writes a third, although only
+    Why it costs: filling writes all numbers once. The sum reads both tensors and writes another one, although only
     the part changes.
     Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. In backward: x[:, t] for each
     t; good: x.unbind(1) once, whose backward writes each part once.

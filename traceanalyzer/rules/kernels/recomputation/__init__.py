@@ -21,8 +21,8 @@ class Limits:
     )
     usual_op_ns: int = limit(
         15_000,
-        "without anomaly mode an op takes this CPU time around its calls; with it, forward ops take 100 µs, "
-        "because they keep the stack; H200 host",
+        "without anomaly mode an op takes this CPU time, other ops that it calls left out; with it, forward ops take "
+        "100 µs, because they keep the stack; H200 host",
     )
 
 

@@ -91,7 +91,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
     Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of the ten.
     Kernels on smaller tensors are not counted.
-    Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on H200 pairs.
+    Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.
     """
     long = chains.longer_than(limits.min_kernels - 2)
     every = work[long.entry]

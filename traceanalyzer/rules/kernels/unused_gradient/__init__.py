@@ -29,8 +29,8 @@ _ADDED = "are added to the gradients of the step before, because no optimizer's 
 class Limits:
     min_unused_share: float = limit(
         0.75,
-        "at least this share of the gradients must be unused; frozen parts are most of a model, and a few "
-        "gradients may have other uses",
+        "at least this share of the gradients must be unused: a frozen backbone has most of the parameters; a few "
+        "gradients that no optimizer reads may have another use",
     )
     min_steps: int = limit(
         2,
@@ -46,12 +46,13 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     their shape. There are three cases:
     - at least three quarters of all gradients are unused. The cost is the backward work after the last used
     gradient.
-    - unused gradients are never cleared: each is added to the gradient of the step before, as for a network in
-    the loss that is not frozen. The cost is only the work that makes them.
+    - unused gradients are never cleared: each is added to the gradient of the step before. An example is a
+    perceptual loss, if its network is not frozen. The cost is only the work that makes them.
     - the next optimizer's step does not use the gradients, and they are made anew before their own optimizer
-    uses them, as for critics during the actor's loss. Then the optimizers' tensor lists must be recorded.
-    Why it costs: backward of a layer takes twice the time of its forward pass, and needs its activations until
-    then.
+    uses them, as for critics during the actor's loss. The rule finds this case only if the shapes of the
+    optimizers' lists of tensors are recorded.
+    Why it costs: the backward pass of a layer takes twice the time of its forward pass. It also keeps the layer's
+    activations in memory until it has run.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
     are not detached from their generator; an actor's loss through critics that require gradients. Good:
     backbone.requires_grad_(False); discriminator(images.detach()); critics frozen while the actor's loss is
@@ -113,7 +114,8 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         fix=fix,
         message=f"{{unused}} of {{gradients}} gradients a step {why}"
         ": computing them takes {gpu} of GPU time, in {nodes}",
-        advice="Call requires_grad_(False) on frozen parameters, or run their forward under torch.no_grad()"
+        advice="Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
+        "forward under torch.no_grad()"
         + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
         confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
         evidence={
