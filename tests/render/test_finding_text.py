@@ -198,7 +198,7 @@ def test_a_window_is_longer_than_its_steps_where_work_was_queued_before_them(
 ) -> None:
     every = replace(samples.times(4), total_ns=4 * each_ms * MS)
     text = render_text(samples.report(samples.trace(steps=samples.steps(every=every))))
-    assert ("(20.0 ms of it in no step)" in text) is said
+    assert ("(20.0 ms of it outside the steps)" in text) is said
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
-        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; 2 (scheduler-gap) without 1: {ABOUT}"
+        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; fixing 2 (scheduler-gap) but not 1: {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"

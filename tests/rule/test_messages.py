@@ -33,7 +33,7 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
         ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
         ("{delay_ns} {count} {times}", "12,345 2 twice"),
         ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
-        ("{in_steps} {times_a_step}", "in 2 of 4 steps once in 2 of 4 steps"),
+        ("{in_steps} {times_a_step}", "in 2 of 4 steps in 2 of 4 steps, once each"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
         ("{ops}", "aten::mm (75 % of this time), aten::add (25 %)"),
         ("{one}", "aten::mm"),
@@ -102,7 +102,7 @@ def test_in_steps_as_people_say_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(2, "once in 2 of 3 steps"), (5, "5 times in total, in 2 of 3 steps")]
+    ("count", "text"), [(2, "in 2 of 3 steps, once each"), (5, "5 times in total, in 2 of 3 steps")]
 )
 def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: str) -> None:
     assert message_fields({}, (count, count), 2, 3)["times_a_step"] == text

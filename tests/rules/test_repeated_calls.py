@@ -90,7 +90,7 @@ def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
 def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
-    assert one.message.startswith("aten::select, aten::mul (2 calls in all) run 20 times a step")
+    assert one.message.startswith("aten::select, aten::mul (2 calls in each repeat) run 20 times a step")
 
 
 def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (

@@ -82,7 +82,7 @@ def test_what_each_layer_computes_of_the_same_integers_is_computed_once(
 ) -> None:
     (one,) = of_rule(training(ops), "unchanged-inputs")
     assert (one.cause, one.confidence) == ("layers", Confidence.MEDIUM)
-    assert f" on the same integers ({EDGES}) with the same result: " in one.message
+    assert f" on the same index tensors ({EDGES}) with the same result: " in one.message
     assert f"; {which} " in one.message
     again = len(DEGREES) + (ANGLES in ops)
     assert one.evidence["launches"] == most * again

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "One finding may explain several lines. An op is the innermost one: mm, not linear."
+_LEGEND = "One finding may explain several lines. Ops are innermost ones (mm, not linear)."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

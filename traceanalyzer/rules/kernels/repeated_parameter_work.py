@@ -99,7 +99,7 @@ def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spe
             else "one table is looked up {repeats} times a step with the same number of indices, and gets {repeats} "
             "gradients"
         )
-        + ": {again} of GPU time more than with one conversion or lookup{where}",
+        + ": GPU time is {again_a_step} longer than with one conversion or lookup{where}",
         advice=(
             "Convert each weight once: use one torch.autocast around the whole forward pass (leaving autocast "
             "drops the converted weights), or keep the weights in that dtype."

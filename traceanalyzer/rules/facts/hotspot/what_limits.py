@@ -69,7 +69,7 @@ _FEW_CHANNELS = (
 _ADVICE = {
     "compute": "Bound by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Bound by memory: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit. If no other finding says why, profile it with {ncu}.",
+    "below-bounds": "Neither compute nor memory is near its limit: if no finding says why, profile it with {ncu}.",
 }
 _MORE_COMPUTE = (
     "Bound by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "

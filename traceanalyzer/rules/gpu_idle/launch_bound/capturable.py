@@ -30,9 +30,9 @@ def obstacles(
     """
     stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
+    often = "twice" if stops == 2 else f"{stops:.0f} times"
     reasons = {
-        f"the CPU never waits for the GPU (now it does so {'twice' if stops == 2 else f'{stops:.0f} times'} a step)": stops
-        > max_syncs,
+        f"the CPU never waits for the GPU (now it does so {often} a step)": stops > max_syncs,
         "all ranks must capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,
     }
