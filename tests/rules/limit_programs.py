@@ -31,6 +31,7 @@ from tests.rules.test_gathered_pairs import crossing
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
+from tests.rules.test_listed_pairs import near
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
@@ -227,7 +228,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "loss-head": [lambda: program(scores(64_000))],
     "low-occupancy": [lambda: beside(100, name="void slow(int)", grid=4)],
     "masked-attention": [lambda: attention([2, 1, 4_096, 4_096])],
-    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest()), crossing],
+    "materialised-pairs": [lambda: program(pairs(1_000)), lambda: program(nearest()), crossing, near],
     "misaligned-gemm": [lambda: program([Op("aten::mm", NARROW, 300)])],
     "needless-collectives": [lambda: small_ones(12)],
     "no-tensor-cores": [

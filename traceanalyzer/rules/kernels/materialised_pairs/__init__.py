@@ -19,6 +19,7 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.materialised_pairs.gathered import gathered_pairs
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
+from traceanalyzer.rules.kernels.materialised_pairs.listed import listed_pairs
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
     Shape,
     item_bytes,
@@ -68,7 +69,9 @@ class _Pairs:
     inputs: tuple[Shape, ...]
 
 
-@rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected", "gathered"))
+@rule(
+    since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected", "gathered", "listed")
+)
 def materialised_pairs(
     calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
@@ -84,6 +87,9 @@ def materialised_pairs(
 
     A third case (cause `gathered`): the rows of each pair are gathered by two index ops, multiplied or subtracted,
     and summed over the last dimension; nothing else reads them, and they are a quarter or more of all pairs.
+
+    A fourth case (cause `listed`): all points are compared with all others, by their distance or a key, and
+    nonzero, or a boolean mask, takes the few pairs that pass. All else that reads them is a mask or a count.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of
     the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
@@ -94,6 +100,7 @@ def materialised_pairs(
     that need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
     compute them again; or use max or min in place of amax or amin, whose backward compares all pairs again.
     For `gathered`, one product of the rows, which writes a number for each pair, and a gather of these remain.
+    For `listed`, a search that compares eight pairs for each that it lists, or sorts the keys.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -104,8 +111,11 @@ def materialised_pairs(
     yield from gathered_pairs(calls, work, inputs, gpus, limits)
     yield from _selected(work, inputs, gpus, limits)
     within = {shape for one in origins.values() for shape in _rest(one, limits)}
+    own = {shape for shape in origins if shape in reduced and shape not in within}
+    listed, hits = listed_pairs(calls, work, inputs, limits, within)
+    yield from hits
     for shape, pairs in origins.items():
-        if shape in reduced and shape not in within:
+        if shape in own - listed:
             yield from _of(pairs, work, inputs, gpus, limits)
 
 

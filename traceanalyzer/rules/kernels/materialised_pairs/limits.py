@@ -40,3 +40,20 @@ class Limits:
     min_pair_times: float = limit(
         4.0, "there must be at least this many times as many gathered pairs as rows; chosen"
     )
+    max_listed_share: float = limit(
+        0.05,
+        "at most this share of the compared pairs may be listed; with more, a search that leaves out the others "
+        "saves little; chosen",
+    )
+    tests_per_listed: float = limit(
+        8.0,
+        "a search by cells compares this many pairs for each that it lists: 27 cells, of which a sphere fills 4.2, "
+        "are 6.4; rounded up",
+    )
+    max_columns: int = limit(
+        3, "points of at most this many coordinates can be searched by cells, 3**n of them for each; chosen"
+    )
+    min_listed_rows: int = limit(
+        128,
+        "both sides of listed pairs need this many rows; with fewer, sorting costs as much as comparing; chosen",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,19 +11,10 @@ from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rules.kernels.partly_used.cuts import FAR, Cut, cut_at, cuts_alike
+from traceanalyzer.rules.kernels.partly_used.images import Dims
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
-from traceanalyzer.rules.kernels.partly_used.sources import (
-    Dims,
-    is_diagonal,
-    joined,
-    pieces,
-    sources,
-    taken,
-    viewed,
-)
-
-_BEFORE = 8  # ops that prepare what a chain begins with; chosen
-_FAR = 2_000  # no more ops than this are looked at, views counted
+from traceanalyzer.rules.kernels.partly_used.sources import joined, sources, taken, viewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +71,6 @@ _Step = tuple[Shape, list[tuple[Shape, Dims]], float]
 """(what an op makes, what it needs a part of, with the dimensions; what a slice keeps of them)"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    part: float
-    dims: Dims
-    averaged: bool
-    diagonal: bool
-
-
 def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain]:
     """Every chain that takes long enough; an op is in one of them.
 
@@ -96,7 +78,7 @@ def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain
         spent_ns: GPU time of each op, its backward included, parallel to them.
     """
     claimed = np.zeros(len(ops.number), bool)
-    for cuts in _cuts_alike(ops, limits.max_part):
+    for cuts in cuts_alike(ops, limits.max_part):
         left = cuts
         for _ in range(limits.tried):
             left = left[~claimed[left]]
@@ -125,25 +107,9 @@ def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain
             )
 
 
-def _cuts_alike(ops: Readers, max_part: float) -> Iterator[Rows]:
-    """Positions of what takes a small part, or a mean, of tensors of the same shape."""
-    groups: dict[object, list[Rows]] = {}
-    for which, op in enumerate(ops.signatures):
-        if pieces(op) or (op.name == "aten::index" and op.dims[1:] == ([],) and len(tensors(op)) == 1):
-            key: object = (op.name, str(op.dims), op.scalars)
-        else:
-            found = taken(op) or joined(op)
-            if found is None or found[1] > max_part:
-                continue
-            key = (op.name, str(op.dims), found[0])
-        groups.setdefault(key, []).append(ops.places[which])
-    for places in groups.values():
-        yield np.sort(np.concatenate(places))
-
-
 def _chain_before(at: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[list[_Link], np.ndarray]:
     """(ops whose results the one at a position takes a part of, the nearest first; which cuts have the same before)."""
-    cut = _cut(at, ops)
+    cut = cut_at(at, ops)
     links = [] if cut is None else _links(at, cut, ops, near_ops)
     chain = np.array([one.at for one in links], np.int64)
     before = cuts[:, None] + (chain - at)
@@ -151,50 +117,14 @@ def _chain_before(at: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[lis
     return links, (same & (ops.last[np.maximum(before, 0)] == ops.last[cuts][:, None])).all(axis=1)
 
 
-def _cut(at: int, ops: Readers) -> _Cut | None:
-    """What an op takes of its input; of an index that is not recorded, by what the next op reads."""
-    op = ops.op(at)
-    if found := taken(op):
-        return _Cut(found[1], found[0], averaged=False, diagonal=is_diagonal(op))
-    if found := joined(op):
-        return _Cut(found[1], found[0], averaged=True, diagonal=False)
-    if found_pieces := pieces(op):
-        return _read_pieces(at, ops, *found_pieces)
-    if op.name != "aten::index":
-        return None
-    whole = op.shape(0)
-    for later in range(at + 1, min(int(ops.last[at]), at + 1 + _FAR)):
-        if ops.views[later] and later > at + 1:
-            continue
-        for shape in tensors(ops.op(later)):
-            rest = next((n for n in range(1, len(whole)) if shape[-len(whole) + n :] == whole[n:]), 0)
-            if rest and math.prod(shape) < math.prod(whole):
-                return _Cut(
-                    math.prod(shape) / math.prod(whole), Dims(range(rest)), averaged=False, diagonal=False
-                )
-        if tensors(ops.op(later)):
-            return None
-    return None
-
-
-def _read_pieces(at: int, ops: Readers, dim: int, piece: Shape, count: int) -> _Cut | None:
-    """At most as many of the pieces as ops read tensors of their shape; None where an op's inputs are not known."""
-    end = ops.next_alike(at, at)
-    low, high = np.searchsorted(ops.unknown, (at, end))
-    if low < high or not piece:
-        return None
-    read = sum(len(places) * tensors(op).count(piece) for op, places in ops.between(at, end, piece))
-    return _Cut(read / count, Dims({dim}), averaged=False, diagonal=False) if 0 < read < count else None
-
-
-def _links(at: int, cut: _Cut, ops: Readers, near_ops: int) -> list[_Link]:
+def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
     """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only.
 
     Where an op joins several tensors of a batch, what makes any of them follows.
     """
     links: list[_Link] = []
     needed, seen = {ops.op(at).shape(0): cut.dims}, 0
-    for before in range(at - 1, max(at - 1 - _FAR, -1), -1):
+    for before in range(at - 1, max(at - 1 - FAR, -1), -1):
         if ops.last[before] != ops.last[at] or seen >= near_ops or not needed:
             break
         op, views = ops.op(before), bool(ops.views[before])
@@ -247,33 +177,51 @@ def _batched(op: Signature) -> bool:
 
 def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: Thresholds) -> Floats:
     """The largest share of each result that is taken, among the first occurrences."""
-    found = []
+    found, begin = [], links[-1].begin
     for row in places[: limits.tried].tolist():
-        cut, parts = _cut(row[0], ops), []
+        cut, parts = cut_at(row[0], ops), []
         used = cut.part if cut else 1.0
         ends = np.minimum.accumulate([ops.next_alike(at, row[0]) for at in row[:0:-1]])[::-1].tolist()
+        anew = _made_anew(ops, row[-1], ends[-1], row[0], begin, limits.near_ops)
         for count, (link, end) in enumerate(zip(links, ends, strict=True)):
-            used = min(1.0, used * link.within + _others(ops, row, count, link, end))
+            until = min(end, anew) if link.result == begin else end
+            used = min(1.0, used * link.within + _others(ops, row, count, link, until))
             parts.append(used)
         found.append(parts)
     return np.maximum.accumulate(np.array(found).max(axis=0))
 
 
+def _made_anew(ops: Readers, at: int, end: int, cut: int, begin: Shape, near_ops: int) -> int:
+    """Where the next chain's own tensor is made, of the shape that the chain begins with; `end` where that is not seen.
+
+    Ops before both chains must be the same, from there on: they read that tensor, not what the chain made.
+
+    Args:
+        at, end: positions of the first op of the chain and of the next one.
+        cut: position of what takes the part.
+    """
+    if end >= ops.last[at]:
+        return end
+    seen = 0
+    for back in range(1, min(at, end - cut - 1, FAR) + 1):
+        same = ops.number[at - back] == ops.number[end - back] and ops.last[at - back] == ops.last[at]
+        if not same or seen >= near_ops:
+            break
+        if ops.result(at - back) == begin:
+            return end - back
+        seen += not ops.views[at - back]
+    return end
+
+
 def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
     """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
-    own, more, following = set(row), 0.0, ops.next_alike(row[-1], row[0])
+    own, more = set(row), 0.0
     for op, places in ops.between(row[count + 1], end, link.result):
-        beside = sum(at not in own and not _begins(ops, row, at, following) for at in places.tolist())
+        beside = sum(at not in own for at in places.tolist())
         if beside:
             found = taken(op)
             more += beside * found[1] if found else 1.0
     return more
-
-
-def _begins(ops: Readers, row: list[int], at: int, following: int) -> bool:
-    """Whether an op reads what the next chain begins with: right before that, as another does before this one."""
-    ahead = following - at
-    return 0 < ahead <= min(_BEFORE, at - row[0], row[-1]) and ops.number[row[-1] - ahead] == ops.number[at]
 
 
 def _trimmed(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:

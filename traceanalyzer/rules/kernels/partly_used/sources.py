@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
 
-from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rules.kernels.partly_used.images import Dims, image, mixes_no
 
-Dims = frozenset[int]  # dimensions of which a part is enough
 _UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError  # what damaged inputs raise
 _BATCH = Dims({0})
 _RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")
@@ -30,12 +27,6 @@ _ALONE = re.compile(
 _ALONG = re.compile(r"^(_?(log_)?softmax|cumsum|cumprod)$")
 _NORM = re.compile(r"^(layer|rms)_norm$")
 _ATTENTION = "scaled_dot_product_attention"
-_IMAGES = {  # what makes images of images -> dimensions that it does not mix
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "group_norm", "batch_norm", "grid_sampler"), Dims({0})),
-    **dict.fromkeys(("instance_norm", "max_pool2d", "avg_pool2d"), Dims({0, 1})),
-    **{f"adaptive_{kind}_pool{rank}d": Dims({0, 1}) for kind in ("avg", "max") for rank in (1, 2, 3)},
-}
-_RESIZE = re.compile(r"^_?upsample_\w+$")
 _REDUCTIONS = {  # -> position of the dimensions that they join
     **dict.fromkeys(
         ("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "logsumexp"), 1
@@ -48,8 +39,10 @@ def made(op: Signature) -> Shape | None:
     """Shape of what an op makes; None where that is not known."""
     name = _name(op)
     try:
-        if _mixes_no(name) is not None:
-            return _image(op, name)
+        if mixes_no(name) is not None:
+            return image(op, name)
+        if name == "unfold":
+            return _sliding(op.shape(0), *(int(op.scalar(at)) for at in (1, 2, 3)))
         if name == "embedding":
             return (*op.shape(1), op.shape(0)[-1])
         if name == "randperm":
@@ -99,7 +92,7 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
         if _NORM.match(name) or name == "pad":
             few = len(op.scalar(1)) // (2 if name == "pad" else 1)
             return None if max(part) > last - few else [(op.shape(0), part)]
-        if (free := _mixes_no(name)) is not None:
+        if (free := mixes_no(name)) is not None:
             channels = part == {1} and name.startswith("conv")
             return [(op.shape(0), part)] if part <= free else [] if channels else None
         return _factors(op, part, last) if product_of(op) == whole else None
@@ -107,42 +100,10 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
         return None
 
 
-def _mixes_no(name: str) -> Dims | None:
-    """Dimensions that an op on images keeps apart; None of other ops."""
-    return Dims({0, 1}) if _RESIZE.match(name) else _IMAGES.get(name)
-
-
-def _image(op: Signature, name: str) -> Shape | None:
-    """Shape of what an op makes of images; None where it is not known, or needs all of them."""
-    shape = op.shape(0)
-    if _RESIZE.match(name) and not op.scalars[1]:
-        factors = op.scalars[-1].strip("[]").split(",")
-        return (*shape[:2], *(int(size * float(by)) for size, by in zip(shape[2:], factors, strict=True)))
-    if _RESIZE.match(name) or name.startswith("adaptive"):
-        return (*shape[:2], *(int(size) for size, _ in zip(op.scalar(1), shape[2:], strict=True)))
-    if name.startswith("conv"):
-        return (
-            shape[0],
-            op.shape(1)[0],
-            *_windows(shape, op.shape(1)[2:], *(op.scalar(i) for i in (3, 4, 5))),
-        )
-    if name.endswith("pool2d"):
-        dilated = name == "max_pool2d"
-        if op.scalar(5 if dilated else 4):
-            return None  # rounded up
-        kernel, stride, padding = (op.scalar(at) for at in (1, 2, 3))
-        return (
-            *shape[:-2],
-            *_windows(shape, kernel, stride or kernel, padding, op.scalar(4) if dilated else 1),
-        )
-    if name == "grid_sampler":
-        return (*shape[:2], *op.shape(1)[1:-1])
-    return None if name == "batch_norm" and op.scalar(5) else shape
-
-
-def _windows(shape: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[int]:
-    for i, size in enumerate(shape[2:]):
-        yield (size + 2 * nth(padding, i) - nth(dilation, i) * (nth(kernel, i) - 1) - 1) // nth(stride, i) + 1
+def _sliding(shape: Shape, at: int, size: int, step: int) -> Shape:
+    """Windows that slide along a dimension; each is the last dimension of the result."""
+    at %= len(shape)
+    return (*shape[:at], (shape[at] - size) // step + 1, *shape[at + 1 :], size)
 
 
 def _left_over(op: Signature, name: str) -> list[int | None]:
