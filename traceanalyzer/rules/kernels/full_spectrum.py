@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.shapes import elements_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
@@ -15,10 +15,15 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.timeline import kernel_families as families
 
 _FORWARD, _INVERSE = r"^aten::fft_fft[2n]?$", r"^aten::fft_ifft[2n]?$"
 _REAL_PART = r"^aten::real$"
 _COMPLEX = "c10::complex<"
+# What the transform of a real tensor calls: fft2 and fftn convert it to complex numbers, fft computes half and mirrors it.
+_CONVERSION, _HALF, _ALL = "aten::_to_copy", "aten::_fft_r2c", "aten::_fft_c2c"
+# Complex numbers that need not be a full spectrum.
+_OTHERS = r"^aten::(complex|polar|view_as_complex|stft|istft|fft_i?[hr]fft[2n]?)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,11 @@ class Limits:
     min_gpu_share: float = limit(
         0.05, "work on full spectra must take at least this share of GPU time; chosen"
     )
+    pointwise_share: float = limit(
+        0.5,
+        "without recorded shapes, a pointwise op on complex numbers counts as one on a full spectrum if it takes at "
+        "least this share of a transform's median kernel; it moves as many bytes or more; H100, torch 2.11",
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
@@ -42,12 +52,14 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     """Complex Fourier transforms work on real numbers.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Other ops on complex tensors of that shape count, too.
+    takes the real part of the result. Other ops on complex tensors of that shape count, too. Without recorded
+    shapes, what a transform calls shows that its input is real: it converts the input to complex numbers. Then
+    all transforms of the program must be such ones.
     Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every
     op on the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
     half, s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: input dtypes are recorded. If the real part is taken, the spectrum is probably one of real
+    How sure: input dtypes are recorded, or follow from the ops within the transform. If the real part is taken, the spectrum is probably one of real
     numbers, so confidence is medium.
     When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform
     does.
@@ -59,7 +71,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
         return
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     if not any(one.dims for one in signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what is transformed")
+        yield from _unrecorded(calls, ops, work, limits)
+        return
     real = np.array([one.types[:1] != () and _COMPLEX not in one.types[0] for one in signatures], bool)[
         number
     ]
@@ -69,7 +82,37 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     full -= {shapes[which] for which in number[~wasted].tolist()}
     full = {shape for shape in full if elements_of(shape) >= limits.min_elements}
     if full:
-        yield from _of(ops[wasted], full, work, inputs, limits)
+        member = inputs.meets(lambda op: _on_spectrum(op, full))
+        widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(ops[wasted]) >= 0)
+        yield from _of(ops[wasted], max(full, key=elements_of), work, member, widened, limits)
+
+
+def _unrecorded(calls: Calls, ops: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Without shapes: by what the transforms call, where all of them are of real numbers."""
+    inner = calls[calls.name.one_of(_CONVERSION, _HALF)]
+    real = np.isin(ops.rows, ops[_owners(inner, ops)].rows)
+    wasted = np.where(ops.name.matches(_FORWARD), real, _real_part_follows(calls, ops))
+    if not wasted.any():
+        return
+    if not wasted.all():
+        raise Unavailable("no shapes recorded: record_shapes=True shows which transforms are of real numbers")
+    transforms = calls[calls.name.one_of(_ALL, _HALF)]
+    of_transform = work.op.inside(transforms) | work.op.inside(ops)
+    widened = work.op.inside(inner[inner.name.one_of(_CONVERSION)]) & work.op.inside(ops)
+    kernels = work[of_transform & ~widened & work.kind.one_of("compute")]
+    if len(kernels) == 0:
+        return
+    pointwise = work.name.matches(families.POINTWISE) & work.name.matches(families.COMPLEX)
+    pointwise &= work.dur_ns >= limits.pointwise_share * np.median(kernels.dur_ns)
+    if len(calls[calls.is_op & calls.name.matches(_OTHERS)]):
+        pointwise[:] = False
+    yield from _of(ops, None, work, of_transform | pointwise, widened, limits)
+
+
+def _owners(inner: Calls, ops: Calls) -> Rows:
+    """Positions of the transforms that call these."""
+    owner = inner.index_of_enclosing(ops)
+    return owner[owner >= 0]
 
 
 def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
@@ -80,10 +123,11 @@ def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
     return np.isin(ops.rows, every.rows[after])
 
 
-def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    member = inputs.meets(lambda op: _on_spectrum(op, full))
-    widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(ops) >= 0)
-    shape = max(full, key=elements_of)
+def _of(
+    ops: Calls, shape: Shape | None, work: Work, member: Mask, widened: Mask, limits: Limits
+) -> Iterator[Hits]:
+    """Of the work on full spectra, `member`, half is needed, and of conversions to complex numbers, `widened`, none."""
+    size = "x".join(map(str, shape)) if shape else ""
     for device, found in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share < limits.min_gpu_share:
@@ -93,8 +137,10 @@ def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Li
         )
         yield Hits(
             **quicker(found, np.where(widened[found.entries], 0.0, needed)),
-            message=(
-                "complex Fourier transforms work on real numbers ({size}): half of each spectrum is the conjugate "
+            message="complex Fourier transforms work on real numbers"
+            + " ({size})" * bool(size)
+            + (
+                ": half of each spectrum is the conjugate "
                 "of the other half; both take {gpu} of GPU time, in {ops}"
             )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
@@ -104,7 +150,7 @@ def _of(ops: Calls, full: set[Shape], work: Work, inputs: WorkInputs, limits: Li
             evidence={
                 **told(found),
                 "gpu_share": share,
-                "size": "x".join(map(str, shape)),
+                "size": size,
                 "transforms": len(ops),
             },
         )
