@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ BACK = [Op("aten::_fft_c2c", FFT, 300), Op("aten::mul_", TIMES, 100)]
 FILTER, REAL, ADDED = Op("aten::mul", TIMES, 120), Op("aten::real", ""), Op("aten::add", SUM, 80)
 FORWARD, INVERSE = "aten::fft_fft2", "aten::fft_ifft2"
 ROUND = [*FORTH, FILTER, *BACK, REAL, ADDED]
-AROUND = {0: (FORWARD, 2, {}), 3: (INVERSE, 2, {})}
+AROUND: dict[int, tuple[str, int, dict[str, Any]]] = {0: (FORWARD, 2, {}), 3: (INVERSE, 2, {})}
 
 
 def there_and_back(*others: Op, **changed: Op) -> Trace:

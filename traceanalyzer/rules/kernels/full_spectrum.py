@@ -20,7 +20,7 @@ from traceanalyzer.timeline import kernel_families as families
 _FORWARD, _INVERSE = r"^aten::fft_fft[2n]?$", r"^aten::fft_ifft[2n]?$"
 _REAL_PART = r"^aten::real$"
 _COMPLEX = "c10::complex<"
-# What the transform of a real tensor calls: fft2 and fftn convert it to complex numbers, fft computes half and mirrors it.
+# What a transform of real numbers calls: fft2 and fftn convert them to complex ones, fft computes half and mirrors it.
 _CONVERSION, _HALF, _ALL = "aten::_to_copy", "aten::_fft_r2c", "aten::_fft_c2c"
 # Complex numbers that need not be a full spectrum.
 _OTHERS = r"^aten::(complex|polar|view_as_complex|stft|istft|fft_i?[hr]fft[2n]?)$"
@@ -59,8 +59,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     op on the spectrum, compute and move both.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
     half, s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: input dtypes are recorded, or follow from the ops within the transform. If the real part is taken, the spectrum is probably one of real
-    numbers, so confidence is medium.
+    How sure: input dtypes are recorded, or follow from the ops within the transform. If the real part is taken,
+    the spectrum is probably one of real numbers, so confidence is medium.
     When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform
     does.
     Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.

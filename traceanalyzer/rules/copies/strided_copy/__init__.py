@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence import op_times, told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.copies.strided_copy.copy_texts import DRAWN, KEPT_ORDER, KERNELLESS, TEXTS
 from traceanalyzer.rules.copies.strided_copy.growing_buffers import appended, appends
 from traceanalyzer.rules.copies.strided_copy.lost_layout import VIEWED, LostLayout
 from traceanalyzer.rules.copies.strided_copy.orders import joined_as_they_lie, keeps_an_order
+from traceanalyzer.rules.copies.strided_copy.repeated_readers import Readers, readers_of
 from traceanalyzer.rules.copies.strided_copy.repetitions import most_often, repetitions
 from traceanalyzer.rules.copies.strided_copy.single_frames import around_single_frames
 from traceanalyzer.rules.copies.strided_copy.slice_writes import writes_slices
@@ -53,6 +54,11 @@ class Limits:
         "transposed tensor from layer to layer, the advice is one contiguous() before the first layer; all "
         "later copies then end; chosen",
     )
+    memory_share: float = limit(
+        0.5,
+        "attention or a product that reads repeated data waits for memory if it reaches at least this share of the "
+        "memory's peak rate; then it takes less time if it reads the data once; 0.90 on an H100, chosen",
+    )
     usual_share: float = limit(
         0.10,
         "below this share of the step a saving is info, because healthy models have such copies, too "
@@ -68,7 +74,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Separate causes
     are:
     - a buffer that grows by cat;
-    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor);
+    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor), with what
+    attention or a product then reads too much if it waits for memory;
     - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
     - an op in a channels-last model whose result is channels first, as the strides show. Its cost includes
       the copies back to channels last, and pointwise ops on tensors of both layouts, which are slow.
@@ -80,7 +87,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     only if it writes a whole tensor, because writing into a part of a tensor is the advised fix.
     When it is wrong: some kernels need the layout; a copy can pay if many ops read the result.
     Saving: the time of these copies. For a growing buffer and for concatenations, an op that writes in place
-    remains, and the views that it writes to take CPU time.
+    remains, and the views that it writes to take CPU time. For data written several times, the next op that
+    reads it takes less, too: attention of few queries, or a product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)
@@ -109,7 +117,10 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         for device, own in found.by(found.device):
             share = own.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
-                yield _hits(cause, own, inputs, share, limits)
+                hits = _hits(cause, own, inputs, share, limits)
+                if cause == "repetition":
+                    hits = _read_once(hits, own, readers_of(own, work, inputs, gpus, limits.memory_share))
+                yield hits
 
 
 def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
@@ -162,4 +173,22 @@ def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Lim
             "often": most_often(found) if cause == "repetition" else "",
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,
+    )
+
+
+def _read_once(hits: Hits, copies: Work, readers: Readers) -> Hits:
+    """What is said of copies, with the ops that read all that these wrote."""
+    if len(readers.work) == 0:
+        return hits
+    read = LostTime.excess(readers.work, readers.excess_ns, readers.copy)
+    return replace(
+        hits,
+        lost=LostTime.joined([LostTime.excess(copies, copies.dur_ns), read]),
+        fix=(DropWork(copies.entries), Resize(readers.work.entries, readers.needed_ns)),
+        message=hits.message + ". {readers} reads all that is written, and takes {read} longer for it",
+        evidence={
+            **hits.evidence,
+            "readers": next(iter(op_times(readers.work))),
+            "read_ns": int(readers.excess_ns.sum()),
+        },
     )

@@ -1,0 +1,144 @@
+"""What reads a tensor that was written several times: as many times the bytes that the data has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Work
+from traceanalyzer.rules.copies.strided_copy.repetitions import repetitions
+
+# Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
+# with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.
+_FOLDING = ("attention", "matmul")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A tensor that a copy wrote several times: its elements, its last size, and other sizes, repeated and not."""
+
+    elements: int
+    last: int
+    repeated: frozenset[int]
+    kept: frozenset[int]
+
+    @classmethod
+    def of(cls, copy: Signature) -> Repeated | None:
+        """What a `copy_` of an expanded tensor writes; None where its shapes or strides do not say."""
+        try:
+            written, read, steps = copy.shape(0), copy.shape(1), copy.stride(1)
+        except LookupError:
+            return None
+        if steps is None or read != written or not steps or not math.prod(written) or not steps[-1]:
+            return None
+        sizes = [(size, bool(step)) for size, step in zip(written, steps, strict=True) if size > 1]
+        kept = frozenset(size for size, differs in sizes[:-1] if differs)
+        repeated = frozenset(size for size, differs in sizes if not differs)
+        return cls(math.prod(written), written[-1], repeated - kept - {written[-1]}, kept)
+
+    def is_read_as(self, shape: Shape) -> bool:
+        """Whether a tensor of such a shape may be it, as it is or with its repeats as more heads or batches."""
+        same = math.prod(shape) == self.elements and self.last in shape[-2:]
+        return same and not self.kept.isdisjoint(shape[-3:]) and self.repeated.isdisjoint(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Ops that take longer because what they read was written several times.
+
+    Attributes:
+        work: what they launched.
+        copy: position of the copy that each of them reads, in the copies that were asked about.
+        needed_ns: the time of each if it read all data once.
+    """
+
+    work: Work
+    copy: Rows
+    needed_ns: Floats
+
+    @property
+    def excess_ns(self) -> Rows:
+        """What each takes more."""
+        return np.asarray(self.work.dur_ns - self.needed_ns, np.int64)
+
+
+def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float) -> Readers:
+    """Attention and products, bound by memory, that are the next to read what each of the copies wrote.
+
+    Args:
+        least_share: of the memory's peak rate, that such an op reaches.
+    """
+    often, numbers = repetitions(copies), inputs.number[copies.entries]
+    found: list[tuple[int, int, float]] = []
+    for number in np.unique(numbers).tolist():
+        made = Repeated.of(inputs.signatures[number])
+        own = np.flatnonzero((numbers == number) & (often > 1))
+        if made is None or len(own) == 0:
+            continue
+        takes = np.array([sum(map(made.is_read_as, tensors(op))) for op in inputs.signatures])
+        counts = takes[inputs.number[work.entries]]
+        reading = np.flatnonzero((counts > 0) & ~np.isin(work.entries, copies.entries))
+        for place, copy, count in _next(copies[own], work[reading], counts[reading]):
+            reader, position = int(reading[place]), int(own[copy])
+            spared = count * made.elements * (1 - 1 / int(often[position]))
+            op = inputs.signatures[int(inputs.number[work.entries[reader]])]
+            needed = _needed_ns(
+                op, spared, int(work.dur_ns[reader]), gpus[int(work.device[reader])].peaks, least_share
+            )
+            if needed is not None:
+                found.append((reader, position, needed))
+    readers, read = (np.array([one[which] for one in found], np.int64) for which in (0, 1))
+    return Readers(work[readers], read, np.array([needed for _, _, needed in found], np.float64))
+
+
+def _next(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:
+    """(position of what reads, position of the last copy before, how many copies it reads), each copy once.
+
+    Args:
+        takes: how many of its inputs have that shape.
+    """
+    begin = np.append(copies.launch.start_ns, reading.launch.start_ns)
+    thread = np.append(copies.launch.thread, reading.launch.thread)
+    found: list[tuple[int, int, int]] = []
+    waiting: list[int] = []
+    lane = -1
+    for at in np.lexsort((begin, thread)).tolist():
+        if thread[at] != lane:
+            lane, waiting = thread[at], []
+        if at < len(copies):
+            waiting.append(at)
+        elif waiting:
+            place = at - len(copies)
+            count = min(int(takes[place]), len(waiting))
+            found.append((place, waiting[-1], count))
+            waiting = waiting[: len(waiting) - count]
+    return found
+
+
+def _needed_ns(
+    op: Signature, spared: float, dur_ns: int, peaks: Peaks | None, least_share: float
+) -> float | None:
+    """Its time without so many elements; None where it folds nothing, or is not bound by memory."""
+    bound = bound_of(op)
+    if (
+        bound is None
+        or not bound.bytes
+        or peaks is None
+        or bound.kind not in _FOLDING
+        or "backward" in op.name
+    ):
+        return None
+    reached = bound.bytes / peaks.gbps / max(dur_ns, 1)
+    if not least_share <= reached <= 1:
+        return None
+    left = dur_ns * (1 - spared * op.item_bytes(0) / bound.bytes)
+    return min(max(left, reached_ns(replace(bound, bytes=0), peaks, None)), float(dur_ns))
