@@ -186,6 +186,7 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "compile": [lambda: broken(["aten::mul"] * 3)],
+    "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],
     "dense-gradient": [lambda: recommender(110_000, optimizer="Adagrad")],

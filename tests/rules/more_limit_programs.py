@@ -9,7 +9,6 @@ from tests.rules.kernel_programs import NVJET, Op, program
 from tests.rules.test_computed_weight import adapted, weight_normed
 from tests.rules.test_fixed_length import layer
 from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
-from tests.rules.test_reordered_caches import caches
 from tests.rules.test_repeated_preparation import filtered, searched
 from tests.rules.test_repeated_weights import normed as rollout
 from traceanalyzer.model.trace import Trace
@@ -22,7 +21,6 @@ MORE_PROGRAMS: Mapping[str, Sequence[Callable[[], Trace]]] = {
     ],
     "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted()), lambda: rollout(48, 6)],
     "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
-    "data-movement": [patterns.reordering, caches],
     "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
     "full-size-update": [
         lambda: program([NETWORK, *spread(), added()]),

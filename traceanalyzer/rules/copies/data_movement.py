@@ -69,12 +69,6 @@ class Limits:
         "all rows must be reordered at least this often in a step; a shuffle of the data comes once; chosen",
     )
 
-    min_gathers: int = limit(
-        8,
-        "without recorded shapes at least this many gathers must follow each other to count as reordered state; graph "
-        "networks and recommenders have at most 2 in a row, beam searches 24 to 48 (H100 traces)",
-    )
-
 
 @rule(
     since="0.1",
@@ -88,9 +82,8 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op that
     the user called. Two cases are told apart. State is reordered several times a step, such as a key/value cache
-    in beam search: all rows of a tensor are gathered, and no computation reads the result. If no shapes are
-    recorded, many gathers follow each other. Inputs of a compiled region are copied into the fixed buffers of its
-    CUDA graph, right before the graph is launched.
+    in beam search: all rows of a tensor are gathered, and no computation reads the result. Inputs of a compiled
+    region are copied into the fixed buffers of its CUDA graph, right before the graph is launched.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
     Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
     need.
@@ -117,7 +110,6 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
     selects = selects[np.array(state, bool)[number]]
     reorders = gathers & work.op.inside(selects)
-    reorders |= gathers & work.op.inside(_in_a_row(calls, limits.min_gathers))
     often = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
     reorders &= often
     inputs = moving & ~gathers & _into_graphs(calls, work)
@@ -137,16 +129,6 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
     at = np.minimum(np.searchsorted(regions, work.outer_op.rows), len(regions) - 1)
     inside = (regions[at] == work.outer_op.rows) & work.launch.there & ~work.in_graph
     return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][at]))
-
-
-def _in_a_row(calls: Calls, least: int) -> Calls:
-    """Gathers of which no shape is recorded, so many one after the other that they are state: caches of all layers."""
-    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search)]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    mine = ops.name.one_of("aten::index_select") & (ops.text("input_dims").code < 0)
-    begins = np.flatnonzero(np.diff(mine, prepend=False) | np.diff(ops.thread, prepend=-1).astype(bool))
-    run = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(ops))))
-    return ops[mine & (np.bincount(run)[run] >= least)] if len(ops) else ops
 
 
 def _computed(calls: Calls) -> set[Shape]:
