@@ -25,7 +25,7 @@ class Op:
     dur: int = 100
     dims: Sequence[Any] = ()
     types: Sequence[str] = ()
-    grid: int = 1_320
+    grid: int | tuple[int, int] = 1_320
     inside: str | None = None
     pause: int = 0
     stream: int = 7
@@ -64,7 +64,8 @@ def program(
             if op.kernel:
                 trace.launch("cudaLaunchKernel", cpu + 2 * US, 3 * US, number)
                 gpu = max(gpu, cpu + 6 * US)
-                trace.kernel(gpu, op.dur * US, number, name=op.kernel, grid=(op.grid, 1, 1), stream=op.stream)
+                wide, high = op.grid if isinstance(op.grid, tuple) else (op.grid, 1)
+                trace.kernel(gpu, op.dur * US, number, name=op.kernel, grid=(wide, high, 1), stream=op.stream)
                 gpu += (op.dur + 1) * US
             cpu += 11 * US
         cpu = max(cpu, gpu)

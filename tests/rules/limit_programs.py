@@ -33,10 +33,9 @@ from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
 from tests.rules.test_listed_pairs import near
 from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
-from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import experts as gated
-from tests.rules.test_needless_work import pairs, scores, slots, spectral, weights
+from tests.rules.test_needless_work import pairs, scores, slots, weights
 from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_batch import speech, tokenised
@@ -55,7 +54,6 @@ from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, trai
 from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
 from tests.rules.test_unlabelled_positions import masked
-from tests.rules.test_what_fixes_do import residual
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import analyses_of
@@ -186,7 +184,6 @@ def updating(*ops: str, launches: int = 5) -> TraceBuilder:
 PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "compile": [lambda: broken(["aten::mul"] * 3)],
-    "data-movement": [patterns.reordering],
     "dataloader-stall": [lambda: loop_of(collating)],
     "dense-dispatch": [lambda: program(slots())],
     "dense-gradient": [lambda: recommender(110_000, optimizer="Adagrad")],
@@ -203,7 +200,6 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: program([Op("aten::add", "add", 9, [[64, 64]] * 2, [F32, F64]), DOUBLE], device=UNKNOWN),
     ],
     "full-sort": [lambda: program([*RADIX, sorts.first(8, shape=[1, 1_000_000])])],
-    "full-spectrum": [lambda: program(spectral())],
     "hand-written-attention": [lambda: by_hand(NVJET), lambda: by_hand(SGEMM)],
     "host-gap": [lambda: paused("aten::gelu"), lambda: paused("fused_gelu")],
     "host-round-trip": [lambda: converting().trace],
@@ -274,7 +270,6 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
     "strided-access": [lambda: program(component([27648, 61])), lambda: program(populations())],
-    "strided-copy": [lambda: program(broken_layout()), lambda: program(residual(kept=True))],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [
         lambda: losing(lambda number: number % 4 != 0),

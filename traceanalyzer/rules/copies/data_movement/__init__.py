@@ -16,6 +16,7 @@ from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
+from traceanalyzer.rules.copies.data_movement.picked_state import picked_state
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
 
@@ -40,7 +41,8 @@ _READ_IN_PLACE = (
 )
 _KEEP_ORDER = (
     "Keep the order in a small index, and apply it when the result is read. Or reorder only the "
-    "part in which rows differ: what the exchanged rows have in common, and what is not filled yet, can stay."
+    "part in which rows differ: what the exchanged rows have in common, such as the cross-attention cache of all "
+    "beams of one input, and what is not filled yet, can stay."
 )
 _STATIC = (
     "The CUDA graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') reads its inputs at fixed "
@@ -68,6 +70,11 @@ class Limits:
         4,
         "all rows must be reordered at least this often in a step; a shuffle of the data comes once; chosen",
     )
+    min_tensors: int = limit(
+        4,
+        "without recorded shapes, at least this many gathers of large rows must follow each other to count as "
+        "reordered state: keys and values of two layers; chosen",
+    )
 
 
 @rule(
@@ -82,7 +89,9 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op that
     the user called. Two cases are told apart. State is reordered several times a step, such as a key/value cache
-    in beam search: all rows of a tensor are gathered, and no computation reads the result. Inputs of a compiled
+    in beam search: all rows of a tensor are gathered, and no computation reads the result. Without recorded
+    shapes, rows of several tensors are picked right after each other, after a topk or sort, and the grids of the
+    kernels show that the rows are large. Inputs of a compiled
     region are copied into the fixed buffers of its CUDA graph, right before the graph is launched.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
     Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
@@ -110,6 +119,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
     selects = selects[np.array(state, bool)[number]]
     reorders = gathers & work.op.inside(selects)
+    reorders |= gathers & picked_state(work, calls, limits.min_row_bytes, limits.min_tensors)
     often = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
     reorders &= often
     inputs = moving & ~gathers & _into_graphs(calls, work)
@@ -166,6 +176,7 @@ _DOES = {
     "copies": "moves or converts data",
     "gathers": "picks elements by index",
     "reorderings": "puts all rows of a tensor in another order, again and again,",
+    "picks": "picks large rows of tensor after tensor after each topk or sort, as to put state in another order,",
     "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
 _ADVICE = {
@@ -177,14 +188,16 @@ _ADVICE = {
 
 
 def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
+    unknown = cause == "reorderings" and (found.dims.code < 0).all()
     return Hits(
         occurrences=found,
         named_by=op,
         cause=cause,
         info=cause == "gathers",
         fix=DropWork(found.entries),
-        message=f"{{by}} {_DOES[cause]} and computes nothing: {{gpu}} of GPU time, {{times_a_step}}, in "
-        "{kernels}{where}",
+        message="{by} "
+        + _DOES["picks" if unknown else cause]
+        + " and computes nothing: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
