@@ -38,7 +38,6 @@ from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_needless_work import pairs, scores, slots, weights
 from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
-from tests.rules.test_padded_batch import speech, tokenised
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
 from tests.rules.test_planned_anew import GROWING, decoding
@@ -261,7 +260,6 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "explicit-inverse": [lambda: program(fitted())],
     "encoded-copies": [lambda: program(windows())],
     "unlabelled-positions": [lambda: program(masked())],
-    "padded-batch": [lambda: program(speech()), lambda: program(tokenised(70, 90, 40, 128))],
     "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
     "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],

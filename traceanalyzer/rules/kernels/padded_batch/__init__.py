@@ -1,4 +1,4 @@
-"""Batches that are padded far beyond their longest sequence, as the lengths that a loss was given tell."""
+"""Batches that are padded far beyond their sequences, as recorded lengths tell."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rul
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rules.kernels.padded_batch.uneven import uneven_batches
 
 _LOSS = r"ctc_loss"
 _PAD = "aten::constant_pad_nd"
@@ -39,13 +40,23 @@ class Limits:
     )
     floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
+    max_sorted_share: float = limit(
+        0.8,
+        "for `uneven`: sorting by length must leave at most this share of the padded positions; chosen",
+    )
+    min_batches: int = limit(
+        3, "for `uneven`: at least this many batches must be recorded; fewer say little of the others; chosen"
+    )
 
-@rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
+
+@rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("uneven",))
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
     What it looks for: ctc_loss, for which the lengths of all sequences are recorded, or F.pad of each sequence to
-    one length. In each step the longest sequence has at most 80 % of the frames of the padded batch.
+    one length. In each step the longest sequence has at most 80 % of the frames of the padded batch. A second case
+    (cause `uneven`) is pad_sequence, if its batches join sequences of unlike lengths: sorted by length, the same
+    sequences need at most 80 % of the padded positions.
     Why it costs: layers compute padding like everything else. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
     rounded up to a multiple of 64; batches of sequences of about the same length.
@@ -54,9 +65,11 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     2, 4 or 8 times this length. Confidence is medium.
     When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
     library sets up its kernels once for each shape.
-    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time.
+    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time. For `uneven` it shrinks
+    by the positions that sorting saves.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
+    yield from _of_uneven(calls, work, inputs, limits)
     known = _of_losses(calls) or _of_pads(calls, limits)
     if known is None or np.count_nonzero(known.longest) < limits.min_steps:
         return
@@ -71,6 +84,36 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
         if share >= limits.min_gpu_share:
             needed = not_below(found.dur_ns * used[found.step], found, limits.floor_ns)
             yield _hits(found, needed, share, known)
+
+
+def _of_uneven(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+    """Of batches that pad_sequence makes of sequences of unlike lengths."""
+    known = uneven_batches(calls)
+    if known is None or known.batches < limits.min_batches or known.sorted_share > limits.max_sorted_share:
+        return
+    padded = inputs.meets(lambda op: any(is_padded(shape, known.sizes) for shape in tensors(op)))
+    for device, found in work[padded & work.kind.one_of("compute")].by_device():
+        share = found.total_ns / max(work[work.device == device].total_ns, 1)
+        if share >= limits.min_gpu_share:
+            yield Hits(
+                **quicker(
+                    found, not_below(np.multiply(found.dur_ns, known.sorted_share), found, limits.floor_ns)
+                ),
+                cause="uneven",
+                message="pad_sequence joins sequences of unlike lengths, which fill {used} of the padded positions: "
+                "{gpu} of GPU time is work on padded tensors{where}; sorted by length, the same sequences need "
+                "{sorted} of these positions",
+                advice="Sort the data by length, or draw batches from buckets of about the same length. In evaluation, "
+                "put the results back in order afterwards.",
+                confidence=Confidence.MEDIUM,
+                evidence={
+                    **told(found),
+                    "gpu_share": share,
+                    "used": f"{100 * known.used:.0f} %",
+                    "sorted": f"{100 * known.sorted_share:.0f} %",
+                    "batches": known.batches,
+                },
+            )
 
 
 @dataclass(frozen=True, slots=True)
