@@ -51,11 +51,15 @@ class Judgement:
 
     @property
     def to_fix(self) -> tuple[Edit, ...]:
-        """The edits of all faults above `info`; of a fault that is, not those of what is a choice."""
-        said = zip(self.faults.number, self.fixes, strict=True)
-        return tuple(
-            edit for fault, fix in said if self.faults.severities[fault] is not Severity.INFO for edit in fix
-        )
+        """The edits of all faults above `info` of which a finding is, too: what a reader is told to fix."""
+        number, severities = self.faults.number, self.faults.severities
+        told = {
+            fault
+            for fault, one in zip(number, self.findings, strict=True)
+            if one.severity is not Severity.INFO and severities[fault] is not Severity.INFO
+        }
+        said = zip(number, self.fixes, strict=True)
+        return tuple(edit for fault, fix in said if fault in told for edit in fix)
 
 
 def indexes_of(rules: Iterable[Rule]) -> list[type]:
