@@ -23,7 +23,7 @@ from traceanalyzer import Severity, diagnose
 
 LEAST_STEPS = 3  # whole ones that a cut leaves: fewer cannot tell what recurs from what happens once
 NEAR = 0.10  # of the step
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync")
 Event = dict[str, Any]
 
 
@@ -73,7 +73,7 @@ def starts_of_steps(events: list[Event]) -> list[float]:
         for event in events
         if event.get("ph") == "X"
         and str(event.get("name", "")).startswith("ProfilerStep#")
-        and event.get("cat") not in _DEVICE
+        and event.get("cat") not in DEVICE
     )
 
 
@@ -83,7 +83,7 @@ def begun_at(events: list[Event], cut: float) -> list[Event]:
         event["args"]["correlation"]
         for event in events
         if event.get("ph") == "X"
-        and event.get("cat") not in _DEVICE
+        and event.get("cat") not in DEVICE
         and float(event["ts"]) < cut
         and "correlation" in event.get("args", {})
     }
@@ -93,7 +93,7 @@ def begun_at(events: list[Event], cut: float) -> list[Event]:
             return True
         if float(event["ts"]) < cut:
             return False
-        return event.get("cat") not in _DEVICE or event.get("args", {}).get("correlation") not in gone
+        return event.get("cat") not in DEVICE or event.get("args", {}).get("correlation") not in gone
 
     return [event for event in events if stays(event)]
 

@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.cuts import _DEVICE, Event, events_of, starts_of_steps
+from benchmarks.cuts import DEVICE, Event, events_of, starts_of_steps
 from capture.scrub import Scrubber
 
 _MARK = "gpu_user_annotation"  # has no launch: it stays while work does
@@ -30,12 +30,12 @@ def shortened(events: list[Event], steps: int) -> list[Event] | None:
         event["args"]["correlation"]
         for event in timed
         if event.get("ph") == "X"
-        and event.get("cat") not in _DEVICE
+        and event.get("cat") not in DEVICE
         and float(event["ts"]) >= end
         and "correlation" in event.get("args", {})
     }
     stay = [event for event in events if "ts" not in event or _stays(event, end, gone)]
-    work = [float(event["ts"]) for event in stay if event.get("cat") in _DEVICE and event["cat"] != _MARK]
+    work = [float(event["ts"]) for event in stay if event.get("cat") in DEVICE and event["cat"] != _MARK]
     stay = [
         event for event in stay if event.get("cat") != _MARK or float(event["ts"]) <= max(work, default=0.0)
     ]
@@ -44,7 +44,7 @@ def shortened(events: list[Event], steps: int) -> list[Event] | None:
 
 
 def _stays(event: Event, end: float, gone: set[int]) -> bool:
-    if event.get("cat") in _DEVICE:
+    if event.get("cat") in DEVICE:
         return event.get("args", {}).get("correlation") not in gone
     return float(event["ts"]) < end or event.get("ph") == "f" or event.get("name") == "Record Window End"
 
