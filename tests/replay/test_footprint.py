@@ -131,6 +131,31 @@ def test_host_work_after_one_of_many_waits_is_chance() -> None:
     assert not waits.leads_to(taken(built, ShrinkGaps(begins + 290_000, begins + 900_000)), built.launch)
 
 
+@pytest.mark.parametrize(
+    ("copy_ns", "op", "does"), [(100_000, True, True), (99_000, True, False), (100_000, False, False)]
+)
+def test_ops_on_the_host_work_on_all_data_that_were_copied_before_them(
+    copy_ns: int, op: bool, does: bool
+) -> None:
+    """Windows are copied to the host one by one; after the last, the host looks for the largest of all."""
+    loop = Loop()
+    for begin in loop.begins:
+        loop.trace.op("aten::argmax", begin + 650_000, 200_000)
+    for at in range(10_000, 610_000, 120_000):
+        loop.op("aten::copy_", at, copy_ns)
+        loop.sync(at + 20_000, 97_000)
+    loop.op("aten::add", 900_000, 2_000)
+    trace = loop.load()
+    built = program(trace)
+    copied = np.isin(built.work.dur_ns, [copy_ns])
+    waits = taken(
+        built, Drop(rows(trace, "cudaDeviceSynchronize")), MoveToSideStream(built.work.entry[copied])
+    )
+    begins = np.arange(4) * STEP_NS + 650_000
+    after = DropSpans(begins, begins + 200_000) if op else ShrinkGaps(begins, begins + 200_000)
+    assert waits.leads_to(taken(built, after), built.launch) is does
+
+
 def test_ops_are_capped_and_calls_are_not(trace: Trace, built: Program) -> None:
     before, after = replay(built, slowdown=1.0), replay(built, (CapOps(2_000.0),), slowdown=1.0)
     ops = 6 * (OP_NS - 5_000)

@@ -23,6 +23,7 @@ _INSIDE = 0.5  # share of what a fix takes, from which on another fix does for i
 _EMPTIED = (
     0.9  # share of a kernel's time, from which on a fix leaves as little of it as one that drops it; chosen
 )
+_DATA_NS = 100_000.0  # of a copy on average, from which on it brings data, and no values: 1 MB in pageable memory; H200
 WHOLLY = (
     0.75  # from which on the rest belongs to it: 0.85 to 0.99 in five programs, 0.55 where it did not; H200
 )
@@ -110,7 +111,8 @@ class Footprint:
         """Whether most of the other's CPU time lies between a wait that this takes away and the next launch.
 
         A result is copied to the host, the host works on it, and only then goes on to launch. Where few of the waits
-        are followed by such work, it is chance: a loop that reads values back also does other things.
+        are followed by such work, it is chance: a loop that reads values back also does other things. But ops on the
+        host work on data that were copied, even if they follow only the last of several copies.
 
         Args:
             launch: int64 (work,), segment in which each piece of work is launched.
@@ -127,7 +129,10 @@ class Footprint:
         after = place > first[number]
         waits, worked = np.unique(number[self.woken]), np.unique(number[after & (other.cpu_ns > 0)])
         often = len(worked) >= _INSIDE * len(waits)
-        return bool(often and other.cpu_ns[after].sum() >= _INSIDE * whole)
+        ops = float(other.cpu_ns[other.dropped].sum()) >= _INSIDE * whole
+        copied_ns = np.maximum(self.moved_ns, np.where(self.dead, self.work_ns, 0.0))
+        data = ops and float(copied_ns.sum()) >= _DATA_NS * np.count_nonzero(copied_ns) > 0
+        return bool((often or data) and other.cpu_ns[after].sum() >= _INSIDE * whole)
 
     def prepares(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
         """Whether most of this one's CPU time lies right before launches of most of what the other moves aside.
