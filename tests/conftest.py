@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chosen import takes_long
+from tests.durations import is_listed
 from tests.examples import load_profile
 from tests.groups import group_of, place_of
 
@@ -89,6 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(named))
         if group_of(item) is not None or _is_property(item):  # tracing takes as long again
             item.add_marker("no_cover")
+        if is_listed(item):
+            item.add_marker("slow")
     items.sort(key=place_of)
 
 

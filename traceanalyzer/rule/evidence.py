@@ -79,8 +79,12 @@ def largest_shapes(work: Work) -> str:
 
 
 def shapes_in_words(dims: str) -> str:
-    """`4096x768, 768x50257`: recorded shapes, equal ones once, without those of scalars; empty where there are none."""
+    """`4096x768, 768x50257`: recorded shapes, equal ones once, without those of scalars; empty where there are none.
+
+    Vectors come last, such as the bias that `aten::addmm` takes first.
+    """
     shapes = [shape for shape in dict.fromkeys(shapes_of(dims)) if shape] if dims else []
+    shapes.sort(key=lambda shape: len(shape) < 2)
     return ", ".join("x".join(map(str, shape)) for shape in shapes[:_MAX_SHAPES])
 
 

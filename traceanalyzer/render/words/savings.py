@@ -136,7 +136,6 @@ def grade(finding: Finding, fault: str = "") -> str:
         return severity + f"  {who}{saves} nothing" * (not info)
     if probably_nothing(saving):
         return f"{severity}  {who}probably {saves} nothing ({span})"
-    saves += " another" * saving.beyond
     if saving.low_share > 0:
         return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
     return f"{severity}  not sure: {who}{saves} {_two_digits(share)} ({span})"
