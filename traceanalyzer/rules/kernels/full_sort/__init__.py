@@ -16,6 +16,7 @@ from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers, Sorted, most_read
+from traceanalyzer.rules.kernels.full_sort.without_shapes import seen_by_kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Limits:
     floor_ns: int = limit(
         45_000,
         "topk takes at least this time; 64 rows of 8,400 take 54 µs, 64 rows of 32,000 70 µs; H100, torch 2.11",
+    )
+    min_bytes: int = limit(
+        4_194_304,
+        "sorts of which the shapes were not recorded must have at least this many bytes, since the length of "
+        "their rows is not known; chosen",
     )
     few_rows: int = limit(
         16,
@@ -66,7 +72,9 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     all values and indices. topk only counts, and writes the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
     How sure: shapes and slice bounds are recorded. If any other op uses a tensor of this shape (for instance
-    the scores themselves), the rule reports nothing.
+    the scores themselves), the rule reports nothing. Without shapes, the copy that a sort begins with has the
+    tensor's bytes, and the next op must take a part of the result with few threads. Then confidence is low, because
+    a later op may use the rest.
     When it is wrong: a kernel without an op reads the whole result, or equal values need the order of a stable
     sort.
     Saving: down to topk's time for that many bytes. A single row of at most a million elements is not reported,
@@ -81,35 +89,49 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
         return
     number, signatures = signatures_of(trace, sorts.rows)
     results = [Sorted.of(op) for op in signatures]
-    if not any(results):
-        raise Unavailable("no shapes recorded: record_shapes=True shows which part of a sort is used")
     taken, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
     gbps[owner] = gpus.memory_gbps(spent.device)
     used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
-    readers = Readers.of(ops, *signatures_of(trace, ops.rows))
-    for of, result in enumerate(results):
-        if result is not None and result.length >= limits.min_row_elements:
-            own = np.flatnonzero(number == of)
-            used[own] = most_read(result, sorts[own], readers)
-            needed[own] = _topk_ns(result, used[own], taken[own], gbps[own], limits)
-    quick = (used > 0) & (needed < limits.max_time_share * taken)
+    if any(results):
+        readers = Readers.of(ops, *signatures_of(trace, ops.rows))
+        for of, result in enumerate(results):
+            if result is not None and result.length >= limits.min_row_elements:
+                own = np.flatnonzero(number == of)
+                used[own] = most_read(result, sorts[own], readers)
+                size = result.rows, result.bytes
+                needed[own] = _topk_ns(*size, used[own] / result.length, taken[own], gbps[own], limits)
+    else:
+        seen = seen_by_kernels(ops, sorts, spent, owner)
+        needed = _topk_ns(seen.rows, seen.bytes, seen.part, taken, gbps, limits)
+        needed[seen.bytes < limits.min_bytes] = np.inf
+    quick = needed < limits.max_time_share * taken
+    if not any(results) and not quick.any():
+        raise Unavailable("no shapes recorded: record_shapes=True shows which part of a sort is used")
     part = needed / np.maximum(taken, 1)
     for name in sorts[quick].name.distinct():
         own = np.flatnonzero(quick & sorts.name.one_of(name))
         found = np.isin(owner, own)
         worst = int(own[np.argmax(taken[own] - needed[own])])
-        shapes = shapes_of(signatures[int(number[worst])])
-        most = {"used": int(used[worst]), "sort_ns": int(taken[worst]), "topk_ns": int(needed[worst])}
+        most: dict[str, object] = {"sort_ns": int(taken[worst]), "topk_ns": int(needed[worst])}
+        if any(results):
+            most |= {"shapes": shapes_of(signatures[int(number[worst])]), "used": int(used[worst])}
         of_own = np.searchsorted(own, owner[found])
-        yield _hits(sorts[own], spent[found], of_own, part[owner[found]], {"shapes": shapes, **most})
+        yield _hits(sorts[own], spent[found], of_own, part[owner[found]], most)
 
 
-def _topk_ns(result: Sorted, used: Rows, taken_ns: Rows, gbps: Floats, limits: Limits) -> Floats:
-    """What topk takes, which sorts what it finds; endless where that is too much of the whole."""
-    floor_ns = limits.floor_ns if result.rows >= limits.few_rows else limits.few_rows_floor_ns
-    finds_ns = floor_ns + limits.bytes_times * result.bytes / gbps
-    part = used / result.length
-    return np.where(part <= limits.max_used_share, finds_ns + part * taken_ns, np.inf)
+def _topk_ns(
+    rows: Rows | int, size: Rows | int, part: Floats, taken_ns: Rows, gbps: Floats, limits: Limits
+) -> Floats:
+    """What topk takes, which sorts what it finds; endless where that is too much of the whole, or nothing is used.
+
+    Args:
+        rows: that are sorted each for itself.
+        size: bytes of all of them.
+        part: of a row that is used.
+    """
+    floor_ns = np.where(np.asarray(rows) >= limits.few_rows, limits.floor_ns, limits.few_rows_floor_ns)
+    finds_ns = floor_ns + limits.bytes_times * size / gbps
+    return np.where((part > 0) & (part <= limits.max_used_share), finds_ns + part * taken_ns, np.inf)
 
 
 def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[str, object]) -> Hits:
@@ -123,10 +145,13 @@ def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[s
         message=(
             "{by} sorts all of {shapes} {times_a_step}, in {sort}, but only the first or last {used} of each row "
             "are used: topk needs about {topk}"
+            if "shapes" in evidence
+            else "{by} sorts whole tensors {times_a_step}, in {sort}, and what follows reads only a part, such as the "
+            "first or last elements: then topk needs about {topk}"
         )
         + (", from {lines}" if lines else ""),
         advice="Call torch.topk(x, k), with largest=False for the smallest, and sorted=False if their order "
         "does not matter.",
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.MEDIUM if "shapes" in evidence else Confidence.LOW,
         evidence={**evidence, "kernels": kernel_times(spent), "lines": lines},
     )
