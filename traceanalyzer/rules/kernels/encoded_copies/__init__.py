@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
