@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.recorders import recorders
 from traceanalyzer.rules.kernels.encoded_copies.equal_rows import equal_rows
-from traceanalyzer.rules.kernels.encoded_copies.members import Copied, members_of, read_by
-from traceanalyzer.timeline.names import VIEWING_OP
-
-_COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
-_BETWEEN = re.compile(r"^aten::(contiguous|clone|reshape|flatten|to|_to_copy|copy_|empty\w*)$")
-_AHEAD = 8  # ops between the copies and the network; chosen
+from traceanalyzer.rules.kernels.encoded_copies.networks import networks
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +36,9 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
     overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
     separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
-    counted, nor what follows them. Layers on equal rows count, too: their input comes from expand (a stride of 0),
-    repeat or repeat_interleave, or from such a layer, also in later blocks that repeat the first one's ops.
+    counted, nor what follows them. Indices that are copied before they are looked up in a table count, too. So do
+    layers on equal rows: their input comes from expand (a stride of 0), repeat or repeat_interleave, or from such a
+    layer, also in later blocks that repeat the first one's ops.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
     the windows from the features. The same for an image with several captions, for a user with several candidates,
@@ -62,7 +57,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
         raise Unavailable("no shapes recorded: record_shapes=True shows which items are copies")
     left, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
     trained = np.zeros(len(ops) + 1, bool)
-    for find in (_networks, equal_rows):
+    for find in (networks, equal_rows):
         for maker, copied, members in find(ops, number.tolist(), signatures, limits.min_times):
             left[members], copies[members] = copied.items / copied.copies, copied.copies
             trained[members] = find is equal_rows
@@ -98,49 +93,3 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
 def _has_all(op: Signature, copies: int) -> bool:
     """Whether one of an op's tensors has a part for each copy: not the weights, nor what only prepares them."""
     return any(n > 0 and n % copies == 0 for one in tensors(op) for n in (one[0], math.prod(one[:-1])))
-
-
-def _networks(
-    ops: Calls, number: list[int], signatures: Sequence[Signature], min_times: float
-) -> Iterator[tuple[str, Copied, list[int]]]:
-    """(op that makes copies, what it makes, positions of the ops that work on each of them)."""
-    known: dict[tuple[int, ...], Copied | None] = {}
-    steps, threads, done = ops.step, ops.thread, -1
-    for at in np.flatnonzero(ops.name.matches(_COPIES)).tolist():
-        key = tuple(number[at : at + _AHEAD + 1])
-        if key not in known:
-            known[key] = _copied([signatures[one] for one in key], min_times)
-        copied = known[key]
-        if copied is None or at < done:
-            continue
-        last = at + copied.begin
-        end = int(np.searchsorted(threads[at:] != threads[at], True)) + at
-        end = int(np.searchsorted(steps[at:end], steps[at], side="right")) + at
-        members = []
-        for place in members_of(number, signatures, last, end, copied):
-            members.append(place)
-            done = place
-        if members:
-            yield signatures[number[at]].name, copied, members
-
-
-def _copied(ops: Sequence[Signature], min_times: float) -> Copied | None:
-    """What the first op copies, if one of the next ones works on separate copies."""
-    source = next(iter(tensors(ops[0])), ())
-    for begin, op in enumerate(ops[1:], 1):
-        for shape in read_by(op):
-            items = _items(source, shape) if len(shape) > 1 and not VIEWING_OP.search(op.name) else 0
-            if items and shape[0] >= min_times * items:
-                return Copied(begin, shape[0], items, shape)
-        if not (VIEWING_OP.search(op.name) or _BETWEEN.search(op.name)):
-            return None
-    return None
-
-
-def _items(source: Shape, shape: Shape) -> int:
-    """How many items of the sizes of each of `shape` a source has; 0 where it has none."""
-    wanted = math.prod(shape[1:])
-    for at in range(len(source)):
-        if wanted > 1 and math.prod(source[at:]) == wanted and source[at] > 1:
-            return math.prod(source[:at])
-    return 0

@@ -12,7 +12,7 @@ from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls
-from traceanalyzer.rules.kernels.encoded_copies.members import FAR, Copied, read_by
+from traceanalyzer.rules.kernels.encoded_copies.copies import FAR, Copied, read_by
 from traceanalyzer.rules.kernels.encoded_copies.rows_read import BY_ROW, Ops, rows_read, types_read
 from traceanalyzer.timeline.names import VIEWING_OP
 

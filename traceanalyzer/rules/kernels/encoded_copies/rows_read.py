@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
-from traceanalyzer.rules.kernels.encoded_copies.members import Copied, read_by
+from traceanalyzer.rules.kernels.encoded_copies.copies import Copied, read_by
 from traceanalyzer.timeline.names import VIEWING_OP
 
 BY_ROW = re.compile(  # the same for equal rows
