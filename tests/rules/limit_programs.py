@@ -23,6 +23,7 @@ from tests.rules.test_cuda_graphs import close, paced, waiting
 from tests.rules.test_dataloader_stall import collating
 from tests.rules.test_dense_gradient import nearest, recommender
 from tests.rules.test_encoded_copies import windows
+from tests.rules.test_encoder_in_loop import LOOPS
 from tests.rules.test_exchanges import BACK, FORWARD, T, experts, pipeline
 from tests.rules.test_explicit_inverse import fitted
 from tests.rules.test_far_from_bound import adding, blur
@@ -32,7 +33,6 @@ from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
 from tests.rules.test_implicit_sync import reading
 from tests.rules.test_listed_pairs import near
-from tests.rules.test_loop_invariant import ENCODE, KEYS, sampler
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import experts as gated
 from tests.rules.test_needless_work import pairs, scores, slots, weights
@@ -252,7 +252,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "product-order": [lambda: program(linear_attention()), lambda: program(orthogonalised())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
-    "loop-invariant": [lambda: program(sampler(KEYS)), lambda: program(sampler(KEYS, last=[ENCODE]))],
+    "loop-invariant": [lambda one=one: program(one) for one in LOOPS],
     "far-from-bound": [
         lambda: adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000),
         lambda: program([blur(3, (23, 23), 5_000)]),

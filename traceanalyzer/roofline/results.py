@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
+from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 
@@ -69,6 +70,40 @@ def made_of(op: Signature) -> Shape | None:
         return _OTHERS[name](op, shapes)
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None
+
+
+def result_of(op: Signature) -> Shape | None:
+    """As `made_of`, and of layers, too: products, convolutions, look-ups in a table, and copies of rows."""
+    try:
+        made = _LAYERS[op.name.removeprefix("aten::")]
+    except KeyError:
+        return product_of(op) or made_of(op)
+    try:
+        return made(op)
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _convolved(op: Signature) -> Shape | None:
+    image, weight = op.shape(0), op.shape(1)
+    padding, stride, dilation = op.scalar(4), op.scalar(3), op.scalar(5)
+    if len(image) != len(weight):
+        return None
+    sizes = [
+        (size + 2 * nth(padding, at) - nth(dilation, at) * (kernel - 1) - 1) // nth(stride, at) + 1
+        for at, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True))
+    ]
+    return (image[0], weight[0], *sizes)
+
+
+def _interleaved(op: Signature) -> Shape | None:
+    if len(op.dims) < 4 or len(tensors(op)) != 1:
+        return None  # each row has a number of its own
+    shape, times = op.shape(0), int(op.scalar(1))
+    if not op.scalars[2]:
+        return (math.prod(shape) * times,)
+    at = int(op.scalar(2)) % len(shape)
+    return (*shape[:at], shape[at] * times, *shape[at + 1 :])
 
 
 def _broadcast(shapes: list[Shape]) -> Shape | None:
@@ -169,4 +204,10 @@ _OTHERS: dict[str, Callable[[Signature, list[Shape]], Shape]] = {
     ),
     **dict.fromkeys(("view", "reshape", "_unsafe_view"), _viewed),
     **dict.fromkeys(("expand", "broadcast_to"), _expanded),
+}
+_LAYERS: dict[str, Callable[[Signature], Shape | None]] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolved),
+    **dict.fromkeys(("lerp", "addcmul", "addcdiv"), lambda op: _broadcast(tensors(op))),
+    "embedding": lambda op: (*op.shape(1), op.shape(0)[-1]),
+    "repeat_interleave": _interleaved,
 }

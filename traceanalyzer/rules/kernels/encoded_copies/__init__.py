@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.recorders import recorders
-from traceanalyzer.rules.kernels.encoded_copies.members import FAR, Copied, members_of, read_by
-from traceanalyzer.timeline.names import VIEWING_OP
-
-_COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
-_BETWEEN = re.compile(r"^aten::(contiguous|clone|reshape|flatten|to|_to_copy|copy_|empty\w*)$")
-_BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")
-_BY_ROW = re.compile(  # the same for equal rows
-    r"^aten::(linear|addmm|mm|layer_norm|native_layer_norm|rms_norm|\w*relu\w*|gelu|silu_?|mish|elu|hardswish_?"
-    r"|softplus|sigmoid_?|tanh_?|clamp\w*|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|sin|cos|abs|neg|contiguous|clone"
-    r"|to|_to_copy|reshape|flatten)$"
-)
-_AHEAD = 8  # ops between the copies and the network; chosen
+from traceanalyzer.rules.kernels.encoded_copies.equal_rows import equal_rows
+from traceanalyzer.rules.kernels.encoded_copies.networks import networks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +36,14 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
     overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
     separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
-    counted, nor what follows them. Layers on equal rows count, too: their input comes from expand (a stride of 0)
-    or repeat, or they come right after such a layer.
+    counted, nor what follows them. Indices that are copied before they are looked up in a table count, too. So do
+    layers on equal rows: their input comes from expand (a stride of 0), repeat or repeat_interleave, or from such a
+    layer, also in later blocks that repeat the first one's ops.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
     the windows from the features. The same for an image with several captions, for a user with several candidates,
-    and for a condition that is expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)).
+    and for a condition that is expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)), or
+    time steps that are repeated for all patches of a frame.
     How sure: numbers of items are known from shapes. Which tensor an op reads is concluded from order and shapes, so
     confidence is medium.
     When it is wrong: the copies are changed before the network.
@@ -67,10 +57,10 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
         raise Unavailable("no shapes recorded: record_shapes=True shows which items are copies")
     left, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
     trained = np.zeros(len(ops) + 1, bool)
-    for find in (_networks, _broadcast):
-        for maker, copied, members in find(ops, number.tolist(), signatures, limits):
+    for find in (networks, equal_rows):
+        for maker, copied, members in find(ops, number.tolist(), signatures, limits.min_times):
             left[members], copies[members] = copied.items / copied.copies, copied.copies
-            trained[members] = find is _broadcast
+            trained[members] = find is equal_rows
             makers.update(dict.fromkeys(members, (maker, copied)))
     own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
     owner = np.where(trained[recorder], recorder, own)
@@ -103,119 +93,3 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
 def _has_all(op: Signature, copies: int) -> bool:
     """Whether one of an op's tensors has a part for each copy: not the weights, nor what only prepares them."""
     return any(n > 0 and n % copies == 0 for one in tensors(op) for n in (one[0], math.prod(one[:-1])))
-
-
-def _networks(
-    ops: Calls, number: list[int], signatures: Sequence[Signature], limits: Limits
-) -> Iterator[tuple[str, Copied, list[int]]]:
-    """(op that makes copies, what it makes, positions of the ops that work on each of them)."""
-    known: dict[tuple[int, ...], Copied | None] = {}
-    steps, threads, done = ops.step, ops.thread, -1
-    for at in np.flatnonzero(ops.name.matches(_COPIES)).tolist():
-        key = tuple(number[at : at + _AHEAD + 1])
-        if key not in known:
-            known[key] = _copied([signatures[one] for one in key], limits)
-        copied = known[key]
-        if copied is None or at < done:
-            continue
-        last = at + copied.begin
-        end = int(np.searchsorted(threads[at:] != threads[at], True)) + at
-        end = int(np.searchsorted(steps[at:end], steps[at], side="right")) + at
-        members = []
-        for place in members_of(number, signatures, last, end, copied):
-            members.append(place)
-            done = place
-        if members:
-            yield signatures[number[at]].name, copied, members
-
-
-def _broadcast(
-    ops: Calls, number: list[int], signatures: Sequence[Signature], limits: Limits
-) -> Iterator[tuple[str, Copied, list[int]]]:
-    """As `_networks`, of ops that work on equal rows, and of those right after them."""
-    makers = {made_of(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
-    seeds = [_equal_rows(op, limits) or _repeated(op, limits) for op in signatures]
-    threads, steps, done = ops.thread, ops.step, -1
-    for at in np.flatnonzero(np.array([one is not None for one in seeds], bool)[number]).tolist():
-        copied = seeds[number[at]]
-        if copied is None or at <= done:
-            continue
-        members = list(_right_after(number, signatures, at + copied.begin, copied))
-        done = max(members, default=done)
-        if members and threads[at] == threads[done] and steps[at] == steps[done]:
-            yield makers.get(copied.shape, "aten::expand"), copied, members
-
-
-def _equal_rows(op: Signature, limits: Limits) -> Copied | None:
-    """Rows that an op reads, of which strides say that each is there several times; None where one input has others."""
-    if not _BY_ROW.search(op.name) or not op.strides:
-        return None
-    wanted = read_by(op)
-    shape = max(wanted, key=math.prod, default=())
-    repeated = set(range(1 - len(shape), -1)) | {-len(shape)} if len(shape) > 1 else set()
-    for at, sizes in enumerate(op.dims):
-        if sizes not in [list(one) for one in wanted]:
-            continue
-        steps = op.stride(at)
-        if steps is None:
-            return None
-        repeated -= {i for i in repeated if len(sizes) >= -i and sizes[i] > 1 and steps[i] > 0}
-    times, rows = math.prod(shape[i] for i in repeated), math.prod(shape[:-1])
-    enough = times >= limits.min_times and shape[-1] > 1
-    return Copied(0, rows, rows // times, shape) if enough else None
-
-
-def _repeated(op: Signature, limits: Limits) -> Copied | None:
-    """Rows that an op writes several times."""
-    shape = made_of(op) if op.name == "aten::repeat" else None
-    source = next(iter(tensors(op)), ())
-    if shape is None or shape[-1] != source[-1] or shape[-1] < 2:
-        return None
-    rows, items = math.prod(shape[:-1]), math.prod(source[:-1])
-    return Copied(1, rows, items, shape) if rows >= limits.min_times * items else None
-
-
-def _right_after(
-    number: Sequence[int], signatures: Sequence[Signature], at: int, copied: Copied
-) -> Iterator[int]:
-    """The next op that reads equal rows, and those after it of which each reads what the one before it made."""
-    shape, first = copied.shape, copied.begin == 0
-    for place in range(at, min(at + FAR, len(number))):
-        op = signatures[number[place]]
-        viewing, shapes = VIEWING_OP.search(op.name), read_by(op)
-        if shape not in shapes:
-            if viewing:
-                continue
-            return
-        others = [one for one in shapes if one != shape and math.prod(one[:-1]) > 1]
-        alone = not others and shapes.count(shape) == 1
-        if not viewing and not (_BY_ROW.search(op.name) and (alone or first)):
-            return
-        made = product_of(op) or made_of(op) or (None if viewing else shape)
-        if made is None or math.prod(made[:-1]) != copied.copies:
-            return
-        if not viewing:
-            yield place
-        shape, first = made, False
-
-
-def _copied(ops: Sequence[Signature], limits: Limits) -> Copied | None:
-    """What the first op copies, if one of the next ones works on separate copies."""
-    source = next(iter(tensors(ops[0])), ())
-    for begin, op in enumerate(ops[1:], 1):
-        for shape in read_by(op):
-            items = _items(source, shape) if len(shape) > 1 and not VIEWING_OP.search(op.name) else 0
-            if items and shape[0] >= limits.min_times * items:
-                return Copied(begin, shape[0], items, shape)
-        if not (VIEWING_OP.search(op.name) or _BETWEEN.search(op.name)):
-            return None
-    return None
-
-
-def _items(source: Shape, shape: Shape) -> int:
-    """How many items of the sizes of each of `shape` a source has; 0 where it has none."""
-    wanted = math.prod(shape[1:])
-    for at in range(len(source)):
-        if wanted > 1 and math.prod(source[at:]) == wanted and source[at] > 1:
-            return math.prod(source[:at])
-    return 0

@@ -1,0 +1,238 @@
+"""What the ops of one iteration make, and what they compute of tensors that the loop does not change."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.roofline.results import PRODUCTS, result_of
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.timeline.names import VIEWING_OP
+
+LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
+_KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows or elements stand for themselves
+    r"^aten::((layer|rms|group|batch|instance)_norm|gelu|silu|relu6?|leaky_relu|elu|softplus|tanh|sigmoid|(log_)?softmax"
+    r"|to|_to_copy|type_as|contiguous|clone)$"
+)
+_WEIGHTED = re.compile(r"^aten::(linear|addmm|baddbmm|conv\w*|(layer|rms|group|batch|instance)_norm)$")
+_BROADCASTS = re.compile(
+    r"^aten::(add|sub|rsub|mul|div|pow|where|maximum|minimum|lerp|addcmul|addcdiv|masked_fill)$"
+)
+_REDUCES = re.compile(
+    r"^aten::(mean|sum|max|min|amax|amin|argmax|argmin|norm|linalg_vector_norm|var|std|topk)$"
+)
+_RANDOM = re.compile(r"^aten::(rand\w*|normal_?|bernoulli_?|multinomial|uniform_|exponential_|dropout)$")
+_RESIZES = re.compile(  # the last dimensions, as many as its name says
+    r"^aten::_?(upsample_[a-z]+|(?:adaptive_)?(?:avg|max)_pool)([123])d\w*$"
+)
+_PARTS = re.compile(r"^aten::(unbind|chunk|\w*split\w*|select|slice|narrow)$")
+_ATTENTION = "aten::scaled_dot_product_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What the ops of one iteration make, by their signatures.
+
+    Attributes:
+        bytes_written: of each signature, what its longest kernel can have written at the memory's peak.
+        uploaded: signatures that copy from the host.
+        writing_share: of the time needed to write a tensor, what an op must take that may have made it.
+    """
+
+    signatures: Sequence[Signature]
+    bytes_written: Floats
+    uploaded: Sequence[int]
+    writing_share: float
+
+    def unchanged(self, number: Rows) -> np.ndarray:
+        """Which ops of an iteration compute products of what it does not change, or their input; bool (ops,)."""
+        every, none = distinct(number).tolist(), np.zeros(len(number), bool)
+        if self._draws_inputs(number):
+            return none
+        fixed = self._fixed(every)
+        constant = {one for one in every if self._constant(one, fixed)}
+        layers = [one for one in constant if self.signatures[one].name.removeprefix("aten::") in PRODUCTS]
+        made = {result_of(self.signatures[one]) for one in layers}
+        data = {_data(self.signatures[one]) for one in layers}
+        entries = {
+            _data(self.signatures[one]) for one in constant if LAYER.search(self.signatures[one].name)
+        } - made
+        if len(entries) != 1:  # several: what an iteration begins with may come from outside, too
+            return none
+        chosen = [
+            one
+            for one in constant
+            if not VIEWING_OP.search(self.signatures[one].name)
+            and (one in layers or _data(self.signatures[one]) in data | made)
+        ]
+        return np.isin(number, chosen)
+
+    def encoded_again(self, number: Rows, before: Rows) -> np.ndarray:
+        """Which ops of an iteration work on what the step has made before the loop, and alone on that; bool (ops,).
+
+        None where iterations hand nothing to the next one: those are several networks, or parts of a batch.
+
+        Args:
+            number: signatures of an iteration's ops, in order.
+            before: of the step's ops before the loop.
+        """
+        none = np.zeros(len(number), bool)
+        every, order = distinct(number).tolist(), number.tolist()
+        reads = {shape for one in every for shape in tensors(self.signatures[one])}
+        makers = {shape: [one for one in every if self._may_make(one, shape)] for shape in reads}
+        roots = {shape for shape in reads if not makers[shape] and self._made_once(shape, before.tolist())}
+        if not roots or not self._carries(order, makers):
+            return none
+        fixed = roots | {shape for shape in reads if makers[shape] and self._made_first(order, shape)}
+        while True:
+            less = {
+                shape
+                for shape in fixed - roots
+                if not all(self._constant(one, fixed) for one in makers[shape])
+            }
+            if not less:
+                break
+            fixed -= less
+        constant = [
+            one
+            for one in every
+            if self._constant(one, fixed) and not VIEWING_OP.search(self.signatures[one].name)
+        ]
+        return np.isin(number, constant)
+
+    def _made_once(self, shape: Shape, before: Sequence[int]) -> bool:
+        """Whether the step has made one tensor of that shape before the loop, of which it has used nothing."""
+        making = [at for at, one in enumerate(before) if self._makes(one, shape)]
+        if not making or before.count(before[making[-1]]) > 1:
+            return False  # a list of tensors
+        after = [self.signatures[one] for one in before[making[-1] + 1 :]]
+        used = any(shape in tensors(op) and not VIEWING_OP.search(op.name) for op in after)
+        parts = any(_PARTS.search(self.signatures[one].name) and self._may_make(one, shape) for one in before)
+        return not used and not parts
+
+    def _carries(self, order: Sequence[int], makers: dict[Shape, list[int]]) -> bool:
+        """Whether an iteration reads a tensor that the one before it has made."""
+        seen: set[int] = set()
+        for one in order:
+            for shape in tensors(self.signatures[one]):
+                later = [other for other in makers[shape] if self._makes(other, shape)]
+                if later and one not in seen and seen.isdisjoint(makers[shape]):
+                    return True
+            seen.add(one)
+        return False
+
+    def _made_first(self, order: Sequence[int], shape: Shape) -> bool:
+        """Whether an iteration makes a tensor of that shape before it reads one."""
+        for one in order:
+            if shape in tensors(self.signatures[one]):
+                return False
+            if self._makes(one, shape):
+                return True
+        return False
+
+    def _makes(self, which: int, shape: Shape) -> bool:
+        """Whether its result surely has that shape and is no view of another."""
+        return not VIEWING_OP.search(self.signatures[which].name) and _result(self.signatures[which]) == shape
+
+    def _fixed(self, every: Sequence[int]) -> set[Shape]:
+        """Shapes of tensors that no op of an iteration makes, or that are made of such alone."""
+        read = {shape for one in every for shape in tensors(self.signatures[one])}
+        makers = {shape: [one for one in every if self._may_make(one, shape)] for shape in read}
+        fixed: set[Shape] = set()
+        while True:
+            more = {
+                shape
+                for shape in read - fixed
+                if all(self._constant(one, fixed, but=shape) for one in makers[shape])
+            }
+            if not more:
+                return fixed
+            fixed |= more
+
+    def _constant(self, which: int, fixed: set[Shape], but: Shape | None = None) -> bool:
+        """Whether it makes the same of fixed tensors each time; `but` may be one, if it is kept as it is.
+
+        Weights are not asked for: an iteration does not change them.
+        """
+        op = self.signatures[which]
+        if _RANDOM.search(op.name) or op.name.endswith("_") or which in self.uploaded or _unknown_number(op):
+            return False
+        shapes = tensors(op)
+        if but is not None and _KEEPS.search(op.name):
+            return bool(shapes) and shapes[0] == but and but not in shapes[1:]
+        asked = [_data(op)] if _WEIGHTED.search(op.name) else shapes
+        return bool(shapes) and all(one in fixed for one in asked)
+
+    def _may_make(self, which: int, shape: Shape) -> bool:
+        """Whether its result, or what it writes into, may have that shape."""
+        op, size = self.signatures[which], math.prod(shape)
+        sizes = [math.prod(one) for one in tensors(op)]
+        if (known := _result(op)) is not None:
+            return known == shape
+        if VIEWING_OP.search(op.name):
+            return any(one >= size and one % max(size, 1) == 0 for one in sizes)
+        if _REDUCES.search(op.name):
+            return any(one > size for one in sizes)
+        if resizes := _RESIZES.search(op.name):
+            kept = len(shape) - int(resizes[2])
+            return any(one[:kept] == shape[:kept] and len(one) == len(shape) for one in tensors(op))
+        written = self.bytes_written[which]
+        return not written or written >= self.writing_share * size * 2
+
+    def _draws_inputs(self, number: Rows) -> bool:
+        """Whether an iteration begins with numbers drawn for it: a layer takes them as they are."""
+        order = [self.signatures[one] for one in number.tolist()]
+        for at, op in enumerate(order):
+            drawn = _RANDOM.search(op.name) and _drawn(op)
+            reader = next((one for one in order[at + 1 :] if drawn and drawn in tensors(one)), None)
+            if reader is not None and LAYER.search(reader.name):
+                return True
+        return False
+
+
+def _data(op: Signature) -> Shape:
+    """What a layer, or an op of one tensor, works on; the weight or the bias is another."""
+    shapes = tensors(op)
+    added = op.name in ("aten::addmm", "aten::baddbmm", "aten::embedding")
+    return shapes[min(int(added), len(shapes) - 1)] if shapes else ()
+
+
+def _drawn(op: Signature) -> Shape | None:
+    shapes = tensors(op)
+    if shapes:
+        return shapes[0]
+    try:
+        return tuple(map(int, op.scalar(0)))
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _result(op: Signature) -> Shape | None:
+    """Shape of its result; None where that is not known."""
+    shapes = tensors(op)
+    if not shapes:
+        return None
+    if _KEEPS.search(op.name) or op.name.endswith("_"):
+        return shapes[0]
+    if op.name == _ATTENTION:
+        return (*shapes[0][:-1], shapes[2][-1]) if len(shapes) > 2 else shapes[0]
+    if op.name == "aten::embedding":
+        return (*shapes[-1], shapes[0][-1])
+    if _BROADCASTS.search(op.name):
+        try:
+            return tuple(np.broadcast_shapes(*shapes))
+        except ValueError:
+            return None
+    return result_of(op)
+
+
+def _unknown_number(op: Signature) -> bool:
+    """Whether it takes a tensor of one number, or Python's, that is not recorded."""
+    inputs = zip(op.dims, op.types, [*op.scalars, *[""] * len(op.dims)], strict=False)
+    return any(dims == [] and kind in ITEM_BYTES and not value for dims, kind, value in inputs)
