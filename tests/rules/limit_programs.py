@@ -47,6 +47,7 @@ from tests.rules.test_recomputation import anomaly_mode
 from tests.rules.test_reordered_work import forecast, propagated, sampled, upsampled
 from tests.rules.test_repeated_calls import sent_and_used
 from tests.rules.test_scattered_weights import recurrent
+from tests.rules.test_sort_without_shapes import sorting
 from tests.rules.test_stalled_threads import paused
 from tests.rules.test_strided_access import component, populations
 from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
@@ -198,7 +199,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "float64-math": [
         lambda: program([Op("aten::add", "add", 9, [[64, 64]] * 2, [F32, F64]), DOUBLE], device=UNKNOWN),
     ],
-    "full-sort": [lambda: program([*RADIX, sorts.first(8, shape=[1, 1_000_000])])],
+    "full-sort": [lambda: program([*RADIX, sorts.first(8, shape=[1, 1_000_000])]), sorting],
     "hand-written-attention": [lambda: by_hand(NVJET), lambda: by_hand(SGEMM)],
     "host-gap": [lambda: paused("aten::gelu"), lambda: paused("fused_gelu")],
     "host-round-trip": [lambda: converting().trace],

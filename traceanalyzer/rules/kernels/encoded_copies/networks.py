@@ -173,9 +173,7 @@ def _copy_too(op: Signature, maker: Signature, copied: Copied, made: dict[Shape,
     if op.name != maker.name or not _IN_ORDER.search(op.name):
         return False
     result, source = result_of(op), next(iter(tensors(op)), ())
-    same = (
-        bool(result) and result[1:] == source[1:] and (result[0], source[0]) == (copied.copies, copied.items)
-    )
-    if result and same:
-        made[result] = made.get(result, 0) + 1
-    return same
+    if not result or result[1:] != source[1:] or (result[0], source[0]) != (copied.copies, copied.items):
+        return False
+    made[result] = made.get(result, 0) + 1
+    return True
