@@ -101,7 +101,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(finding) == "high  costs 48.0 % of the window"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     beyond = replace(finding, saving=replace(saved, beyond=True))
-    assert grade(beyond) == "high  saves another 49 % (44 to 52 %)"
+    assert grade(beyond) == "high  saves 49 % (44 to 52 %)"
     narrow = replace(saved, low_share=0.487, high_share=0.488)
     assert grade(replace(finding, saving=narrow)) == "high  saves 49 % (49 %)"
     near_nothing = replace(saved, low_share=-0.004, high_share=0.52)
