@@ -60,6 +60,7 @@ def recommender(
     micro_steps: int = 1,
     long_list: bool = False,
     accumulates: bool = False,
+    adds: str = "",
     lookup_us: int = 0,
     summed_us: int = 0,
 ) -> TraceBuilder:
@@ -89,6 +90,9 @@ def recommender(
                 scalars = ("", "", "", "", "", str(ROWS), "False", "0")
                 dims = ([512, WIDTH], [looked_up], [looked_up], [512], [512], [], [], [])
             run.args(name, start, run.now - start, dims if shapes else (), scalars)
+        if adds:  # of two look-ups
+            run.op(adds, table, table, [], kernels=(150 * US,))
+            run.op(adds, [4096, WIDTH], [4096, WIDTH], [], kernels=(10 * US,))
         start = run.now
         run.now += 5 * US
         params = [table, [512, WIDTH], [512]]
@@ -119,6 +123,12 @@ def test_filling_the_table_and_passing_over_it_is_needless() -> None:
 
 def test_adding_to_the_last_gradient_passes_over_it_too() -> None:
     (dense,) = found(recommender(accumulates=True), "dense-gradient")
+    assert dense.cost_ns == pytest.approx(3 * 1_250 * US, rel=0.01)
+
+
+@pytest.mark.parametrize("adds", ["aten::add", "aten::add_"])
+def test_gradients_of_several_look_ups_are_added_to_one_another(adds: str) -> None:
+    (dense,) = found(recommender(adds=adds), "dense-gradient")
     assert dense.cost_ns == pytest.approx(3 * 1_250 * US, rel=0.01)
 
 

@@ -17,6 +17,7 @@ DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 _FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"
 # What clipping, unscaling, zeroing and accumulating do to gradients, over lists of them or one by one.
 _PASS = r"^aten::(_foreach_|_fused_|_amp_foreach_|(linalg_vector_)?norm$|mul_$)"
+_SUM = r"^aten::add_?$"  # of the gradients of several look-ups, which autograd adds to one another
 _ON_GRADIENTS = r"^Optimizer\.(step|zero_grad)#|^torch::autograd::AccumulateGrad$"
 
 
@@ -85,7 +86,8 @@ def needless_parts(calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, f
         at: dense gradients of the tables in `shares`.
     """
     fills = fills_of(work, at)
-    return fills, np.where(fills, 1.0, parts_of(calls, work.op, passes_of(calls, work) & ~fills, shares))
+    passes = (passes_of(calls, work) | work.op.name.matches(_SUM)) & ~fills
+    return fills, np.where(fills, 1.0, parts_of(calls, work.op, passes, shares))
 
 
 def fills_of(work: Work, at: Calls) -> Mask:
