@@ -1,10 +1,11 @@
 """Which tests `make test` leaves to .ci/run, since others of their file already take long.
 
     python -m pytest -n 2 --dist loadgroup -m "" --durations=0 -vv > LOG
-    python -m tests.durations LOG       # writes tests/slow.txt
+    python -m tests.durations LOG ...       # writes tests/slow.txt
 
 Each file of tests has some seconds in `make test`, which its quickest tests get. That keeps the run short, however many
-tests there are, and leaves something of every file in it. A name in the list that no test has does nothing.
+tests there are, and leaves something of every file in it. What others have read before takes a test no time: where those are
+left out, another run shows it, and the list is made of the logs of both. A name in it that no test has does nothing.
 """
 
 from __future__ import annotations
@@ -50,4 +51,5 @@ def beyond(log: str, seconds: float = _SECONDS) -> list[str]:
 
 
 if __name__ == "__main__":
-    SLOW.write_text("".join(f"{name}\n" for name in beyond(Path(sys.argv[1]).read_text())))
+    every = {name for log in sys.argv[1:] for name in beyond(Path(log).read_text())}
+    SLOW.write_text("".join(f"{name}\n" for name in sorted(every)))
