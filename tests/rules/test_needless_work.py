@@ -265,9 +265,23 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     )
     assert "loss and conversions (43 %)" in one.message
     assert one.advice.startswith(
-        "First check what share of the labels is ignored: (labels == -100).float().mean()."
+        "First check what share of the labels is ignored: (labels == -100).float().mean(),"
     )
     assert found(program(scores(100)), "loss-head") == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"), [([[8, 1_024]] * 2, 1), ([[8, 1_024], [8, 1]], 0), ([[8, 1_024]], 0)]
+)
+def test_of_sequences_that_stay_apart_a_mask_tells_that_some_positions_do_not_count(
+    sizes: list[list[int]], count: int
+) -> None:
+    loss = Op("aten::_log_softmax", SUM, 300, [[8, 1_024, 64_000], [], []], [F32, "Scalar", "Scalar"])
+    masked = Op("aten::mul", ADD, 5, sizes, [F32, F32])
+    told = found(program([scores(64_000)[0], loss, masked, scores(64_000)[2]]), "loss-head")
+    assert len(told) == count
+    if told:
+        assert "64,000 classes for 8,192 positions take 49.8 % of GPU time" in told[0].message
 
 
 def test_a_fact_stands_where_the_share_of_gpu_time_puts_it_that_it_is_about() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
@@ -33,20 +34,23 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: log_softmax over N positions and V classes, V at least 1,000, and all work on tensors of
     N times V numbers. This is the product that computes the scores, the conversions, the loss, and their
-    backward pass.
+    backward pass. Where sequences stay apart (batch, length, V), one number of each position must later be
+    multiplied by another: a mask.
     Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or
     padding. Ignored labels are not recorded, so this is a fact, not a fault, and always info.
     Bad: the head and the loss over prompt and padding. Good: select the hidden states of the positions that
     have a label, before the head; or use a loss that never writes all scores.
-    How sure: shapes and times are recorded, labels are not: look at (labels == -100).float().mean(). Instruction
-    tuning often ignores 80 % of the positions.
+    How sure: shapes and times are recorded, labels and masks are not: look at (labels == -100).float().mean() or
+    mask.float().mean(). Instruction tuning often ignores 80 % of the positions.
     When it is wrong: another tensor has the same two sizes.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows how many classes a loss has")
-    for positions, classes in sorted(set(filter(None, (_scores(op, limits) for op in inputs.signatures)))):
-        found = inputs.meets(partial(_has_sizes, sizes={positions, classes}))
+    masked = {op.shape(0) for op in inputs.signatures if _is_mask(op)}
+    for shape in sorted(set(filter(None, (_scores(op, masked, limits) for op in inputs.signatures)))):
+        positions, classes = math.prod(shape[:-1]), shape[-1]
+        found = inputs.meets(partial(_has_sizes, sizes=({positions, classes}, {*shape})))
         for device, part in work[found & work.kind.one_of("compute", "copy_d2d")].by_device():
             known = work[(work.device == device) & work.op.there]
             share = part.total_ns / max(known.total_ns, 1)
@@ -67,8 +71,9 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         occurrences=found,
         lost=LostTime.none(),
         message="the scores of {classes} classes for {positions} positions take {gpu} of GPU time, forward and "
-        "backward: {parts}; positions whose label is ignored need no scores, but cost as much as the others",
-        advice="First check what share of the labels is ignored: (labels == -100).float().mean(). "
+        "backward: {parts}; positions whose label is ignored or masked need no scores, but cost as much as the others",
+        advice="First check what share of the labels is ignored: (labels == -100).float().mean(), or 1 - "
+        "mask.float().mean(). "
         f"{100 * share:.0f} % of GPU time shrinks by this share if you select the other positions before the head: "
         "head(hidden[index]), index from the collator. If few are ignored, compile the head with the loss, or use a "
         "fused loss that never writes all scores.",
@@ -83,11 +88,24 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
     )
 
 
-def _scores(op: Signature, limits: Limits) -> tuple[int, int] | None:
-    """(positions, classes) of log_softmax over a matrix; None for other ops, and for few classes."""
+def _scores(op: Signature, masked: set[Shape], limits: Limits) -> Shape | None:
+    """(positions, classes) or (batch, length, classes) of log_softmax; None for other ops, and for few classes.
+
+    Args:
+        masked: shapes of what is multiplied by a mask.
+    """
     shape = next(iter(tensors(op)), ()) if op.name == _SCORES else ()
-    return (shape[0], shape[1]) if len(shape) == 2 and shape[1] >= limits.min_classes else None
+    known = len(shape) == 2 or (len(shape) == 3 and shape[:-1] in masked)
+    return shape if known and shape[-1] >= limits.min_classes else None
 
 
-def _has_sizes(op: Signature, sizes: set[int]) -> bool:
-    return sizes <= {size for shape in tensors(op) for size in shape}
+def _is_mask(op: Signature) -> bool:
+    """A product of one number of each position by another."""
+    shapes = tensors(op)
+    return op.name == "aten::mul" and len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2
+
+
+def _has_sizes(op: Signature, sizes: Sequence[set[int]]) -> bool:
+    """Whether an op's tensors have all of some sizes."""
+    own = {size for shape in tensors(op) for size in shape}
+    return any(one <= own for one in sizes)

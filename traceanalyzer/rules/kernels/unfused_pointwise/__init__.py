@@ -67,7 +67,7 @@ _REMEDIES = (
 )
 _LOSS = r"cross_entropy|nll_loss|log_softmax|NllLoss|LogSoftmax"
 _SCORES = (
-    "First check whether many labels of the loss are ignored (-100): positions without a label need no scores, so "
+    "First check whether many labels of the loss are ignored (-100) or masked: those positions need no scores, so "
     "select the others before the last layer. Then "
 )
 _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, and more beside them
