@@ -4,8 +4,9 @@
     python -m tests.durations LOG ...       # writes tests/slow.txt
 
 Each file of tests has some seconds in `make test`, which its quickest tests get. That keeps the run short, however many
-tests there are, and leaves something of every file in it. What others have read before takes a test no time: where those are
-left out, another run shows it, and the list is made of the logs of both. A name in it that no test has does nothing.
+tests there are, and leaves something of every file in it. A test is quick if others have read its traces before. Where
+those are left out, another run shows how long it takes, and the list is made of the logs of both. A name in it that no
+test has does nothing.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TID
 from tests.loaded import selected
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
 from traceanalyzer import Report, Severity
@@ -201,6 +202,40 @@ def test_checks_of_arguments_are_told_from_decisions(before: tuple[str, ...], ca
     (one,) = found(program.trace, "implicit-sync")
     assert (one.by, one.cause, one.count) == ("aten::is_nonzero", cause, 4)
     assert ("set_default_validate_args(False)" in one.advice) == (cause == "argument-check")
+
+
+CHECK = "torch/distributions/constraints.py(534): check"
+
+
+@pytest.mark.parametrize(
+    ("frames", "cause"),
+    [
+        ([(CHECK, 0, 1_000, TID)], "argument-check"),
+        ([("/env/torch/distributions/distribution.py(56): __init__", 0, 1_000, TID)], "argument-check"),
+        ([(CHECK, 0, 1_000, TID), (CHECK, 2, 3, TID)], "argument-check"),  # an inner frame that has ended
+        ([("torch/distributions/normal.py(74): sample", 0, 1_000, TID)], "branch"),
+        ([(CHECK, 0, 2, TID)], "branch"),
+        ([(CHECK, 0, 1_000, TID + 1)], "branch"),
+        ([(CHECK, 100, 900, TID)], "branch"),
+    ],
+)
+def test_what_torch_distributions_asks_in_its_checks_is_known_by_stacks(
+    frames: list[tuple[str, int, int, int]], cause: str
+) -> None:
+    """Frames: name, begin and end in us from the op before, and thread."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        at = program.now
+        for place, (name, begin, end, thread) in enumerate(frames):
+            span = at + begin * US, (end - begin) * US
+            program.trace.python(name, *span, python_id=10 * number + place + 1, tid=thread)
+        program.now = at + 5 * US
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    (one,) = found(program.trace, "implicit-sync")
+    assert (one.cause, one.count) == (cause, 4)
 
 
 def test_what_another_thread_asked_is_no_check_of_arguments() -> None:

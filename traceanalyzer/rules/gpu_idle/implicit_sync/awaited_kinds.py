@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import texts_of
+from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.awaited_values import AwaitedValues
 
@@ -33,6 +34,7 @@ class Awaited:
 _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 _ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
+_CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
     "bincount asks for the largest value even with minlength=. Count into a fixed number of bins: "
@@ -134,7 +136,8 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
         read = np.flatnonzero(found == names.index("copy-to-host"))
         found[read[_last(ops[read], work)]] = names.index("result")
     branches = np.flatnonzero(found == names.index("branch"))
-    found[branches[_asked(ops[branches], calls)]] = names.index("argument-check")
+    checks = _asked(ops[branches], calls) | _checking(ops[branches])
+    found[branches[checks]] = names.index("argument-check")
     found[values.upwards] = names.index("copy-to-device")
     found[values.scaler] = names.index("loss-scaling")
     return Texts(found, np.array(names, object))
@@ -156,3 +159,21 @@ def _asked(branches: Calls, calls: Calls) -> Mask:
     before = outer[np.maximum(place - 1, 0)]
     asked = before.name.matches(_ANSWER) & (before.thread == outer.thread[place]) & (place > 0)
     return np.isin(branches.outer_op.rows, outer.rows[place[asked]])
+
+
+def _checking(branches: Calls) -> Mask:
+    """Which of these ops run in Python code of torch.distributions that checks arguments; none without stacks."""
+    trace, found = branches.events.trace, np.zeros(len(branches), bool)
+    if not trace.meta.rows.get("python"):
+        return found
+    python = trace.lanes.python
+    rows = np.flatnonzero(matching(python, "name", lambda name: bool(_CHECKING.search(name))))
+    start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
+    own = ints_at(trace.lanes.cpu, "tid", branches.rows)
+    for thread in distinct(tid).tolist():
+        mine = tid == thread
+        order = np.argsort(start[mine], kind="stable")
+        begin, end = start[mine][order], np.maximum.accumulate((start + dur)[mine][order])
+        at = np.searchsorted(begin, branches.start_ns, side="right") - 1
+        found |= (own == thread) & (at >= 0) & (branches.start_ns < end[np.maximum(at, 0)])
+    return found
