@@ -21,6 +21,7 @@ from tests.rules.test_collectives import few_and_many, small_ones
 from tests.rules.test_copies_and_memory import allocating, converting
 from tests.rules.test_cuda_graphs import close, paced, waiting
 from tests.rules.test_dataloader_stall import collating
+from tests.rules.test_dense_dispatch import einsums, slots
 from tests.rules.test_dense_gradient import nearest, recommender
 from tests.rules.test_encoded_copies import windows
 from tests.rules.test_encoder_in_loop import LOOPS
@@ -35,7 +36,7 @@ from tests.rules.test_implicit_sync import reading
 from tests.rules.test_listed_pairs import near
 from tests.rules.test_masked_attention import attention
 from tests.rules.test_needless_work import experts as gated
-from tests.rules.test_needless_work import pairs, scores, slots, weights
+from tests.rules.test_needless_work import pairs, scores, weights
 from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
@@ -185,7 +186,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "allocator-thrash": [lambda: allocating(("cudaMalloc", "cudaFree"), range(6)).trace, spiking],
     "compile": [lambda: broken(["aten::mul"] * 3)],
     "dataloader-stall": [lambda: loop_of(collating)],
-    "dense-dispatch": [lambda: program(slots())],
+    "dense-dispatch": [lambda: program(slots()), lambda: program(einsums())],
     "dense-gradient": [lambda: recommender(110_000, optimizer="Adagrad")],
     "dtype-casts": [
         lambda: program([Op("aten::mm", NVJET, 86), CAST, Op("aten::_softmax", patterns.SOFTMAX, 40)])

@@ -107,30 +107,6 @@ def test_most_experts_kept_or_one_product_is_no_fault() -> None:
     assert found(program(experts(2, batched=False)), "idle-experts") == []
 
 
-def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
-    """4,096 tokens dispatched to 16 experts of 640 slots by a dense tensor, and the experts' product."""
-    gate = Op("aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "1"])
-    dense = Op("aten::mul", ADD, 400, [[2, 4096, 16, 640], [2, 4096, 1, 1]], [BF16, BF16])
-    dispatch = Op("aten::bmm", GEMM, 100, [[1, 10_240, 4_096], [1, 4_096, 1_024]], [BF16, BF16])
-    expert = Op("aten::bmm", GEMM, 300, [[16, 640, width], [16, width, 1_024]], [BF16, BF16])
-    return [dense, dispatch, expert] if soft else [gate, dense, dispatch, expert]
-
-
-def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
-    (one,) = found(program(slots()), "dense-dispatch")
-    assert "4,096 tokens to 16 experts of 640 slots" in one.message
-    assert one.cost_ns == pytest.approx(6 * 410_000, rel=0.01)
-
-
-def test_the_experts_own_products_and_soft_dispatch_are_left_alone() -> None:
-    assert found(program(slots(soft=True)), "dense-dispatch") == []
-    assert found(program(slots()[::3]), "dense-dispatch") == []
-
-
-def test_a_width_that_equals_the_number_of_tokens_is_no_row() -> None:
-    assert found(program(slots(width=4_096)), "idle-experts") == []
-
-
 def edges(step: int) -> list[Op]:
     """cat of centres, expanded, and neighbours; then a product of all edges."""
     shape, strides = [24_576, 20, 64], [[64, step, 1], [1_280, 64, 1]]

@@ -9,7 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.results import product_of
+from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -29,12 +31,20 @@ class Limits:
     )
     left_share: float = limit(
         0.9,
-        "moving rows by index takes this share of the products' time, forward and backward; H200, torch 2.11",
+        "moving rows by index takes at most this share of the products' time, forward and backward; H200, torch 2.11",
+    )
+    moved_times: float = limit(
+        4.0,
+        "moving rows by index takes this many times as long as passing over the rows at the memory's peak: filling "
+        "the slots, copying, gathering, adding up; counted",
+    )
+    moved_floor_ns: int = limit(
+        20_000, "moving rows by index takes at least this time, because it is several short kernels; H100"
     )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
-def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
     What it looks for: topk over E scores of each of T tokens, tensors of T x E x C numbers, and a forward
@@ -48,7 +58,8 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
     but is not recorded, so confidence is medium.
     When it is wrong: each slot is a weighted mean of all tokens (soft dispatch), so hardly any number is
     zero.
-    Saving: all work on the tensor, minus moving the rows by index, which takes 90 % of the products' time.
+    Saving: all work on the tensor, minus moving the rows by index: four passes over the rows that a product makes,
+    and at most 90 % of its time.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -58,18 +69,21 @@ def dense_dispatch(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[H
         for slots in _capacities(gate, inputs.signatures):
             dispatch = forward & inputs.meets(partial(_dispatches, gate=gate, slots=slots))
             if dispatch.any():
-                yield from _of(gate, slots, work, inputs, limits)
+                yield from _of(gate, slots, work, inputs, gpus, limits)
 
 
-def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     dense = inputs.meets(partial(_on_dense, gate=gate, slots=slots))
-    products = inputs.meets(is_product)
+    read = inputs.meets(partial(_reads_dense, gate=gate, slots=slots))
+    moved = np.array([_bytes_made(op) for op in inputs.signatures] + [0.0])[inputs.number]
+    passes_ns = limits.moved_times * moved / gpus.memory_gbps(work.device)
+    needed_ns = np.minimum(limits.left_share * work.dur_ns, np.maximum(passes_ns, limits.moved_floor_ns))
     for device, found in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].by_device():
         share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share < limits.min_gpu_share:
             continue
         yield Hits(
-            **quicker(found, np.where(products[found.entries], limits.left_share, 0.0) * found.dur_ns),
+            **quicker(found, np.where(read, needed_ns, 0.0)[found.entries]),
             named_by=f"{gate.experts} experts",
             message=(
                 "matrix products with a tensor of {rows}x{experts}x{slots} send {rows} tokens to {experts} experts of "
@@ -92,16 +106,17 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, limits: Limits) 
 
 
 def _capacities(gate: Gate, signatures: list[Signature]) -> list[int]:
-    """The sizes C of tensors of tokens x experts x C."""
-    wanted = (gate.rows, gate.experts)
-    return sorted(
-        {
-            shape[-1]
-            for op in signatures
-            for shape in tensors(op)
-            if len(shape) >= 3 and shape[-3:-1] == wanted and 1 < shape[-1] < gate.rows
-        }
-    )
+    """The sizes C of tensors of tokens x experts x C, in whatever order, since einsum reorders what it copies."""
+    shapes = {tuple(sorted(size for size in shape if size > 1)) for op in signatures for shape in tensors(op)}
+    found = set()
+    for shape in shapes:
+        slots = math.prod(shape) // (gate.rows * gate.experts)
+        one = sorted((gate.rows, gate.experts, slots))
+        each = sorted(
+            (gate.rows, gate.experts, slots // gate.kept, gate.kept)
+        )  # of each expert that topk keeps
+        found |= {slots} if [*shape] == one else {slots // gate.kept} if [*shape] == each else set()
+    return sorted(slots for slots in found if 1 < slots < gate.rows)
 
 
 def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
@@ -110,9 +125,23 @@ def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
     return summed_dimension(op) == gate.rows and gate.experts * slots in sizes
 
 
+def _reads_dense(op: Signature, gate: Gate, slots: int) -> bool:
+    """A product that sums over the tokens or the slots, and does not make the dense tensor."""
+    made = product_of(op)
+    sums = summed_dimension(op) in (gate.rows, gate.experts * slots)
+    return is_product(op) and sums and made is not None and not _is_dense(made, gate, slots)
+
+
+def _bytes_made(op: Signature) -> float:
+    """Bytes of what a product makes; 0 of other ops."""
+    made = product_of(op)
+    return float(math.prod(made) * ITEM_BYTES.get(op.types[0], 0)) if made else 0.0
+
+
 def _on_dense(op: Signature, gate: Gate, slots: int) -> bool:
-    """Whether one of its tensors, or what they are broadcast to, has a number for each token, expert and slot."""
-    return any(_is_dense(shape, gate, slots) for shape in (*tensors(op), _broadcast(op)))
+    """Whether one of its tensors, or what it makes of them, has a number for each token, expert and slot."""
+    shapes = *tensors(op), _broadcast(op), product_of(op) or ()
+    return any(_is_dense(shape, gate, slots) for shape in shapes)
 
 
 def _is_dense(shape: tuple[int, ...], gate: Gate, slots: int) -> bool:

@@ -1,0 +1,68 @@
+"""Tokens that get to their experts by products with a tensor of ones and zeros."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, Op, found, program
+
+ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
+SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+
+
+def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
+    """4,096 tokens dispatched to 16 experts of 640 slots by a dense tensor, and the experts' product."""
+    gate = Op("aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "1"])
+    dense = Op("aten::mul", ADD, 400, [[2, 4096, 16, 640], [2, 4096, 1, 1]], [BF16, BF16])
+    dispatch = Op("aten::bmm", GEMM, 100, [[1, 10_240, 4_096], [1, 4_096, 1_024]], [BF16, BF16])
+    expert = Op("aten::bmm", GEMM, 300, [[16, 640, width], [16, width, 1_024]], [BF16, BF16])
+    return [dense, dispatch, expert] if soft else [gate, dense, dispatch, expert]
+
+
+def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
+    (one,) = found(program(slots()), "dense-dispatch")
+    assert "4,096 tokens to 16 experts of 640 slots" in one.message
+    assert one.cost_ns == pytest.approx(
+        6 * (400_000 + 100_000 - 20_000)
+    )  # moving 10,240 rows takes 20 us at least
+
+
+def test_the_experts_own_products_and_soft_dispatch_are_left_alone() -> None:
+    assert found(program(slots(soft=True)), "dense-dispatch") == []
+    assert found(program(slots()[::3]), "dense-dispatch") == []
+
+
+def test_a_width_that_equals_the_number_of_tokens_is_no_row() -> None:
+    assert found(program(slots(width=4_096)), "idle-experts") == []
+
+
+def einsums(dispatch_us: int = 400, width: int = 2_048, expert_slots: int = 640) -> list[Op]:
+    """The tensor is the product of two masks, and only its copy in another order has all three sizes."""
+    gate = Op("aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "1"])
+    rows = 16 * expert_slots
+    dense = Op("aten::bmm", GEMM, 200, [[4096, 16, 2], [4096, 2, expert_slots]], [BF16, BF16])
+    dispatch = Op("aten::bmm", GEMM, dispatch_us, [[1, rows, 4_096], [1, 4_096, width]], [BF16, BF16])
+    expert = Op("aten::bmm", GEMM, 300, [[16, expert_slots, width], [16, width, width]], [BF16, BF16])
+    turned = [4_096, expert_slots, 16, 1]
+    copy = Op("aten::copy_", ADD, 150, [turned, turned, []], [BF16, BF16, "Scalar"])
+    combine = Op("aten::bmm", GEMM, dispatch_us, [[1, 4_096, rows], [1, rows, width]], [BF16, BF16])
+    return [gate, dense, dispatch, expert, copy, combine]
+
+
+def test_what_makes_and_reorders_the_tensor_goes_and_rows_are_moved() -> None:
+    (one,) = found(program(einsums()), "dense-dispatch")
+    there, back = 4 * 10_240 * 2_048 * 2 / 4_800, 20_000  # four passes at 4.8 TB/s, and the least, ns
+    assert one.cost_ns == pytest.approx(6 * (200_000 + 150_000 + 800_000 - there - back), rel=1e-4)
+
+
+def test_moving_rows_is_never_taken_for_slower_than_the_products() -> None:
+    (one,) = found(program(einsums(dispatch_us=30)), "dense-dispatch")
+    assert one.cost_ns == pytest.approx(6 * (200_000 + 150_000 + 3_000 + 10_000), rel=1e-4)
+
+
+def test_attention_over_as_many_tokens_is_no_dispatch() -> None:
+    """Its products sum over all tokens, and no tensor has a number for each token, expert and slot."""
+    gate = einsums()[0]
+    heads = Op("aten::bmm", GEMM, 400, [[16, 4_096, 4_096], [16, 4_096, 64]], [BF16, BF16])
+    assert found(program([gate, heads, heads]), "dense-dispatch") == []
