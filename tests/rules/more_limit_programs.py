@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.rules import test_kernel_patterns as patterns
 from tests.rules.kernel_programs import NVJET, Op, program
 from tests.rules.test_computed_weight import adapted, weight_normed
+from tests.rules.test_encoder_in_loop import both
 from tests.rules.test_fixed_length import layer
 from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
 from tests.rules.test_full_spectrum import there_and_back
@@ -18,6 +19,7 @@ from tests.rules.test_repeated_preparation import filtered, searched
 from tests.rules.test_repeated_readers import attended
 from tests.rules.test_repeated_weights import normed as rollout
 from tests.rules.test_uneven_batches import batch
+from tests.rules.test_unread_results import BETWEEN, LARGE, refined
 from tests.rules.test_what_fixes_do import residual
 from traceanalyzer.model.trace import Trace
 
@@ -38,6 +40,7 @@ MORE_PROGRAMS: Mapping[str, Sequence[Callable[[], Trace]]] = {
         lambda: batch([100, 10, 60, 50], [4, 100, 512]),
     ],
     "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
+    "unread-results": [lambda: program(refined(BETWEEN, after=[both("sub", LARGE)]))],
     "full-size-update": [
         lambda: program([NETWORK, *spread(), added()]),
         lambda: program([NETWORK, *cloned(), *cloned()]),

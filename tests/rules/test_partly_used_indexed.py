@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, found, program
 from tests.rules.test_partly_used_sources import signature
-from traceanalyzer.rules.kernels.partly_used.sources import made
+from traceanalyzer.roofline.made import made
 
 HALF = "c10::Half"
 SMALL = "void at::native::vectorized_elementwise_kernel<4, float>(int)"

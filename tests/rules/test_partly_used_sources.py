@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32
+from traceanalyzer.roofline.made import made
 from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.rules.kernels.partly_used.sources import made, sources, viewed
+from traceanalyzer.rules.kernels.partly_used.sources import sources, viewed
 
 
 def signature(name: str, dims: list[Any], *scalars: str) -> Signature:

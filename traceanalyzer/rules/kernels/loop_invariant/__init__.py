@@ -13,8 +13,8 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rules.kernels.loop_invariant.bodies import LAYER, Bodies
-from traceanalyzer.rules.kernels.loop_invariant.loops import Loop, loops_of_layers, whole_loops
+from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, whole_loops
+from traceanalyzer.rules.kernels.loop_invariant.bodies import Bodies
 
 _BACKWARD = r"^autograd::engine"
 

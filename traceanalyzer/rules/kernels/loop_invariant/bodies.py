@@ -13,9 +13,9 @@ from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.roofline.results import PRODUCTS, result_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule.loops import LAYER
 from traceanalyzer.timeline.names import VIEWING_OP
 
-LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
 _KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows or elements stand for themselves
     r"^aten::((layer|rms|group|batch|instance)_norm|gelu|silu|relu6?|leaky_relu|elu|softplus|tanh|sigmoid|(log_)?softmax"
     r"|to|_to_copy|type_as|contiguous|clone)$"

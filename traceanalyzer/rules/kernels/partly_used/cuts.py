@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.images import Dims
 from traceanalyzer.roofline.tensor_types import Shape, tensors
-from traceanalyzer.rules.kernels.partly_used.images import Dims
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
 from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal, joined, pieces, taken
 

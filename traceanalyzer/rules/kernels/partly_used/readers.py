@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.roofline.made import made
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
-from traceanalyzer.rules.kernels.partly_used.sources import made
 
 
 @dataclass(frozen=True, slots=True)

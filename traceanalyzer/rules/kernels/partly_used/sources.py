@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+from traceanalyzer.roofline.images import Dims, mixes_no
+from traceanalyzer.roofline.made import ALONG, ATTENTION, NORM, REDUCTIONS, UNREADABLE, left_over
 from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
-from traceanalyzer.rules.kernels.partly_used.images import Dims, image, mixes_no
 
-_UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError  # what damaged inputs raise
 _BATCH = Dims({0})
 _RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")
 _DIAGONALS = ("diagonal", "diag", "trace")
@@ -21,44 +21,6 @@ _EACH = re.compile(  # what makes each number of a result of the numbers at its 
     r"|masked_fill|where|(logical|bitwise)_(and|or|xor|not)|atan2|dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus"
     r"|hard(tanh|swish|sigmoid)|logsigmoid|erf|nan_to_num)_?$"
 )
-_ALONE = re.compile(
-    r"^(dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus|hard\w+|logsigmoid|erf|nan_to_num)_?$"
-)
-_ALONG = re.compile(r"^(_?(log_)?softmax|cumsum|cumprod)$")
-_NORM = re.compile(r"^(layer|rms)_norm$")
-_ATTENTION = "scaled_dot_product_attention"
-_REDUCTIONS = {  # -> position of the dimensions that they join
-    **dict.fromkeys(
-        ("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "logsumexp"), 1
-    ),
-    **dict.fromkeys(("linalg_vector_norm", "norm"), 2),
-}
-
-
-def made(op: Signature) -> Shape | None:
-    """Shape of what an op makes; None where that is not known."""
-    name = _name(op)
-    try:
-        if mixes_no(name) is not None:
-            return image(op, name)
-        if name == "unfold":
-            return _sliding(op.shape(0), *(int(op.scalar(at)) for at in (1, 2, 3)))
-        if name == "embedding":
-            return (*op.shape(1), op.shape(0)[-1])
-        if name == "randperm":
-            return (int(op.scalar(0)),)
-        if name == "stack":
-            first, at = tensors(op)[0], int(op.scalar(1)) % (len(tensors(op)[0]) + 1)
-            return (*first[:at], len(tensors(op)), *first[at:])
-        if name == _ATTENTION:
-            return (*op.shape(0)[:-1], op.shape(2)[-1])
-        if _ALONE.match(name) or _ALONG.match(name) or _NORM.match(name):
-            return op.shape(0)
-        if name in _REDUCTIONS and len(tensors(op)) == 1:
-            return tuple(1 if at is None else op.shape(0)[at] for at in _left_over(op, name))
-        return product_of(op) or made_of(op)
-    except _UNREADABLE:
-        return None
 
 
 def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]] | None:
@@ -77,42 +39,27 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
         if name in ("cat", "stack", "randperm") or (name == "embedding" and last not in part):
             apart = name == "cat" and part == _BATCH and int(op.scalar(1)) % len(whole) > 0
             return [(shape, part) for shape in tensors(op)] if apart else []
-        if name == _ATTENTION:
+        if name == ATTENTION:
             if part == _BATCH:
                 return [(op.shape(at), part) for at in range(3)]
             return [(op.shape(0), part)] if part == {last - 1} else None if last in part else []
-        if name in _REDUCTIONS and len(tensors(op)) == 1:
-            kept = _left_over(op, name)
+        if name in REDUCTIONS and len(tensors(op)) == 1:
+            kept = left_over(op, name)
             before = Dims(at for at in (kept[one] for one in part) if at is not None)
             return [(op.shape(0), before)] if before else None
-        if _ALONG.match(name) or name == "flip":
+        if ALONG.match(name) or name == "flip":
             over = op.scalar(1)
             mixed = {int(at) % len(whole) for at in (over if isinstance(over, list) else [over])}
             return None if mixed & part else [(whole, part)]
-        if _NORM.match(name) or name == "pad":
+        if NORM.match(name) or name == "pad":
             few = len(op.scalar(1)) // (2 if name == "pad" else 1)
             return None if max(part) > last - few else [(op.shape(0), part)]
         if (free := mixes_no(name)) is not None:
             channels = part == {1} and name.startswith("conv")
             return [(op.shape(0), part)] if part <= free else [] if channels else None
         return _factors(op, part, last) if product_of(op) == whole else None
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
-
-
-def _sliding(shape: Shape, at: int, size: int, step: int) -> Shape:
-    """Windows that slide along a dimension; each is the last dimension of the result."""
-    at %= len(shape)
-    return (*shape[:at], (shape[at] - size) // step + 1, *shape[at + 1 :], size)
-
-
-def _left_over(op: Signature, name: str) -> list[int | None]:
-    """For each dimension of what a reduction makes that of its input; None where it joined that one and keeps it."""
-    at = _REDUCTIONS[name]
-    rank, over = len(op.shape(0)), op.scalar(at)
-    joins = {int(one) % rank for one in (over if isinstance(over, list) else [over])} or set(range(rank))
-    keeps = len(op.scalars) > at + 1 and op.scalars[at + 1] == "True"
-    return [None if one in joins else one for one in range(rank) if keeps or one not in joins]
 
 
 def _factors(op: Signature, part: Dims, last: int) -> list[tuple[Shape, Dims]] | None:
@@ -142,7 +89,7 @@ def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float]
         exact = name in ("view", "reshape", "_unsafe_view", "unsqueeze")
         if (exact and made_of(op) == whole) or name in _RESHAPES:
             return shape, _regrouped(whole, shape, part), 1.0
-    except _UNREADABLE:
+    except UNREADABLE:
         pass
     return None
 
@@ -168,7 +115,7 @@ def taken(op: Signature) -> tuple[Dims, float] | None:
         if name == "gather":
             return None if at == len(whole) - 1 else (Dims({at}), math.prod(op.shape(2)) / math.prod(whole))
         return Dims({at}), _left(op, whole[at]) / whole[at]
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -186,7 +133,7 @@ def pieces(op: Signature) -> tuple[int, Shape, int] | None:
         size = {"unbind": 1, "split": int(op.scalar(1)), "chunk": whole[at] // int(op.scalar(1))}[name]
         left = () if name == "unbind" else (size,)
         return None if whole[at] % size else (at, (*whole[:at], *left, *whole[at + 1 :]), whole[at] // size)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -198,7 +145,7 @@ def joined(op: Signature) -> tuple[Dims, float] | None:
         whole, over = op.shape(0), op.scalar(1)
         part = Dims(int(at) % len(whole) for at in (over if isinstance(over, list) else [over]))
         return None if not part or len(whole) - 1 in part else (part, 1 / math.prod(whole[at] for at in part))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -1,0 +1,209 @@
+"""Each iteration of a loop computes a result that no later op reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.loops import LAYER, Loop, whole_loops
+from traceanalyzer.rules.kernels.unread_results.bodies import Block, Body, Made
+from traceanalyzer.rules.kernels.unread_results.items import takes_items
+
+_BACKWARD = r"^autograd::engine"
+_HANDS_OUT = "copy_d2h", "copy_h2d", "copy_p2p", "communication"
+_READS = "compute", "communication", "copy_d2h", "copy_d2d", "copy_p2p", "copy_other"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_iterations: int = limit(
+        3, "a loop must have this many iterations; with two, one in two is read; chosen"
+    )
+    max_read_share: float = limit(
+        0.5,
+        "all other ops of the trace may read at most this share of the results: the last of each loop, several times; "
+        "chosen",
+    )
+    max_live_share: float = limit(
+        0.1,
+        "between the first and the last op that makes the result, ops that others need may take at most this share of "
+        "the time: what makes it stands together; chosen",
+    )
+    min_left_share: float = limit(
+        0.2,
+        "what the next iteration needs must take at least this share of an iteration's GPU time; with less, the "
+        "iterations are calls of a network, each for its own result; chosen",
+    )
+    min_gpu_share: float = limit(0.05, "the unread work must take at least this share of GPU time; chosen")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Positions of ops that make unread results, int64 (iterations, ops of the block, its last one first)."""
+
+    at: Rows
+    block: Block
+
+
+@rule(since="0.2", claims=Claims.WORK, specificity=2, min_share=0.03, limits=Limits)
+def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    """Each iteration of a loop computes a result that no later op reads.
+
+    What it looks for: loops within a step, of three iterations or more, each of which begins with what the one before
+    has made. At one place each iteration computes something more, with a matrix product or a convolution, and no op
+    of the trace reads tensors of that shape, or few do, as of the last iteration's. Steps with a backward pass do not
+    count, because the loss may read all of them, nor do loops over a sequence: each item has a result of its own.
+    Why it costs: if only the last result is used, it is computed many times for one use.
+    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then results[-1]. Good: head(state)
+    once after the loop, or in the loop only in training. The same for heads of a decoder's layers that only the loss
+    needs.
+    How sure: what reads a tensor on the GPU is an op, and shapes of ops are recorded. But a program may keep all
+    results until after the recording, or a benchmark may drop what its users read, so confidence is low.
+    When it is wrong: the caller uses the results of all iterations.
+    Saving: this work, in all iterations except the last.
+    Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT returns its last prediction only in test
+    mode, but upsamples the flow in each iteration.
+    """
+    ops = calls[calls.is_top_op]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True tells which tensors ops read")
+    ops = ops[np.lexsort((ops.start_ns, ops.thread, ops.step))]
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    launched, owner = ops.launched()
+    spent = np.bincount(owner, launched.dur_ns, len(ops)).astype(np.float64)
+    reading = launched.kind.one_of(*_READS)
+    if not _all_known(work, distinct(number[owner[reading]]), signatures):
+        return
+    hands_out = np.isin(np.arange(len(signatures)), number[owner[launched.kind.one_of(*_HANDS_OUT)]])
+    each = [Made.of(op, hands_out=bool(out)) for op, out in zip(signatures, hands_out, strict=True)]
+    uploads = np.isin(np.arange(len(ops)), owner[launched.kind.one_of("copy_h2d")])
+    loops = [
+        (loop, high)
+        for loop, low, high in _loops(calls, ops, limits.min_iterations)
+        if not uploads[loop.first : loop.end].any()
+        and not takes_items(loop, number[low : loop.first], number, signatures)
+    ]
+    found = _unread(ops, loops, number, each, spent, limits)
+    found = _seldom_read(found, number, each, limits.max_read_share)
+    if found:
+        yield from _hits(ops, found, work, limits)
+
+
+def _all_known(work: Work, launching: Rows, signatures: Sequence[Signature]) -> bool:
+    """Whether it is known what all work reads: it has an op, and the op's tensors are recorded."""
+    if (work.kind.one_of(*_READS) & ~work.op.there).any():
+        return False
+    ops = [signatures[at] for at in launching.tolist()]
+    return all(
+        (tensors(op) or (op.name.startswith("aten::") and op.dims))
+        and not any(_unknown(*one) for one in zip(op.dims, op.types, strict=False))
+        for op in ops
+    )
+
+
+def _unknown(dims: object, kind: str) -> bool:
+    """Whether an input is a list of tensors whose shapes are not recorded."""
+    return dims == [] and kind.endswith("List") and kind != "ScalarList"
+
+
+def _loops(calls: Calls, ops: Calls, least: int) -> Iterator[tuple[Loop, int, int]]:
+    """Loops of steps without a backward pass, and where the step's ops begin and end."""
+    kind, _ = grouped([ops.name.code, ops.text("input_dims").code])
+    products = ops.name.meets(LAYER.search)
+    trained = distinct(calls.step[calls.name.matches(_BACKWARD)])
+    edges = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
+    for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(ops)], strict=True):
+        if high > low and ops.step[low] >= 0 and ops.step[low] not in trained:
+            yield from ((loop, low, high) for loop in whole_loops(low, high, kind, products, least))
+
+
+def _unread(
+    ops: Calls,
+    loops: Sequence[tuple[Loop, int]],
+    number: Rows,
+    each: Sequence[Made],
+    spent: Floats,
+    limits: Limits,
+) -> list[_Found]:
+    products = ops.name.meets(LAYER.search)
+    most: Counter[Shape] = Counter()
+    for op in each:
+        most |= Counter(op.reads)
+    known: dict[tuple[bytes, int], list[Block]] = {}
+    found = []
+    for loop, high in loops:
+        own = slice(loop.first, loop.first + loop.period)
+        key = number[own].tobytes(), loop.repeats
+        if key not in known:
+            listed = frozenset(shape for shape, times in most.items() if times >= loop.repeats)
+            body = Body([each[at] for at in number[own].tolist()], spent[own].tolist(), listed)
+            known[key] = _blocks(body, products[own], limits)
+        found += [_Found(_occurrences(loop, block, number[:high]), block) for block in known[key]]
+    return found
+
+
+def _blocks(body: Body, products: Mask, limits: Limits) -> list[Block]:
+    """Of an iteration, those with a layer; none where iterations are calls that do not depend on each other."""
+    found = [one for one in body.blocks(limits.max_live_share) if products[one.places].any()]
+    own = {at for one in found for at in one.places}
+    left = 1 - sum(body.spent_ns[at] for at in own) / max(sum(body.spent_ns), 1)
+    return found if found and left >= limits.min_left_share and body.carries(own, found[0].places[0]) else []
+
+
+def _occurrences(loop: Loop, block: Block, number: Rows) -> Rows:
+    """Positions of a block's ops where all of them have the same inputs; the last may be just after the loop."""
+    places = np.array(block.places)
+    places -= loop.period * (places > places[0])
+    at = loop.first + places + loop.period * np.arange(loop.repeats + 1)[:, None]
+    at = at[(at.min(axis=1) >= loop.first) & (at.max(axis=1) < len(number))]
+    found: Rows = at[(number[at] == number[at[:1]]).all(axis=1)]
+    return found
+
+
+def _seldom_read(
+    found: Sequence[_Found], number: Rows, each: Sequence[Made], max_read_share: float
+) -> list[_Found]:
+    """Those whose results other ops of the trace read too seldom to read most of them."""
+    kept = []
+    for shape in sorted({one.block.makes for one in found}):
+        alike = [one for one in found if one.block.makes == shape]
+        reads = np.array([op.reads.get(shape, 0) + op.reads_more for op in each])[number]
+        reads[np.concatenate([one.at.ravel() for one in alike])] = 0
+        if reads.sum() <= max_read_share * sum(len(one.at) for one in alike):
+            kept += alike
+    return kept
+
+
+def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> Iterator[Hits]:
+    needless = ops[distinct(np.concatenate([one.at[:-1].ravel() for one in found]))]
+    largest = max((one.block.makes for one in found), key=lambda shape: (np.prod(shape), shape))
+    owner = work.op.index_of_enclosing(needless)
+    for device, unread in work[owner >= 0].by_device():
+        share = unread.total_ns / max(work[work.device == device].total_ns, 1)
+        if share < limits.min_gpu_share:
+            continue
+        yield Hits(
+            occurrences=unread,
+            lost=LostTime.all_of(unread),
+            fix=Drop(needless.rows),
+            message="each of {iterations} iterations of a loop makes a tensor of {made} that no later op reads, unless "
+            "it is the last one: {gpu} of GPU time, in {ops}{where}",
+            advice="If only the last result is used, compute it once after the loop. First check whether the caller "
+            "needs those of the other iterations.",
+            confidence=Confidence.LOW,
+            evidence={
+                **told(unread),
+                "gpu_share": share,
+                "iterations": max(len(one.at) for one in found),
+                "made": "x".join(map(str, largest)),
+            },
+        )
