@@ -10,8 +10,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence import shapes_in_words, told
 from traceanalyzer.rules.kernels.unused_gradient import unused_parameters as parameters
+from traceanalyzer.rules.kernels.unused_gradient.beyond_trained import beyond_trained
 from traceanalyzer.rules.kernels.unused_gradient.discarded import discarded
 from traceanalyzer.rules.kernels.unused_gradient.never_cleared import made_for, never_cleared
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
@@ -43,20 +44,23 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
     What it looks for: parameters that get a gradient in every step, though no op of an optimizer's step has
-    their shape. There are three cases:
+    their shape. There are four cases:
     - at least three quarters of all gradients are unused. The cost is the backward work after the last used
     gradient.
+    - a few unused gradients come after all used ones, each step makes them anew, and no other op takes a tensor of
+    their shape. An example is a position embedding in front of frozen layers: backward runs through all of these for
+    it. The cost is the same.
     - unused gradients are never cleared: each is added to the gradient of the step before. An example is a
     perceptual loss, if its network is not frozen. The cost is only the work that makes them.
     - the next optimizer's step does not use the gradients, and they are made anew before their own optimizer
     uses them, as for critics during the actor's loss. The rule finds this case only if the shapes of the
-    optimizers' lists of tensors are recorded.
+    optimizers' lists of tensors are recorded, or if their kernels' blocks tell the tensors.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. It also keeps the layer's
     activations in memory until it has run.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
-    are not detached from their generator; an actor's loss through critics that require gradients. Good:
-    backbone.requires_grad_(False); discriminator(images.detach()); critics frozen while the actor's loss is
-    computed.
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class token still
+    requires them; a discriminator's loss on images that are not detached from their generator; an actor's loss
+    through critics that require gradients. Good: backbone.requires_grad_(False); discriminator(images.detach());
+    critics frozen while the actor's loss is computed.
     How sure: confidence is high if the gradients are never cleared. Frozen layers with the same shapes as
     trained layers are not found.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
@@ -83,6 +87,10 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         if _steady(leaves, used, marks, limits):
             yield _hits(calls, leaves, used, marks, _KEPT if added[~used].all() else _UNUSED)
             return
+    beyond = beyond_trained(calls, work, leaves, marks, added, pass_of, used, limits.min_steps)
+    if beyond.any():
+        yield _hits(calls, leaves, ~beyond, marks, _UNUSED)
+        return
     kept = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
     if kept.any() and not (recorded and used[kept].all()):
         yield _made(calls, work, leaves, kept, marks, _ADDED)
@@ -112,7 +120,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         occurrences=needless,
         lost=LostTime.all_of(spent, owner),
         fix=fix,
-        message=f"{{unused}} of {{gradients}} gradients a step {why}"
+        message=f"{{unused}} of {{gradients}} gradients a step{{of_shapes}} {why}"
         ": computing them takes {gpu_a_step} of GPU time, in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
         "forward under torch.no_grad()"
@@ -120,6 +128,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
         evidence={
             **told(spent),
+            "of_shapes": _of_shapes(leaves[~used]),
             "unused": round((~used).sum() / steps),
             "gradients": round(len(leaves) / steps),
             "nodes": {
@@ -129,6 +138,12 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
             "gpu_ns": spent.total_ns,
         },
     )
+
+
+def _of_shapes(leaves: Calls) -> str:
+    """Part of a sentence that names their shapes; empty where there are many."""
+    shapes = [shapes_in_words(dims) for dims in leaves.text("input_dims").sums(leaves.dur_ns)]
+    return f" (of shapes {', '.join(shapes)})" if len(shapes) < 4 else ""
 
 
 def _steady(leaves: Calls, used: Mask, marks: Calls, limits: Limits) -> bool:

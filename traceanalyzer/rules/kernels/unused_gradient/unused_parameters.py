@@ -12,8 +12,8 @@ from traceanalyzer.rule.views import Calls, Work
 NODE = "autograd::engine::evaluate_function"
 _CHANGES = r"^aten::(_foreach_|_fused_)?(add|sub|lerp|addcmul|addcdiv|copy|adam|adamw|sgd|adagrad)_$"
 _NEVER = np.iinfo(np.int64).max
-_ENGINE = r"^autograd::engine|^torch::autograd|Backward\d*$"
-_OPAQUE = r"CompiledFunction|^triton_|^Torch-Compiled|^## Call"
+ENGINE = r"^autograd::engine|^torch::autograd|Backward\d*$"
+OPAQUE = r"CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 
 
 def updates_are_recorded(calls: Calls, work: Work, marks: Calls) -> bool:
@@ -21,7 +21,7 @@ def updates_are_recorded(calls: Calls, work: Work, marks: Calls) -> bool:
     own, lists = work[work.launch.index_of_enclosing(marks) >= 0], _writing(calls)
     lists = lists[lists.name.matches("^aten::_")]
     _, signatures = signatures_of(work.events.trace, np.append(own.op.rows, lists.rows))
-    opaque = own.in_graph | own.op.name.matches(_OPAQUE)
+    opaque = own.in_graph | own.op.name.matches(OPAQUE)
     return len(own) > 0 and all(any(one.dims) for one in signatures) and not opaque.any()
 
 
@@ -38,7 +38,7 @@ def used_by_optimizers(calls: Calls, leaves: Calls, marks: Calls) -> Mask:
 
 def passes_of(calls: Calls, marks: Calls, rows: Calls) -> Rows:
     """Number of the backward pass of each row, rising: what the optimizer's thread calls itself lies between two."""
-    own = calls[calls.is_top_op & np.isin(calls.thread, marks.thread) & ~calls.name.matches(_ENGINE)]
+    own = calls[calls.is_top_op & np.isin(calls.thread, marks.thread) & ~calls.name.matches(ENGINE)]
     return np.searchsorted(np.sort(own.start_ns), rows.start_ns)
 
 

@@ -1,0 +1,90 @@
+"""The tensors that each step of an optimizer updates, told by its lists of shapes or by its blocks.
+
+Lists of more than about 30 tensors have no recorded shapes. A fused optimizer's kernels have one block for each 65,536
+elements of each tensor, and the one that counts its steps has one for each tensor. If the first gradients of a pass, so
+many, make as many blocks, and the last ones do not, the first are the optimizer's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.rule.views import Calls, Work
+
+LISTS = r"^aten::_(foreach|fused)_"
+FUSED, COUNTS = r"^aten::_fused_", "aten::_foreach_add_"
+_LAST = "aten::_foreach_addcdiv_"  # with it an optimizer that is not fused changes its parameters
+_APPLIED = "multi_tensor_apply_kernel"
+_CHUNK = 65_536  # elements of a tensor for each block of ATen's kernels over lists
+
+
+def blocks_of(fused: Work, calls: Calls) -> Rows:
+    """Blocks of the kernels over lists that each of some calls launches."""
+    own = fused[fused.name.matches(_APPLIED)]
+    owner = own.launch.index_of_enclosing(calls)
+    counts = np.bincount(owner[owner >= 0], own.blocks[owner >= 0], len(calls))
+    return counts.astype(np.int64)
+
+
+def counted(calls: Calls, work: Work, marks: Calls) -> tuple[Rows, Rows]:
+    """How many tensors each step of an optimizer updates, and with how many blocks; no blocks where not known.
+
+    One that is not fused counts its steps on the CPU: each tensor's by an op of its own.
+    """
+    fused, other = (blocks_of(work[work.op.name.matches(name)], marks) for name in (FUSED, f"^{_LAST}$"))
+    sizes = blocks_of(work[work.op.name.one_of(COUNTS)], marks)
+    adding = calls[calls.is_op & calls.name.one_of("aten::add_") & calls.parent.name.one_of(COUNTS)]
+    owner = adding.index_of_enclosing(marks)
+    alone = np.bincount(owner[owner >= 0], minlength=len(marks))
+    return np.where(fused > 0, sizes, alone), np.where((fused > 0) & (other > 0), 0, fused + other)
+
+
+def chunks(shapes: list[Shape]) -> Rows:
+    """Blocks of a kernel over lists for tensors of such shapes."""
+    return np.array([-(-math.prod(shape) // _CHUNK) for shape in shapes], np.int64)
+
+
+def first_updated(own: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
+    """Shapes of the first gradients of a pass, so many, if they make so many blocks; empty where the last do, too."""
+    each = chunks([shapes[at] for at in own.tolist()])
+    first, last = each[:size].sum() == blocks, each[len(each) - size :].sum() == blocks
+    if not 0 < size <= len(own) or not first or (last and size < len(own)):
+        return Counter()
+    return Counter(shapes[at] for at in own[:size].tolist())
+
+
+def lists_of(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
+    """Shapes of the tensors that each step of an optimizer updates; empty where not all were recorded."""
+    updates = calls[calls.is_op & calls.name.matches(LISTS)]
+    owner, names = updates.index_of_enclosing(marks), updates.name
+    number, signatures = signatures_of(calls.events.trace, updates.rows)
+    by_op: dict[tuple[int, str], Counter[Shape]] = {}
+    unknown: set[int] = set()  # another group of parameters may have a list too long to be recorded
+    for at in np.flatnonzero(owner >= 0).tolist():
+        op = signatures[number[at]]
+        if not any(op.dims):
+            unknown.add(int(owner[at]))
+        first = Signature(op.name, op.dims[:1], (), ())
+        by_op.setdefault((int(owner[at]), str(names[at])), Counter()).update(tensors(first) or _numbers(op))
+    found = [Counter[Shape]() for _ in range(len(marks))]
+    for (mark, _), count in by_op.items():
+        if mark not in unknown:
+            found[mark] = max(found[mark], count, key=lambda one: (any(one), one.total()))
+    return found
+
+
+def _numbers(op: Signature) -> list[Shape]:
+    """Shapes of a list of single numbers, such as a temperature, or the steps that an optimizer counts."""
+    return [()] * op.dims[0].count([]) if op.dims and isinstance(op.dims[0], list) else []
+
+
+def shapes_of(leaves: Calls) -> list[Shape]:
+    number, signatures = signatures_of(leaves.events.trace, leaves.rows)
+    first = [next(iter(tensors(one)), ()) for one in signatures]
+    return [first[which] for which in number.tolist()]
