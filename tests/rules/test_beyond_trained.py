@@ -72,8 +72,8 @@ class Stem(FineTuning):
             self.op("aten::_fused_adamw_", [HEAD, LAYER], kernels=(5 * US,))
         elif kind == "stem":
             self.op("aten::_fused_adamw_", [STEM], kernels=(5 * US,))
-        elif kind == "one":
-            self.op("aten::_fused_adamw_", [HEAD], kernels=(5 * US,))
+        elif kind in ("head", "layer"):
+            self.op("aten::_fused_adamw_", [HEAD if kind == "head" else LAYER], kernels=(5 * US,))
         elif kind == "ops":
             for shape in (HEAD, LAYER):
                 self.op("aten::addcdiv_", shape, shape, shape, kernels=(5 * US,))
@@ -111,7 +111,8 @@ def stem(
         elif between:
             run.op(between, STEM)
         for kind in kinds or ("lists",):
-            run.stepping(kind)
+            if not kind.startswith("first ") or number == 0:
+                run.stepping(kind.removeprefix("first "))
         if after:
             run.op(after, STEM)
     return run
@@ -124,6 +125,7 @@ def stem(
         pytest.param(stem(f"fused{TRAINED}"), id="blocks of a fused optimizer"),
         pytest.param(stem("foreach2"), id="blocks of one that is not fused"),
         pytest.param(stem("ops"), id="an op for each parameter"),
+        pytest.param(stem("head", "layer"), id="two optimizers"),
         pytest.param(stem(between=["aten::_foreach_norm", TRAINED + 2]), id="clipped with all others"),
         pytest.param(stem(between="aten::mul_"), id="scaled"),
         pytest.param(stem(after="aten::zero_"), id="cleared"),
@@ -140,6 +142,7 @@ def test_backward_through_frozen_layers_alone_is_needless(run: Stem) -> None:
         in unused.message
     )
     assert unused.cost_ns == 3 * 11 * 50 * US
+    assert "backward goes on for them alone" in unused.message
     assert unused.confidence == "medium"
     assert unused.saving is not None
     assert unused.saving.share > 0.3
@@ -156,6 +159,7 @@ def test_gradients_that_several_passes_add_up_are_needless_in_each() -> None:
     [
         pytest.param(stem("lists", "stem"), id="another optimizer has it"),
         pytest.param(stem("stem", "lists"), id="the first optimizer has it"),
+        pytest.param(stem("lists", "first stem"), id="another optimizer has it in one step"),
         pytest.param(stem("unknown"), id="an optimizer of which nothing is recorded"),
         pytest.param(stem("lists", "unknown"), id="a second one of which nothing is recorded"),
         pytest.param(stem(f"fused{TRAINED + 1}"), id="other blocks"),
@@ -177,4 +181,25 @@ def test_gradients_that_several_passes_add_up_are_needless_in_each() -> None:
     ],
 )
 def test_gradients_that_something_may_use_are_left_alone(run: Stem) -> None:
+    assert found(run.trace, "unused-gradient") == []
+
+
+def test_two_steps_are_enough() -> None:
+    (unused,) = found(stem(steps=2).trace, "unused-gradient")
+    assert unused.cost_ns == 2 * 11 * 50 * US
+
+
+def test_passes_that_are_unlike_each_other_are_left_alone() -> None:
+    run = stem()
+    run.step(3)
+    run.forward()
+    run.backward(stem=[1, 99, 512])
+    run.stepping("lists")
+    assert found(run.trace, "unused-gradient") == []
+
+
+def test_an_optimizer_that_steps_within_backward_is_left_alone() -> None:
+    run = stem()
+    leaf = next(event for event in run.trace.events if event["name"] == "torch::autograd::AccumulateGrad")
+    run.trace.annotation("Optimizer.step#SGD.step", int(leaf["ts"] * 1_000) + US, US, tid=9)
     assert found(run.trace, "unused-gradient") == []

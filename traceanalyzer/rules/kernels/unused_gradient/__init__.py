@@ -22,6 +22,7 @@ _LEAF = r"^torch::autograd::AccumulateGrad$"
 _UNRECORDED = "the shapes that the optimizer works on are not recorded"
 _UNUSED = "belong to parameters that no optimizer updates"
 _KEPT = f"{_UNUSED} and that nothing clears"
+_ALONE = f"{_UNUSED}, and backward goes on for them alone"
 _CLEARED = "are cleared before any optimizer reads them"
 _ADDED = "are added to the gradients of the step before, because no optimizer's zero_grad() clears them"
 
@@ -89,7 +90,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             return
     beyond = beyond_trained(calls, work, leaves, marks, added, pass_of, used, limits.min_steps)
     if beyond.any():
-        yield _hits(calls, leaves, ~beyond, marks, _UNUSED)
+        yield _hits(calls, leaves, ~beyond, marks, _ALONE)
         return
     kept = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
     if kept.any() and not (recorded and used[kept].all()):
@@ -116,11 +117,12 @@ def _made(calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, w
 def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str) -> Hits:
     steps = len(np.unique(leaves.step))
     owner = spent.launch.index_of_enclosing(needless)
+    named = {"of_shapes": _of_shapes(leaves[~used])} if why == _ALONE else {}
     return Hits(
         occurrences=needless,
         lost=LostTime.all_of(spent, owner),
         fix=fix,
-        message=f"{{unused}} of {{gradients}} gradients a step{{of_shapes}} {why}"
+        message=f"{{unused}} of {{gradients}} gradients a step{'{of_shapes}' * len(named)} {why}"
         ": computing them takes {gpu_a_step} of GPU time, in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
         "forward under torch.no_grad()"
@@ -128,7 +130,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
         evidence={
             **told(spent),
-            "of_shapes": _of_shapes(leaves[~used]),
+            **named,
             "unused": round((~used).sum() / steps),
             "gradients": round(len(leaves) / steps),
             "nodes": {
