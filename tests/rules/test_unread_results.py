@@ -220,20 +220,31 @@ def test_work_without_an_op_may_read_anything_and_copies_come_from_outside(ops: 
     assert len(found(_with_copies(ops), SLUG)) == count
 
 
-def _with_copies(ops: Sequence[Op]) -> Trace:
-    """A step of them; one without a name is a launch outside ops."""
-    trace = TraceBuilder(devices=[H200], record_shapes=1)
-    for number, op in enumerate(ops, 1):
-        cpu, gpu = 11 * US * number, 400 * US * number
-        if op.name:
-            shapes = {"Input Dims": op.dims, "Input type": op.types, "Concrete Inputs": op.scalars}
-            trace.op(op.name, cpu, 8 * US, **shapes)
-        trace.launch("cudaLaunchKernel", cpu + US, 3 * US, number)
-        if op.kernel.startswith("Memcpy"):
-            trace.memcpy(gpu, op.dur * US, number, name=op.kernel)
-        else:
-            trace.kernel(gpu, op.dur * US, number, name=op.kernel)
-    trace.step(0, 0, 400 * US * (len(ops) + 2))
+def test_steps_without_backward_are_looked_at_alone() -> None:
+    trained = refined(times=3, after=[BACK, Op("library::step", ADD, 5)])
+    (one,) = found(_with_copies(refined(), trained), SLUG)
+    assert one.count == 4 * 3
+
+
+def _with_copies(*steps: Sequence[Op]) -> Trace:
+    """Steps of such ops; one without a name is a launch outside ops."""
+    trace, number = TraceBuilder(devices=[H200], record_shapes=1), 0
+    for step, ops in enumerate(steps):
+        begin = 320 * US * (number + 1)
+        for op in ops:
+            number += 1
+            cpu = 320 * US * number
+            if op.inside:
+                trace.op(op.inside, cpu - US, 10 * US)
+            if op.name:
+                shapes = {"Input Dims": op.dims, "Input type": op.types, "Concrete Inputs": op.scalars}
+                trace.op(op.name, cpu, 8 * US, **shapes)
+            trace.launch("cudaLaunchKernel", cpu + US, 3 * US, number)
+            if op.kernel.startswith("Memcpy"):
+                trace.memcpy(cpu + 10 * US, op.dur * US, number, name=op.kernel)
+            else:
+                trace.kernel(cpu + 10 * US, op.dur * US, number, name=op.kernel)
+        trace.step(step, begin - 2 * US, 320 * US * (number + 1) - 3 * US - begin)
     return trace.load()
 
 

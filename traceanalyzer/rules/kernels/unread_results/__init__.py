@@ -80,15 +80,17 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     launched, owner = ops.launched()
     spent = np.bincount(owner, launched.dur_ns, len(ops)).astype(np.float64)
-    reading = launched.kind.one_of(*_READS)
-    if not _all_known(work, distinct(number[owner[reading]]), signatures):
+    trained = distinct(calls.step[calls.name.matches(_BACKWARD)])
+    reading = launched.kind.one_of(*_READS) & ~np.isin(ops.step[owner], trained)
+    elsewhere = work[~np.isin(work.step, trained)]
+    if not _all_known(elsewhere, distinct(number[owner[reading]]), signatures):
         return
     hands_out = np.isin(np.arange(len(signatures)), number[owner[launched.kind.one_of(*_HANDS_OUT)]])
     each = [Made.of(op, hands_out=bool(out)) for op, out in zip(signatures, hands_out, strict=True)]
     uploads = np.isin(np.arange(len(ops)), owner[launched.kind.one_of("copy_h2d")])
     loops = [
         (loop, high)
-        for loop, low, high in _loops(calls, ops, limits.min_iterations)
+        for loop, low, high in _loops(ops, trained, limits.min_iterations)
         if not uploads[loop.first : loop.end].any()
         and not takes_items(loop, number[low : loop.first], number, signatures)
     ]
@@ -115,11 +117,10 @@ def _unknown(dims: object, kind: str) -> bool:
     return dims == [] and kind.endswith("List") and kind != "ScalarList"
 
 
-def _loops(calls: Calls, ops: Calls, least: int) -> Iterator[tuple[Loop, int, int]]:
+def _loops(ops: Calls, trained: Rows, least: int) -> Iterator[tuple[Loop, int, int]]:
     """Loops of steps without a backward pass, and where the step's ops begin and end."""
     kind, _ = grouped([ops.name.code, ops.text("input_dims").code])
     products = ops.name.meets(LAYER.search)
-    trained = distinct(calls.step[calls.name.matches(_BACKWARD)])
     edges = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
     for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(ops)], strict=True):
         if high > low and ops.step[low] >= 0 and ops.step[low] not in trained:
