@@ -27,7 +27,14 @@ from traceanalyzer import diagnose
 from traceanalyzer.render.data.json import render_json
 
 TRUTH = Path(__file__).resolve().parent / "truth"
-JUDGING = ("round2", "round4", "round14", "round16", "round19", "round21")  # of which no interval was ever made
+JUDGING = (
+    "round2",
+    "round4",
+    "round14",
+    "round16",
+    "round19",
+    "round21",
+)  # of which no interval was ever made
 ALLOWED = 0.02  # by which truth may lie outside the interval: what repeats of one program differ by
 # Rules whose fix changes work on the device; those of all others take CPU time away or rewrite it.
 _WORK = frozenset(

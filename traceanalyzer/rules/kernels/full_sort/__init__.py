@@ -131,7 +131,8 @@ def _topk_ns(
     """
     floor_ns = np.where(np.asarray(rows) >= limits.few_rows, limits.floor_ns, limits.few_rows_floor_ns)
     finds_ns = floor_ns + limits.bytes_times * size / gbps
-    return np.where((part > 0) & (part <= limits.max_used_share), finds_ns + part * taken_ns, np.inf)
+    few = (part > 0) & (part <= limits.max_used_share)
+    return np.where(few, finds_ns + np.where(few, part, 1.0) * taken_ns, np.inf)
 
 
 def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[str, object]) -> Hits:
