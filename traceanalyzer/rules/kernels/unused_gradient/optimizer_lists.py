@@ -42,7 +42,7 @@ def counted(calls: Calls, work: Work, marks: Calls) -> tuple[Rows, Rows]:
     adding = calls[calls.is_op & calls.name.one_of("aten::add_") & calls.parent.name.one_of(COUNTS)]
     owner = adding.index_of_enclosing(marks)
     alone = np.bincount(owner[owner >= 0], minlength=len(marks))
-    return np.where(fused > 0, sizes, alone), np.where((fused > 0) & (other > 0), 0, fused + other)
+    return np.where(fused > 0, sizes, alone), fused + other
 
 
 def chunks(shapes: list[Shape]) -> Rows:
