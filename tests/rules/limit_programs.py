@@ -32,6 +32,7 @@ from tests.rules.test_fft_length import ONE as BLUESTEIN
 from tests.rules.test_gathered_pairs import crossing
 from tests.rules.test_graph_breaks import broken
 from tests.rules.test_hard_cases import kernels
+from tests.rules.test_host_loops import copied
 from tests.rules.test_implicit_sync import reading
 from tests.rules.test_listed_pairs import near
 from tests.rules.test_masked_attention import attention
@@ -208,6 +209,7 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     "implicit-sync": [
         lambda: reading(("aten::masked_select", "aten::index", "aten::nonzero")).trace,
         lambda: reading().trace,
+        copied,
     ],
     "kernel-variance": [
         lambda: kernels([[us] * 10 for us in (100, 100, 100, 105, 105, 112)]),

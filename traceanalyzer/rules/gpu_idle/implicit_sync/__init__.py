@@ -9,12 +9,16 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.edits import Drop, Edit
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import KINDS, advice_of, kinds_of
+from traceanalyzer.rules.gpu_idle.implicit_sync.host_loops import loops_after, most_often
 from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
 from traceanalyzer.timeline.awaited_values import AwaitedValues
+
+_LOOP = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,9 @@ class Limits:
         2.0,
         "the finding shows only the mean wait if the longest wait is at most this many times as long; chosen",
     )
+    min_loop_ops: int = limit(
+        100, "what follows a copy to the host is a loop on its elements from this number of ops on; chosen"
+    )
     where_ns: int = limit(
         20_000, "torch.where takes this CPU time without the profiler; with it 42 µs, H200 host, torch 2.11"
     )
@@ -41,7 +48,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
 def implicit_sync(
-    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
+    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, stretches: HostCalls, limits: Limits
 ) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
@@ -55,6 +62,8 @@ def implicit_sync(
     How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that this
     call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway, so
     the saving is smaller. Reading a CPU tensor launches nothing and does not count.
+    What the host does with the copy until the next launch belongs to the finding if it is a loop of a hundred ops
+    or more, such as one tensor for each row.
     When it is wrong: a value that decides the next step has to be read; then read it later or less often. In
     a step without a backward pass, the value that is read last is the step's result. That finding is info:
     reading the result later helps only if the next step can start at once, not if it waits for a request.
@@ -67,12 +76,16 @@ def implicit_sync(
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
         waited = _waited_ns(waiting)
+        loops = loops_after(found if cause == "copy-to-host" else found[:0], stretches, limits.min_loop_ops)
         yield Hits(
             occurrences=found,
             named_by=op,
             cause=cause,
             lost=_lost(found, counting, idle),
-            fix=_fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
+            fix=(
+                _fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
+                DropSpans(loops.start_ns, loops.end_ns),
+            ),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines:of these ops' time}" if lines else "")
             + _waits(
@@ -81,13 +94,18 @@ def implicit_sync(
                 len(found),
                 limits.alike_times,
             )
-            + ("; then the GPU is idle until the next launch" if idling else ""),
-            advice=advice_of(cause, op, calls),
+            + (
+                "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
+                if len(loops)
+                else "; then the GPU is idle until the next launch" * bool(idling)
+            ),
+            advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={
                 "waited_ns": total,
                 "each_ns": total // max(len(found), 1),
                 "longest_ns": longest,
                 "lines": lines,
+                **({"host_ns": loops.total_ns, "host_ops": most_often(loops)} if len(loops) else {}),
             },
             info=cause == "result",
         )
