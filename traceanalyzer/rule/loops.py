@@ -22,7 +22,9 @@ class Loop:
     end: int
 
 
-def loops_of_layers(low: int, high: int, kind: Rows, products: np.ndarray, least: int) -> list[Loop]:
+def loops_of_layers(
+    low: int, high: int, kind: Rows, products: np.ndarray, least: int, alike: Rows | None = None
+) -> list[Loop]:
     """Loops of one thread's step whose iterations hold layers that repeat, each once.
 
     Args:
@@ -30,7 +32,9 @@ def loops_of_layers(low: int, high: int, kind: Rows, products: np.ndarray, least
         kind: of each op its name and shapes.
         products: which ops are layers.
         least: iterations.
+        alike: what ops of different iterations have in common, where that is less, such as the name alone.
     """
+    alike = kind if alike is None else alike
     found: dict[tuple[int, int], Loop] = {}
     places = low + np.flatnonzero(products[low:high])
     for which in distinct(kind[places]).tolist():
@@ -42,10 +46,10 @@ def loops_of_layers(low: int, high: int, kind: Rows, products: np.ndarray, least
             if not period or (own[each:] - own[:-each] != period).any():
                 continue
             end = int(own[-1]) + 1
-            if (kind[own[0] : end - period] != kind[own[0] + period : end]).any():
+            if (alike[own[0] : end - period] != alike[own[0] + period : end]).any():
                 continue
             whole = min(int(own[0]) + period * repeats, high)
-            end += int(np.argmin(np.append(kind[end:whole] == kind[end - period : whole - period], False)))
+            end += int(np.argmin(np.append(alike[end:whole] == alike[end - period : whole - period], False)))
             if _layers(own[:each], int(own[0]) + period, kind, products):
                 found.setdefault((period, repeats), Loop(int(own[0]), period, repeats, end))
             break

@@ -76,6 +76,8 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(ops)], strict=True):
         where = low, high, kind, products, limits.min_iterations
         found = [(loop, False) for loop in loops_of_layers(*where)]
+        if not found:  # caches grow, and with them the shapes of what reads them
+            found = [(loop, False) for loop in loops_of_layers(*where, alike=ops.name.code)]
         for loop, whole in [*found, *((loop, True) for loop in whole_loops(*where))]:
             span = ops.start_ns[loop.first], ops.end_ns[loop.end - 1]
             if ((passes.start_ns < span[1]) & (passes.end_ns > span[0])).any():

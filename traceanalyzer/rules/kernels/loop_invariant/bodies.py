@@ -58,8 +58,10 @@ class Bodies:
         fixed = self._fixed(every)
         constant = {one for one in every if self._constant(one, fixed)}
         layers = [one for one in constant if self.signatures[one].name.removeprefix("aten::") in PRODUCTS]
-        made = {result_of(self.signatures[one]) for one in layers}
         data = {_data(self.signatures[one]) for one in layers}
+        made = {
+            result_of(op) for op in map(self.signatures.__getitem__, layers) if result_of(op) != _data(op)
+        }
         entries = {
             _data(self.signatures[one]) for one in constant if LAYER.search(self.signatures[one].name)
         } - made
@@ -144,16 +146,32 @@ class Bodies:
         """Shapes of tensors that no op of an iteration makes, or that are made of such alone."""
         read = {shape for one in every for shape in tensors(self.signatures[one])}
         makers = {shape: [one for one in every if self._may_make(one, shape)] for shape in read}
+        projected = {shape for shape in read if self._only_projected(every, shape)}
         fixed: set[Shape] = set()
         while True:
             more = {
                 shape
                 for shape in read - fixed
-                if all(self._constant(one, fixed, but=shape) for one in makers[shape])
+                if all(
+                    self._constant(one, fixed, but=shape)
+                    or (shape in projected and self._projects(one, shape))
+                    for one in makers[shape]
+                )
             }
             if not more:
                 return fixed
             fixed |= more
+
+    def _only_projected(self, every: Sequence[int], shape: Shape) -> bool:
+        """Whether only products read tensors of that shape: keys and values as wide as their source have no others."""
+        readers = [one for one in every if shape in tensors(self.signatures[one])]
+        plain = [one for one in readers if not VIEWING_OP.search(self.signatures[one].name)]
+        return bool(plain) and all(self._projects(one, shape) for one in plain)
+
+    def _projects(self, which: int, shape: Shape) -> bool:
+        """Whether it is a product of a tensor of that shape and a matrix."""
+        op = self.signatures[which]
+        return op.name in ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul") and _data(op) == shape
 
     def _constant(self, which: int, fixed: set[Shape], but: Shape | None = None) -> bool:
         """Whether it makes the same of fixed tensors each time; `but` may be one, if it is kept as it is.
