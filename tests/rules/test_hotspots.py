@@ -50,6 +50,13 @@ def test_short_products_cannot_be_fused(kernel: str, fused: bool) -> None:
     assert one.advice.startswith("Fuse these kernels") is fused
 
 
+@pytest.mark.parametrize(("name", "resizes"), [("aten::upsample_bilinear2d", True), ("aten::mul", False)])
+def test_what_resizes_may_come_after_a_layer_that_leaves_less(name: str, resizes: bool) -> None:
+    (one,) = found(program([Op(name, ADD, 200)]), "hotspot")
+    assert ("If a 1x1 convolution" in one.advice) is resizes
+    assert one.advice.endswith("profile it with ncu.")
+
+
 def test_no_op_reaches_more_than_the_peak() -> None:
     quick = program([Op("aten::mm", NVJET, 50, [[4096, 4096], [4096, 4096]], [BF16, BF16])])
     (one,) = found(quick, "hotspot")

@@ -62,6 +62,8 @@ _FEW_TILES = (
 )
 _NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
 _FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
+_RESIZING = r"^aten::_?upsample_"
+_RESIZES = "If a 1x1 convolution with fewer outputs than inputs follows, apply it before you resize: the result is the same. "
 _BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
 _FEW_CHANNELS = (
     "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
@@ -107,7 +109,9 @@ def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, 
         return _over_link(found.of_kind(*_OVER_LINK))
     if _mostly(found, "copy_d2d"):
         return _COPIES
-    return _by_peaks(found, rates, pace, min_near_share)
+    bound = _by_peaks(found, rates, pace, min_near_share)
+    resizes = 2 * found[found.op.name.matches(_RESIZING)].total_ns > found.total_ns
+    return replace(bound, advice=_RESIZES + bound.advice) if resizes else bound
 
 
 def _over_link(copies: Work) -> Bound:
