@@ -63,7 +63,10 @@ _FEW_TILES = (
 _NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
 _FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
 _RESIZING = r"^aten::_?upsample_"
-_RESIZES = "If a 1x1 convolution with fewer outputs than inputs follows, apply it before you resize: the result is the same. "
+_RESIZES = (
+    "If a 1x1 convolution with fewer outputs than inputs follows, apply it before you resize: the result is the "
+    "same. "
+)
 _BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
 _FEW_CHANNELS = (
     "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
