@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.rule.views import Calls
 
 LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
 
@@ -20,6 +21,16 @@ class Loop:
     period: int
     repeats: int
     end: int
+
+
+def step_edges(ops: Calls) -> list[int]:
+    """Positions at which the ops of another step or thread begin, 0 and the number of ops among them.
+
+    Args:
+        ops: in order, those of a thread's step in a row.
+    """
+    inner = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
+    return sorted({0, *inner.tolist(), len(ops)})
 
 
 def loops_of_layers(

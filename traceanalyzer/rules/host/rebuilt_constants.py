@@ -24,6 +24,7 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
+from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 
 
@@ -112,8 +113,7 @@ def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits)
     made = [made_of(one) for one in signatures]
     views = [bool(VIEWING_OP.search(one.name)) for one in signatures]
     taken = [set(tensors(one)) for one in signatures]
-    place = np.flatnonzero(np.diff(ops.thread) | np.diff(ops.step)) + 1
-    edges = {0, *place.tolist(), len(number)}
+    edges = {*step_edges(ops)}
     begin = -1
     known: set[Shape] = set()
     for at in range(len(number) + 1):

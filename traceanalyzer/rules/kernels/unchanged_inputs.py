@@ -28,6 +28,7 @@ from traceanalyzer.rule import (
     rule,
 )
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
@@ -155,7 +156,7 @@ def _hits(
 def _runs(ops: Calls, number: Rows, program: _Program, limits: Limits) -> Iterator[tuple[int, int]]:
     """(first, past the last) of ops in a row that add no node to autograd's graph and take no weights."""
     sequence = ints_at(ops.events.trace.lanes.cpu, "sequence", ops.rows)
-    edge = np.append(np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1, len(ops))
+    edge = np.array(step_edges(ops)[1:], np.int64)
     ends = np.array([program.ends_a_run(one) for one in program.signatures])[number] | _nodes(sequence, edge)
     stops = distinct(np.concatenate([edge, np.flatnonzero(ends), np.flatnonzero(ends) + 1, [0]]))
     views = np.array([bool(VIEWING_OP.search(one.name)) for one in program.signatures])[number]

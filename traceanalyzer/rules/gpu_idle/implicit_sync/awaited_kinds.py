@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
@@ -171,9 +172,7 @@ def _checking(branches: Calls) -> Mask:
     start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
     own = ints_at(trace.lanes.cpu, "tid", branches.rows)
     for thread in distinct(tid).tolist():
-        mine = tid == thread
-        order = np.argsort(start[mine], kind="stable")
-        begin, end = start[mine][order], np.maximum.accumulate((start + dur)[mine][order])
-        at = np.searchsorted(begin, branches.start_ns, side="right") - 1
-        found |= (own == thread) & (at >= 0) & (branches.start_ns < end[np.maximum(at, 0)])
+        checks = intervals.union(start[tid == thread], (start + dur)[tid == thread])
+        inside = intervals.covered(checks, branches.start_ns, branches.start_ns + 1) > 0
+        found |= (own == thread) & inside
     return found

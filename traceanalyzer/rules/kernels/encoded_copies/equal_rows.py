@@ -12,6 +12,7 @@ from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls
+from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rules.kernels.encoded_copies.copies import FAR, Copied, read_by
 from traceanalyzer.rules.kernels.encoded_copies.rows_read import BY_ROW, Ops, rows_read, types_read
 from traceanalyzer.timeline.names import VIEWING_OP
@@ -26,8 +27,7 @@ def equal_rows(
     """(op that makes copies, what it makes, positions of ops that work on equal rows)."""
     makers = {result_of(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
     seeds = [_of_strides(op, min_times) or _repeated(op, min_times) for op in signatures]
-    groups = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
-    edges, done, known = [0, *groups.tolist(), len(ops)], -1, Ops.of(number, signatures)
+    edges, done, known = step_edges(ops), -1, Ops.of(number, signatures)
     seen: dict[tuple[int, tuple[int, ...]], list[int]] = {}
     for at in np.flatnonzero(np.array([one is not None for one in seeds], bool)[number]).tolist():
         copied = seeds[number[at]]

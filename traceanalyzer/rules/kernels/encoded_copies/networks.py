@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls
+from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rules.kernels.encoded_copies.copies import (
     AHEAD,
     FAR,
@@ -47,7 +49,7 @@ def networks(
 ) -> Iterator[tuple[str, Copied, list[int]]]:
     """(op that makes copies, what it makes, positions of the ops that work on each of them)."""
     known: dict[tuple[int, ...], Copied | None] = {}
-    steps, threads, done = ops.step, ops.thread, -1
+    edges, done = step_edges(ops), -1
     for at in np.flatnonzero(ops.name.matches(_COPIES)).tolist():
         key = tuple(number[at : at + AHEAD + 1])
         if key not in known:
@@ -60,9 +62,7 @@ def networks(
         positions = copied.items == 1 and any(op.name == "aten::arange" for op in beside)
         if positions and signatures[number[last]].name == LOOK_UP:
             continue  # what is looked up may be tokens
-        end = int(np.searchsorted(threads[at:] != threads[at], True)) + at
-        end = int(np.searchsorted(steps[at:end], steps[at], side="right")) + at
-        members = []
+        end, members = edges[bisect_right(edges, at)], []
         for place in _members(number, signatures, last, end, copied, (maker, *beside)):
             members.append(place)
             done = place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, whole_loops
+from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, step_edges, whole_loops
 from traceanalyzer.rules.kernels.loop_invariant.bodies import Bodies
 
 _BACKWARD = r"^autograd::engine"
@@ -71,9 +72,8 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     passes = calls[calls.name.matches(_BACKWARD)]
     again: list[Rows] = []
     times: list[int] = []
-    edges = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
     products = ops.name.meets(LAYER.search)
-    for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(ops)], strict=True):
+    for low, high in pairwise(step_edges(ops)):
         where = low, high, kind, products, limits.min_iterations
         found = [(loop, False) for loop in loops_of_layers(*where)]
         if not found:  # caches grow, and with them the shapes of what reads them

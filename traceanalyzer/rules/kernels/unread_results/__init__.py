@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.loops import LAYER, Loop, whole_loops
+from traceanalyzer.rule.loops import LAYER, Loop, step_edges, whole_loops
 from traceanalyzer.rules.kernels.unread_results.bodies import Block, Body, Made
 from traceanalyzer.rules.kernels.unread_results.items import takes_items
 
@@ -121,9 +122,8 @@ def _loops(ops: Calls, trained: Rows, least: int) -> Iterator[tuple[Loop, int, i
     """Loops of steps without a backward pass, and where the step's ops begin and end."""
     kind, _ = grouped([ops.name.code, ops.text("input_dims").code])
     products = ops.name.meets(LAYER.search)
-    edges = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
-    for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(ops)], strict=True):
-        if high > low and ops.step[low] >= 0 and ops.step[low] not in trained:
+    for low, high in pairwise(step_edges(ops)):
+        if ops.step[low] >= 0 and ops.step[low] not in trained:
             yield from ((loop, low, high) for loop in whole_loops(low, high, kind, products, least))
 
 
