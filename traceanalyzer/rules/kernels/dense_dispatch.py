@@ -16,7 +16,7 @@ from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, summed_dimension
+from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
 
 
@@ -129,7 +129,7 @@ def _reads_dense(op: Signature, gate: Gate, slots: int) -> bool:
     """A product that sums over the tokens or the slots, and does not make the dense tensor."""
     made = product_of(op)
     sums = summed_dimension(op) in (gate.rows, gate.experts * slots)
-    return sums and made is not None and not _is_dense(made, gate, slots)
+    return is_product(op) and sums and made is not None and not _is_dense(made, gate, slots)
 
 
 def _bytes_made(op: Signature) -> float:
