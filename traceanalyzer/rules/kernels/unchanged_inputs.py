@@ -206,8 +206,7 @@ def _others(number: Rows, runs: Sequence[tuple[int, int]], low: int, high: int) 
     others = np.ones(high - low, bool)
     for begin, end in runs:
         others[begin - low : end - low] = False
-    found: list[int] = distinct(number[low:high][others]).tolist()
-    return found
+    return list(map(int, distinct(number[low:high][others])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +237,8 @@ class _Program:
                     taken.add(shape)
                 elif len(shape) > 1 or math.prod(shape) > self.max_elements:
                     return set()
-            result = _result(op)
-            known |= {result} if result is not None else set()
+            if (result := _result(op)) is not None:
+                known.add(result)
         return taken
 
     def may_make(self, others: Sequence[int], taken: set[Shape]) -> bool:
@@ -271,11 +270,10 @@ class _Program:
 
 def _typed(op: Signature) -> list[tuple[Shape, str]]:
     """(shape, type) of each tensor; those in lists have the type of the list's first, or none."""
-    found = []
-    for shape, kind in zip(op.dims, op.types, strict=False):
-        if kind in ITEM_BYTES and isinstance(shape, list) and shape:
-            found.append((tuple(shape), kind))
-    return found
+    typed = zip(op.dims, op.types, strict=False)
+    return [
+        (tuple(dims), kind) for dims, kind in typed if kind in ITEM_BYTES and isinstance(dims, list) and dims
+    ]
 
 
 def _of_list(op: Signature, others: Sequence[Signature]) -> list[tuple[Shape, str]]:
