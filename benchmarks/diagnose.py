@@ -76,8 +76,8 @@ def replay_share(path: Path) -> float:
 
         return run
 
-    kept = saving.Forecast._saving, saving._replays
-    saving.Forecast._saving, saving._replays = map(timed, kept)  # type: ignore[method-assign,assignment]
+    kept = saving.Forecast._saving, saving.Replays.steps
+    saving.Forecast._saving, saving.Replays.steps = map(timed, kept)  # type: ignore[method-assign,assignment]
     try:
         begun = time.process_time()
         trace: Trace = load_file(path, jobs=1)
@@ -87,7 +87,7 @@ def replay_share(path: Path) -> float:
         report_of(analysed)
         return counted["replays"] / (time.process_time() - begun)
     finally:
-        saving.Forecast._saving, saving._replays = kept  # type: ignore[method-assign]
+        saving.Forecast._saving, saving.Replays.steps = kept  # type: ignore[method-assign]
 
 
 def _cached(path: Path, runs: int) -> Iterator[str]:

@@ -48,7 +48,7 @@ def test_a_gpu_bound_step_is_known_whatever_the_slowdown(gpu_bound: Forecast) ->
 
 
 def test_a_cpu_bound_step_is_shorter_without_the_profiler(cpu_bound: Forecast) -> None:
-    step, slowdown = cpu_bound.step, cpu_bound.slowdown
+    step, slowdown = cpu_bound.step, cpu_bound.replays.slowdown
     assert step.bound == "cpu"
     assert step.traced_ns == pytest.approx(STEP_NS, rel=0.01)
     assert step.low_ns < step.unprofiled_ns < step.high_ns < step.traced_ns * 1.2
@@ -89,7 +89,7 @@ def test_recorded_python_calls_are_the_profilers() -> None:
     built.op("aten::mul", 10_000, 3_000)
     quiet = Loop(steps=4)
     quiet.op("aten::mul", 10_000, 3_000)
-    assert forecast(built.load()).slowdown.typical > forecast(quiet.load()).slowdown.typical
+    assert forecast(built.load()).replays.slowdown.typical > forecast(quiet.load()).replays.slowdown.typical
 
 
 @pytest.mark.parametrize("given_ms", [0.55, 0.7, 0.9])
@@ -97,13 +97,13 @@ def test_a_given_step_pins_the_slowdown(cpu_bound: Forecast, given_ms: float) ->
     known = cpu_bound.pinned(given_ms)
     assert known.base[0].ns == pytest.approx(given_ms * 1e6, rel=0.2)
     assert known.step.low_ns == known.step.high_ns == known.step.unprofiled_ns == given_ms * 1e6
-    assert known.slowdown.low == known.slowdown.high
+    assert known.replays.slowdown.low == known.replays.slowdown.high
 
 
 def test_a_given_step_that_cannot_be_is_taken_as_given(gpu_bound: Forecast) -> None:
     for given_ms in (0.1, 50.0):
         known = gpu_bound.pinned(given_ms)
-        assert known.slowdown.basis.startswith("no slowdown")
+        assert known.replays.slowdown.basis.startswith("no slowdown")
         saving = known.saving([Scale(known.program.work.entry, 0.5)])
         assert saving.step_ns == pytest.approx(saving.share * given_ms * 1e6)
 
@@ -124,7 +124,7 @@ def test_what_the_cpu_does_less_saves_no_more_than_the_device_idles() -> None:
     pause = [DropSpans(begins + 600_000, begins + STEP_NS)]
     said = known.saving(pause)
     assert said.high_share == pytest.approx(known.step.idle_shares[1], abs=1e-4)
-    _, above = known._residuals(pause, known._edited(pause))
+    _, above = known._residuals(pause, known.replays.edited(pause))
     assert said.share + above * np.sqrt(said.share * (1 - said.share)) > said.high_share
     on_top = known.saving(pause, given=[Drop(np.arange(40, 80))])
     assert on_top.high_share < said.high_share
@@ -136,7 +136,7 @@ def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> 
         some = [Scale(entries[: int(len(entries) * part)], 0.5)]
         most = 1 - 0.8 * (1 - part) * 20 * 100_000 / gpu_bound.step.high_ns
         said = gpu_bound.saving(some)
-        above = gpu_bound._residuals(some, gpu_bound._edited(some))[1]
+        above = gpu_bound._residuals(some, gpu_bound.replays.edited(some))[1]
         unbounded = (
             said.share + above * np.sqrt(said.share * (1 - said.share)) + unknown(said.share, PROCESS["gpu"])
         )
@@ -159,7 +159,7 @@ def test_what_a_saving_rests_on_is_told_by_its_edits(gpu_bound: Forecast) -> Non
         "loops": [DropWork(entries[:1]), GraphLaunch()],
     }
     for group, edits in resting.items():
-        left = gpu_bound._edited(edits)
+        left = gpu_bound.replays.edited(edits)
         assert evidence(edits, left) == group
         left.waits = np.zeros(1, bool)  # as where a wait was dropped
         assert evidence(edits, left) == ("loops" if group == "loops" else "waits")

@@ -129,7 +129,7 @@ def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Foreca
     spread = tuple(each.tolist())
     if forecast is None or head.step is None:
         return StepTime(recorded, recorded, recorded, recorded, False, each_ns=spread)
-    said, typical = head.step, forecast.slowdown.typical
+    said, typical = head.step, forecast.replays.slowdown.typical
     replays = run_at(EditedProgram(forecast.program), [typical * pace for pace in _PACES])
     paces = tuple((pace, step.ns) for pace, step in zip(_PACES, replays, strict=True))
     cpu = round(forecast.base[0].cpu_ns)

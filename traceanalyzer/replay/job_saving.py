@@ -10,9 +10,7 @@ from typing import Literal, Self
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
-from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
 from traceanalyzer.replay.saving import Forecast
@@ -153,10 +151,8 @@ class JobForecast:
 
 def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
     """The rank's program after the edits as it is replayed, without the profiler; in whole ns, so that it is short."""
-    edited = EditedProgram(forecast.program)
-    for edit in merged(list(edits)):
-        edit.apply(edited)
-    return Block.of(Schedules(edited).at(getattr(forecast.slowdown, side), whole=True), meeting=True)
+    edited = forecast.replays.edited(list(edits))
+    return Block.of(Schedules(edited).at(getattr(forecast.replays.slowdown, side), whole=True), meeting=True)
 
 
 def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:

@@ -177,10 +177,8 @@ class Layout:
     def block(self, schedule: Schedule) -> Block:
         """Of a schedule that differs from the first one by its slowdown alone."""
         many = len(self._ends)
-        waits: list[list[Wait]] = [[] for _ in range(many)]
-        returns, tails = schedule.wait_ns.tolist(), schedule.wait_tail_ns.tolist()
-        for stretch, streams, returned, tail in zip(*self._waits, returns, tails, strict=True):
-            waits[stretch].append((returned, tail, streams))
+        stretches, streams = self._waits
+        waits: list[list[Wait]] = _listed(stretches, many, (schedule.wait_ns, schedule.wait_tail_ns, streams))
         runs: list[list[Run]] = [[] for _ in range(many)]
         if self._runs is not None:
             runs = _listed(self._runs.stretch, many, self._runs.columns(schedule))
@@ -220,7 +218,7 @@ def _waited_for(schedule: Schedule) -> list[list[int]]:
 
 def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
     to, source = schedule.edge_to, schedule.edge_from
-    at, ends = np.searchsorted(cuts, to), np.searchsorted(cuts, source + 1) - 1
+    at, ends = np.searchsorted(cuts, to).tolist(), np.searchsorted(cuts, source + 1) - 1
     return _listed(at, len(cuts), (schedule.stream[to], ends, (schedule.dur_ns - before)[to]))
 
 
@@ -239,21 +237,20 @@ class _Runs:
         first = np.flatnonzero(np.diff(key[order], prepend=-1))
         last = order[np.append(first[1:], size) - 1]
         self._before, self._order, self._first = before, order, first
-        self.stretch = stretch[last]
-        self._columns = schedule.stream[last], before[last]
+        self.stretch: list[int] = stretch[last].tolist()
+        self._stream: list[int] = schedule.stream[last].tolist()
+        self._sums: list[float] = before[last].tolist()
 
-    def columns(self, schedule: Schedule) -> tuple[Rows | Floats, ...]:
+    def columns(self, schedule: Schedule) -> tuple[list[int], Floats, list[float]]:
         """As `Run` has them."""
         ready = schedule.launch_ns + schedule.latency_ns + schedule.dur_ns - self._before
-        largest = np.maximum.reduceat(ready[self._order], self._first)
-        return self._columns[0], largest, self._columns[1]
+        return self._stream, np.maximum.reduceat(ready[self._order], self._first), self._sums
 
 
-def _listed(at: Rows, size: int, columns: Sequence[Rows | Floats]) -> list[list[Any]]:
+def _listed(at: list[int], size: int, columns: Sequence[Rows | Floats | list[Any]]) -> list[list[Any]]:
     """Rows of the columns as tuples, by the stretch in which they are."""
     found: list[list[Any]] = [[] for _ in range(size)]
-    for place, values in zip(
-        at.tolist(), zip(*(column.tolist() for column in columns), strict=True), strict=True
-    ):
+    lists = (column if isinstance(column, list) else column.tolist() for column in columns)
+    for place, values in zip(at, zip(*lists, strict=True), strict=True):
         found[place].append(values)
     return found

@@ -21,10 +21,10 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import DropWork, Edit
-from traceanalyzer.replay.merging import merged
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.replays import Replays
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
-from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, run_at, unknown
+from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, unknown
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
@@ -52,18 +52,24 @@ class Forecast:
     """The program's replays: the step, and what any edits save of it.
 
     Attributes:
-        program: what is replayed.
-        slowdown: by how much the profiler is taken to have slowed the CPU.
+        replays: of the program at these slowdowns, with any edits.
         step: the unprofiled step.
-        base: the replays without edits, at the typical, the low and the high slowdown.
         wider: by how much savings' intervals are wider than those of the ledger.
     """
 
-    program: Program
-    slowdown: Slowdown
+    replays: Replays
     step: StepEstimate
-    base: tuple[Step, Step, Step]
     wider: float = 1.0
+
+    @property
+    def program(self) -> Program:
+        """What is replayed."""
+        return self.replays.program
+
+    @property
+    def base(self) -> tuple[Step, Step, Step]:
+        """The replays without edits, at the typical, the low and the high slowdown."""
+        return self.replays.steps(())
 
     @classmethod
     def build(cls, trace: Trace, steps: Steps, program: Program) -> Self:
@@ -73,7 +79,8 @@ class Forecast:
             Unavailable: as from `Program`.
         """
         slowdown = program.segments.slowed.range
-        base = _replays(EditedProgram(program), slowdown)
+        replays = Replays(program, slowdown)
+        base = replays.steps(())
         times = [step.ns for step in base]
         typical = base[0]
         basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
@@ -92,17 +99,17 @@ class Forecast:
             *typical.on_device,
             program.sample.left_out,
         )
-        return cls(program, slowdown, step, base, _wider(trace, program))
+        return cls(replays, step, _wider(trace, program))
 
     def pinned(self, step_ms: float) -> Self:
         """The same where the user knows the step without the profiler: the slowdown that makes it so.
 
         Where none does, because the device alone takes longer or less, shares are those of the nearest.
         """
-        slowdown = _solve(self.program, step_ms * 1e6)
-        base = _replays(EditedProgram(self.program), slowdown)
+        replays = Replays(self.program, _solve(self.program, step_ms * 1e6))
+        base = replays.steps(())
         given = step_ms * 1e6
-        basis = f"{self.program.sample.text} replayed; {slowdown.basis}"
+        basis = f"{self.program.sample.text} replayed; {replays.slowdown.basis}"
         step = StepEstimate(
             self.step.traced_ns,
             round(given),
@@ -113,7 +120,7 @@ class Forecast:
             _bounds(base),
             *base[0].on_device,
         )
-        return replace(self, slowdown=slowdown, step=step, base=base)
+        return replace(self, replays=replays, step=step)
 
     def doubt(self, step_ms: float) -> str | None:
         """Why a step of `step_ms` without the profiler cannot be of this run; None where it can."""
@@ -133,21 +140,15 @@ class Forecast:
         bound = after.bound, basis, (after.bound,), *after.on_device
         return StepEstimate(self.step.traced_ns, whole - said.step_ns, low, high, *bound)
 
-    def _edited(self, edits: Sequence[Edit]) -> EditedProgram:
-        edited = EditedProgram(self.program)
-        for edit in merged(edits):
-            edit.apply(edited)
-        return edited
-
     def saving(self, edits: Sequence[Edit], given: Sequence[Edit] = ()) -> Saving:
         """What the edits save together, of one finding or of several; with `given`, on top of what those save."""
         return self._saving(edits, given)[0]
 
     def _saving(self, edits: Sequence[Edit], given: Sequence[Edit] = ()) -> tuple[Saving, Step]:
         """(what the edits save together, the step then at the typical slowdown)."""
-        before = _replays(self._edited(given), self.slowdown) if given else self.base
-        left = self._edited([*given, *edits])
-        fixed = _replays(left, self.slowdown)
+        every = [*given, *edits]
+        before, left = self.replays.steps(given), self.replays.edited(every)
+        fixed = self.replays.steps(every, left)
         shares = [
             (start.ns - after.ns) / whole.ns if whole.ns > 0 else 0.0
             for whole, start, after in zip(self.base, before, fixed, strict=True)
@@ -247,14 +248,6 @@ def _wider(trace: Trace, program: Program) -> float:
     if any(device.name not in GPUS for device in trace.meta.devices):
         factor *= _ELSEWHERE
     return factor * (_ONE_STEP if len(program.sample) == 1 else 1.0)
-
-
-def _replays(edited: EditedProgram, slowdown: Slowdown) -> tuple[Step, Step, Step]:
-    if slowdown.low == slowdown.high:
-        typical = run(edited, slowdown.typical)
-        return typical, typical, typical
-    typical, low, high = run_at(edited, (slowdown.typical, slowdown.low, slowdown.high))
-    return typical, low, high
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:

@@ -53,9 +53,9 @@ class Schedule:
     @property
     def taken_ns(self) -> Floats:
         """Durations and gaps of each stream; float64 of shape (streams,)."""
-        taken = np.zeros(self.streams)
-        np.add.at(taken, self.stream, self.dur_ns + self.gap_ns)
-        return taken
+        return np.bincount(self.stream, self.dur_ns + self.gap_ns, self.streams).astype(
+            np.float64, copy=False
+        )
 
 
 class Schedules:
@@ -69,6 +69,15 @@ class Schedules:
         self._added_ns = edited.program.segments.slowed.added(edited.cpu_ns)
         self._edges = _edges(edited, self._position)
         self._gap_ns = _gaps(edited, self._position)
+        waits, added = edited.program.waits, len(edited.added_waits)
+        kept = np.flatnonzero(edited.waits)
+        last = np.append(waits.last[kept], edited.added_waits)
+        order = np.argsort(last, kind="stable")
+        self._last = last[order]
+        self._wait_after = np.searchsorted(self._launch, self._last, side="right")
+        self._tail_ns = np.append(waits.tail_ns[kept], np.full(added, _ADDED_TAIL_NS))[order]
+        waited = np.concatenate((waits.streams[kept], np.ones((added, waits.streams.shape[1]), bool)))
+        self._waited = waited[order]
 
     def at(self, slowdown: float, *, whole: bool = False) -> Schedule:
         """On a CPU without the profiler that slowed it so.
@@ -76,15 +85,9 @@ class Schedules:
         Args:
             whole: in whole ns.
         """
-        edited, position, waits = self._edited, self._position, self._edited.program.waits
+        edited, position = self._edited, self._position
         ns: Callable[[Floats], Floats] = np.rint if whole else np.asarray
         clock = np.concatenate(([0.0], np.cumsum(ns(self.unprofiled_cpu(slowdown)))))
-        kept = np.flatnonzero(edited.waits)
-        added = len(edited.added_waits)
-        last = np.append(waits.last[kept], edited.added_waits)
-        tails = np.append(waits.tail_ns[kept], np.full(added, _ADDED_TAIL_NS))
-        waited = np.concatenate((waits.streams[kept], np.ones((added, waits.streams.shape[1]), bool)))
-        order = np.argsort(last, kind="stable")
         return Schedule(
             cpu_ns=float(clock[-1]),
             launch_ns=clock[self._launch],
@@ -92,10 +95,10 @@ class Schedules:
             dur_ns=ns(edited.dur_ns[position]),
             gap_ns=ns(self._gap_ns),
             latency_ns=ns(edited.latency_ns[position]),
-            wait_after=np.searchsorted(self._launch, last[order], side="right"),
-            wait_ns=clock[last[order] + 1],
-            wait_tail_ns=ns(tails[order]),
-            wait_streams=waited[order],
+            wait_after=self._wait_after,
+            wait_ns=clock[self._last + 1],
+            wait_tail_ns=ns(self._tail_ns),
+            wait_streams=self._waited,
             edge_to=self._edges[0],
             edge_from=self._edges[1],
             streams=edited.streams,
