@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import diagnoses
+from benchmarks import diagnoses, together
 from benchmarks.calibrate_replay import left_out, step_residuals
 from benchmarks.ledger import ALLOWED, Row, calibrating, fitted, judging, rows, summary, unfitted
 
@@ -40,9 +40,9 @@ _HEAD = """# Accuracy
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200; `round15` to `round17` on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
-`round1` to `round17`, `real`, `noise`, `slowdown` and `public` are folders of a larger collection of traces,
-`fixtures` this repository's. Written by `python -m benchmarks.accuracy`.
+without the profiler is known (H200; `round15` and later ones on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
+`round1` and so on, `real`, `noise`, `slowdown` and `public` are folders of a larger collection of traces, `fixtures`
+this repository's. Written by `python -m benchmarks.accuracy`.
 
 ## Savings
 
@@ -64,6 +64,14 @@ _FITTED = """
 
 What is said now of pairs that rules and edits were made in view of: it shows that they do what they were made for, and
 nothing else.
+
+"""
+_TOGETHER = """
+### All faults fixed
+
+A pair differs in one fault, and its programs mostly have others. What fixing all of the bad program is said to save is
+held against what the pair's fix saved and what the report of the fixed program says of the rest, in `round18` and later
+ones, as both were said before anybody looked at them (`python -m benchmarks.together`):
 
 """
 _LEFT_OUT = """
@@ -133,6 +141,7 @@ def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> st
     unseen = "Of these the rounds that no interval was made from, measured before anybody looked at them"
     last = f"{unseen}: {summary(judging(found))}."
     sums = f"Not fitted: {summary(new)}.\n\n{last}\n\nFitted: {summary(old)}.\n"
+    sums += f"{_TOGETHER}{together.sentence(together.rows())}.\n"
     tables = _LEFT_OUT + _rounds(found) + _NOT_FITTED + _TABLE + _rows(new) + _FITTED + _TABLE + _rows(old)
     return _HEAD + sums + tables + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
 

@@ -135,10 +135,11 @@ def sentence(found: Iterable[Row]) -> str:
 def _read(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):
-            yield Row(**{field.name: _value(str(field.type), line[field.name]) for field in fields(Row)})
+            yield Row(**{field.name: value_of(str(field.type), line[field.name]) for field in fields(Row)})
 
 
-def _value(kind: str, text: str) -> Any:
+def value_of(kind: str, text: str) -> Any:
+    """A field of a row, of the type of this name."""
     return text == "yes" if kind == "bool" else float(text) if kind == "float" else text
 
 
@@ -147,10 +148,11 @@ def _write(path: Path, found: Sequence[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         out = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
         out.writeheader()
-        out.writerows({name: _text(value) for name, value in asdict(row).items()} for row in found)
+        out.writerows({name: text_of(value) for name, value in asdict(row).items()} for row in found)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A field as the file has it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,127 @@
+"""What was said of all faults fixed, and what is known of it: `benchmarks/truth/together/*.csv`.
+
+    python -m benchmarks.together record SOURCE TRACES --reports DIR --commit C
+    python -m benchmarks.together
+
+A pair differs in one fault, and its programs mostly have others, too: small launches, precision, waits. So what fixing
+all of the bad program saves is held against what the one fix was measured to save and what the report of the fixed
+program says that the others save. DIR holds `PROGRAM.bad.json` and `PROGRAM.fixed.json`, as
+`traceanalyzer diagnose --format json` wrote them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import ledger
+
+TRUTH = ledger.TRUTH / "together"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One measured pair as one commit said it; shares of the step without the profiler.
+
+    Attributes:
+        true: what the pair's fix saved.
+        said: what the report of the bad program says that all faults cost.
+        left: what the report of the fixed program says that all of its faults cost.
+        named: whether a finding of the bad program names the pair's fault.
+    """
+
+    program: str
+    source: str
+    true: float
+    said: float
+    left: float
+    named: bool
+    commit: str
+
+    @property
+    def error(self) -> float:
+        """What the pair's fix and then all others save, less what was said, in points."""
+        return 100 * (1 - (1 - self.true) * (1 - self.left) - self.said)
+
+
+def record(source: str, traces: Path, reports: Path, commit: str) -> list[Whole]:
+    """The rows of all pairs in the folders `traces` and `reports`."""
+    named = {row.program for row in ledger.rows() if row.source == source}
+    found = []
+    for path in sorted(reports.glob("*.bad.json")):
+        program = path.name.removesuffix(".bad.json")
+        steps = [_measured(traces / f"{program}.{variant}.meta.json") for variant in ("bad", "fixed")]
+        said, left = (_together(reports / f"{program}.{variant}.json") for variant in ("bad", "fixed"))
+        if said is not None and left is not None:
+            true = 1 - steps[1] / steps[0]
+            found.append(Whole(program, source, true, said, left, program in named, commit))
+    return found
+
+
+def _measured(path: Path) -> float:
+    return float(statistics.median(json.loads(path.read_text(encoding="utf-8"))["unprofiled_step_ms"]))
+
+
+def _together(path: Path) -> float | None:
+    trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["traces"][0]
+    if not trace["together"]:
+        return None
+    return float(1 - trace["together"]["unprofiled_ns"] / trace["step"]["unprofiled_ns"])
+
+
+def rows() -> list[Whole]:
+    """All rows, source after source."""
+    found = []
+    for path in sorted(TRUTH.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as stream:
+            for line in csv.DictReader(stream):
+                values = {one.name: ledger.value_of(str(one.type), line[one.name]) for one in fields(Whole)}
+                found.append(Whole(**values))
+    return found
+
+
+def sentence(found: Iterable[Whole]) -> str:
+    """How near all faults together come, where the fault was named and for all programs."""
+    every = list(found)
+    parts = ((one for one in every if one.named), every)
+    named, whole = ([abs(one.error) for one in part] for part in parts)
+    return (
+        f"{len(named)} programs whose fault was named: median error {np.median(named):.1f} points, "
+        f"{np.mean(np.array(named) <= 10):.0%} within 10; all {len(whole)}: {np.median(whole):.1f}, "
+        f"{np.mean(np.array(whole) <= 10):.0%}"
+    )
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["record"]:
+        options = dict(zip(sys.argv, sys.argv[1:], strict=False))
+        source, traces = sys.argv[2], Path(sys.argv[3])
+        made = record(source, traces, Path(options["--reports"]), options["--commit"])
+        _write(TRUTH / f"{source}.csv", made)
+        print(sentence(made))
+        return
+    for row in (every := rows()):
+        print(
+            f"{row.source + '/' + row.program:44} said {row.said:6.1%} error {row.error:+5.1f} named {row.named}"
+        )
+    print(sentence(every))
+
+
+def _write(path: Path, found: Sequence[Whole]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        out = csv.DictWriter(stream, [field.name for field in fields(Whole)], lineterminator="\n")
+        out.writeheader()
+        out.writerows({name: ledger.text_of(value) for name, value in asdict(row).items()} for row in found)
+
+
+if __name__ == "__main__":
+    main()
