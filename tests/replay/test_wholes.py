@@ -1,4 +1,4 @@
-"""What fixing everything is said to save, against a measured fix and what the fixed program's report says of the rest."""
+"""What fixing everything saves, as said, against a measured fix and what the fixed program's report says is left."""
 
 from __future__ import annotations
 
