@@ -30,7 +30,7 @@ class Limits:
     min_calls: int = limit(
         3,
         "at least this many ops must have a mask of that width; if steps are marked, at least this many steps"
-        " (or all) must have such an op; chosen",
+        " (all, if there are fewer) must have such an op; chosen",
     )
     min_gpu_share: float = limit(
         0.3,

@@ -35,7 +35,7 @@ class Limits:
         3, "at least this many steps are needed; with fewer steps the rule cannot know which steps are normal"
     )
     times_usual: float = limit(
-        2.0, "a first step is cold if it takes at least this many times the median of the others"
+        2.0, "a first step is cold if it takes at least this many times the median time of the other steps"
     )
     min_excess_ns: int = limit(
         1_000_000,

@@ -21,8 +21,8 @@ class Limits:
     max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     capacity_times: float = limit(
         1.25,
-        "after tokens are sorted by expert, each expert gets room for this many times its even share of "
-        "rows; usual in the literature",
+        "after tokens are sorted by expert, each expert gets room for this many times the average number of "
+        "rows per expert; usual in the literature",
     )
     min_rows: int = limit(
         64, "at least this many tokens are needed; with fewer tokens, sorting saves nothing; chosen"

@@ -89,7 +89,7 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     - A 1x1 convolution or linear layer is the only reader of an upsampled tensor, and has at most half as
       many output channels as input channels.
     - Rows are gathered (index_select, x[index]), then summed (index_add, scatter_add, a sparse product),
-      and then read by such a layer. On average each row is gathered at least twice.
+      and then read by a layer that narrows as much. On average each row is gathered at least twice.
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other
     order gives the same result. If the layer comes first, the work after it and its backward pass have fewer
     channels.

@@ -38,8 +38,8 @@ _NORMS = {
 class Limits:
     max_grid_share: float = limit(
         0.5,
-        "the number of a kernel's CUDA blocks may be at most this share of the number of multiprocessors; if "
-        "it is more than half, the kernel can become at most twice as fast",
+        "the number of a kernel's CUDA blocks may be at most this share of the number of multiprocessors; a "
+        "kernel with more CUDA blocks could become at most twice as fast",
     )
     min_dur_ns: int = limit(
         20_000,

@@ -26,8 +26,8 @@ class Limits:
     )
     max_early_share: float = limit(
         0.01,
-        "clocks disagree if more than this share of the work starts before its launch; in 37 normal traces no"
-        " work started before its launch",
+        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no work "
+        "started before its launch",
     )
 
 

@@ -36,7 +36,8 @@ class Limits:
     waiting_times: float = limit(
         1.75,
         "with one rank's trace: a rank counts as waiting if a collective takes at least this many times its "
-        "estimated transfer time; if ranks arrive together, it takes 1.0 to 1.7 times, 2 H200, NVLink",
+        "estimated transfer time; if ranks arrive together, a collective takes 1.0 to 1.7 times, 2 H200, "
+        "NVLink",
     )
     min_measured_share: float = limit(
         0.5,

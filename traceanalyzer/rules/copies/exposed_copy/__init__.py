@@ -99,8 +99,8 @@ def exposed_copy(
     faster copy helps.
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
-    Saving: predicted as if the copies overlapped with kernels, and were as fast as the link, from pinned
-    memory. One case differs: after a copy to the host, an op on the CPU works on the data, and only a few
+    Saving: predicted as if the copies used pinned memory, were as fast as the link, and overlapped with
+    kernels. One case differs: after a copy to the host, an op on the CPU works on the data, and only a few
     bytes are copied back (argmax, sampling). Then both copies and the op are replaced by one pass over the
     data on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".

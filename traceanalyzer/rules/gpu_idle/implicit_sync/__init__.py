@@ -25,9 +25,9 @@ _LOOP = "Do on the device what the loop does: keep the data there, and index or 
 class Limits:
     mask_passes: float = limit(
         2.0,
-        "torch.where replaces x[mask]; it takes this many times as long as the kernel that computes the mask "
-        "(such as x > 0), because it reads mask and data, and writes a result of the data's size; H200, "
-        "float32",
+        "torch.where, which replaces x[mask], takes this many times as long as the kernel that computes the "
+        "mask (such as x > 0), because torch.where reads mask and data, and writes a result of the data's "
+        "size; H200, float32",
     )
     fill_ns: int = limit(
         800,
@@ -71,8 +71,8 @@ def implicit_sync(
     per row. The finding includes the time of this loop.
     When it is wrong: a value that decides the next step has to be read. Then read it later or less often. In
     a step without a backward pass, the value that is read last is the step's result. The finding on this read
-    is info: reading the result later helps only if the next step can start before, without waiting for a
-    request.
+    is info: reading the result later helps only if the next step can start before this read, and does not
+    wait for a request.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -59,7 +59,7 @@ class Limits:
     alike_share: float = limit(
         0.5,
         "a pause recurs if another step has a pause at the same place, and its length is at least this share "
-        "of the first one's; chosen",
+        "of the first pause's length; chosen",
     )
     dense_call_ns: int = limit(
         5_000,

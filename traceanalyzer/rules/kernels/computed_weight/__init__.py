@@ -57,8 +57,8 @@ class Limits:
     )
     min_times: float = limit(
         3.0,
-        "a weight must be computed at least this many times for each gradient of its parameters; it may also "
-        "be computed twice by two networks, or by two passes of a GAN; chosen",
+        "a weight must be computed at least this many times for each gradient of its parameters; a weight is "
+        "also computed twice if two networks, or two passes of a GAN, use it; chosen",
     )
     cpu_ns: int = limit(
         20_000,
@@ -81,10 +81,10 @@ def computed_weight(
     """A layer's weight is computed from parameters in each call.
 
     What it looks for: linear layers and convolutions whose weight is computed by the ops right before. These
-    ops work on tensors of the weight's shape, or multiply narrow matrices to a matrix of that shape. Typical:
-    weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are
-    joined. In training, the rule also finds weights that are computed three times or more before their
-    parameters get one gradient.
+    ops work on tensors of the weight's shape, or multiply narrow matrices, which gives a matrix of that
+    shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked,
+    parameters that are joined. In training, the rule also finds weights that are computed three times or more
+    before their parameters get one gradient.
     Example: a loop over time steps that computes the same weights in each iteration.
     Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
     Python frames.

@@ -62,9 +62,10 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     Conversions from and to float64 are left to float64-math.
     Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
     product's dtype instead.
-    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered several times,
-    so that a weight is converted once in each of them. Good: weights in bfloat16, with a float32 copy in the
-    optimizer; one autocast around the whole forward pass, if several products use the same trained weight.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered anew for each
+    use of a weight, so that the weight is converted for each use. Good: weights in bfloat16, with a float32
+    copy in the optimizer; one autocast around the whole forward pass, if several products use the same
+    trained weight.
     How sure: dtypes or kernel names identify a conversion, and the product comes next. Conversions that begin a
     chain of pointwise kernels are left to unfused-pointwise.
     When it is wrong: the optimizer keeps weights in float32. Then each weight needs one conversion per step.

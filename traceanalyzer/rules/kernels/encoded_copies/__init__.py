@@ -27,7 +27,7 @@ class Limits:
         " chosen",
     )
     min_gpu_share: float = limit(0.1, "the network must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)

@@ -87,9 +87,9 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - a direct convolution where FFTs need a tenth of the operations;
     - one wide filter for each channel of an image (a blur), where two passes need far fewer operations.
     Bad: cumsum along a few very long rows; a matrix product with one dimension of a million and two of
-    sixteen; index_add_ into few rows; table[index] in training, if the table has few rows. Good, in this
-    order: more rows at once; another dimension; several partial sums that are added at the end;
-    F.embedding(index, table).
+    sixteen; index_add_ into few rows; table[index] in training, if the table has few rows. Good: for cumsum,
+    more rows at once or another dimension; for the product and index_add_, several partial sums that are
+    added at the end; for table[index], F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
     Saving: the time beyond the expected time, with a wide interval.

@@ -76,12 +76,12 @@ def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limit
 
     What it looks for: three ops one after the other. First, a tensor is filled. Then at most a third of it is
     written (F.pad, a slice, an index, scatter). Then the whole tensor is added to another tensor, multiplied
-    with another tensor (as a mask), or passed to torch.where. If a tensor is sliced several times, the
-    backward pass of each slice does the same (cause `gradient`).
+    by another tensor (as a mask), or passed to torch.where. If a tensor is sliced several times, the backward
+    pass of each slice does the same (cause `gradient`).
     Cause `copied`: a tensor is copied in full, only to change a small part of it. This is what index_copy,
     index_add, scatter and slice_scatter do; index_copy_ and others with an underscore change the tensor in
     place.
-    Cause `diagonal`: torch.diag of a vector is multiplied with a matrix.
+    Cause `diagonal`: torch.diag of a vector is multiplied by a matrix.
     Why it costs: filling writes all numbers once. The addition reads two full tensors and writes a new one,
     although only a small part changes.
     Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. For `gradient`, bad: x[:,

@@ -75,8 +75,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     How sure: shapes and slice bounds are recorded. If any other op uses a tensor of this shape (for instance
     the scores themselves), the rule reports nothing.
     Without shapes: a sort begins with a copy, which shows the number of bytes. The op after the sort must
-    take a part of the result, which its low number of threads shows. Then confidence is low, because a later
-    op may use the rest.
+    take a part of the result; the rule sees this from the op's low number of GPU threads. Then confidence is
+    low, because a later op may use the rest.
     When it is wrong: a kernel without an op reads the whole result. Or equal values must keep their order, as
     in a stable sort.
     Saving: the time of the sort, minus the time of topk for the same number of bytes. A single row of at most

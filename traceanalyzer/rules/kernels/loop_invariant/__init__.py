@@ -49,9 +49,9 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     input was made before the loop. The rule assumes this if no op in the loop has a result of the input's
     shape, except norms, activations and casts of the input itself. The tensor that one iteration passes to
     the next (latents, hidden state) is not such an input.
-    Networks: a network in the loop may read only a tensor that the step made once before the loop (a
-    conditioning image). The rule reports it if the network has four layers or more, and if each iteration
-    passes a tensor to the next.
+    Networks: the rule also reports a network in the loop if it reads only a tensor that the step made once
+    before the loop (a conditioning image). The network must have four layers or more, and each iteration must
+    pass a tensor to the next.
     Why it costs: for instance, the keys and values of a condition, or its features, are computed in each
     iteration, although once is enough.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed

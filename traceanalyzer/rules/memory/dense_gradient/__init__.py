@@ -28,16 +28,16 @@ class Limits:
     )
     summed_fills: float = limit(
         27.0,
-        "a sparse update takes this many times the GPU time that filling as many rows as are looked up takes;"
-        " Adagrad, H200",
+        "the GPU time of a sparse update is this many times the time to fill as many rows as are looked up; "
+        "Adagrad, H200",
     )
     added_cpu_ns: int = limit(
         100_000, "sparse backward and SGD's update of a table take this CPU time; H200 host, torch 2.11"
     )
     summed_cpu_ns: int = limit(
         370_000,
-        "sparse updates of Adagrad and SparseAdam take this CPU time more than dense updates; H200 host, "
-        "torch 2.11",
+        "sparse updates of Adagrad and SparseAdam take this much more CPU time than dense updates; H200 host,"
+        " torch 2.11",
     )
 
 
@@ -66,8 +66,8 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     the true number of used rows may be smaller. Ops on more than about 30 tensors (_foreach_*, fused
     optimizers) have no recorded shapes. The rule assumes that such an op handles all parameters with a
     gradient. Without shapes, the rule uses times instead, and confidence is medium. A table is reported if
-    filling its gradient takes far longer than looking up its rows. If an op handles many parameters, the
-    table's part is the time to pass over the table as fast as its gradient was filled.
+    filling its gradient takes far longer than looking up its rows. For an op on many parameters, the table's
+    part of the time is estimated: one pass over the table, at the speed at which its gradient was filled.
     When it is wrong: momentum and weight decay also change rows that a step does not use. Sparse updates do
     not change these rows. A table that is also the output layer's weight has a dense gradient anyway. So the
     rule skips a table if its number of rows is also a dimension of a matrix product.
