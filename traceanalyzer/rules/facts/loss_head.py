@@ -20,11 +20,12 @@ _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
-        1_000, "scores count as those of a vocabulary if there are at least this many classes; chosen"
+        1_000, "the rule regards the classes as a vocabulary if there are at least this many; chosen"
     )
     min_gpu_share: float = limit(
         0.2,
-        "work on the scores must take at least this share of GPU time; less is not worth looking at first",
+        "work on the scores must take at least this share of GPU time; a smaller share is not worth looking "
+        "at first",
     )
 
 
@@ -32,16 +33,18 @@ class Limits:
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes, V at least 1,000, and all work on tensors of
-    N times V numbers. This is the product that computes the scores, the conversions, the loss, and their
-    backward pass. Where sequences stay apart (batch, length, V), one number of each position must later be
-    multiplied by another: a mask.
-    Why it matters: each position costs V numbers in each of these ops, even if its label is ignored (-100) or
-    padding. Ignored labels are not recorded, so this is a fact, not a fault, and always info.
-    Bad: the head and the loss over prompt and padding. Good: select the hidden states of the positions that
-    have a label, before the head; or use a loss that never writes all scores.
-    How sure: shapes and times are recorded, labels and masks are not: look at (labels == -100).float().mean() or
-    mask.float().mean(). Instruction tuning often ignores 80 % of the positions.
+    What it looks for: log_softmax over N positions and V classes (at least 1,000), and all work on tensors of
+    N times V numbers. This work is the product that computes the scores, the conversions, the loss, and the
+    backward pass of these. If the scores have three dimensions (batch, length, V), a later op must multiply
+    one number per position by another, as a mask does.
+    Why it matters: each of these ops handles V numbers for each position, even if the position is padding or
+    its label is ignored (-100). Ignored labels are not recorded, so this is a fact, not a fault, and always
+    info.
+    Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden
+    states of the positions that have a label; or use a loss that never writes all scores.
+    How sure: shapes and times are recorded, labels and masks are not. To find the share of ignored positions,
+    compute (labels == -100).float().mean() or 1 - mask.float().mean(). Instruction tuning often ignores 80 %
+    of the positions.
     When it is wrong: another tensor has the same two sizes.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """

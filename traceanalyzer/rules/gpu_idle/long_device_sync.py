@@ -24,16 +24,18 @@ _ORDERS = r"StreamWaitEvent$"
 def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator[Hits]:
     """An explicit synchronisation leaves the GPU idle.
 
-    What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op, with the
-    idle time that each call causes: the device finished its queue while the CPU waited, and stayed idle until
-    the next launch.
-    Why it costs: the CPU cannot queue work ahead, so the next launch finds an idle device.
+    What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op. The cost
+    is the idle time that such a call causes: while the CPU waits, the device finishes its queue, and then it
+    is idle until the next launch.
+    Why it costs: while the CPU waits, it cannot queue more work. So the device is idle before the next
+    launch.
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
     timing, one synchronisation at the end.
-    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted. The profiler's
-    own synchronisation, before the first and after the last op, never counts.
-    When it is wrong: the profiler slows the CPU, so without it the device may still be busy when the call
-    begins. For synchronisation inside an op (.item(), .cpu(), nonzero) see implicit-sync.
+    How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not counted. The profiler
+    itself synchronises before the first op and after the last op; these calls are never counted.
+    When it is wrong: the profiler slows the CPU. Without the profiler, the device may still be busy when the
+    call begins, so the GPU may be idle for less time.
+    See also: implicit-sync for synchronisation inside an op (.item(), .cpu(), nonzero).
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rows = syncs.row[~syncs.profiler & ~syncs.copy]

@@ -31,19 +31,20 @@ _PYTHON = "Python before the first op"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_steps: int = limit(3, "at least this many steps are needed; with fewer no step is known to be normal")
+    min_steps: int = limit(
+        3, "at least this many steps are needed; with fewer steps the rule cannot know which steps are normal"
+    )
     times_usual: float = limit(
-        2.0, "a first step is cold if it takes at least this many times the median of the others"
+        2.0, "a first step is cold if it takes at least this many times the median time of the other steps"
     )
     min_excess_ns: int = limit(
         1_000_000,
-        "a shorter cold start is ignored; the shortest on an H200 took 2 ms, random variation of a step is up to "
-        "0.5 ms",
+        "a shorter cold start is ignored; on an H200 the shortest cold start took 2 ms, and steps vary at "
+        "random by up to 0.5 ms",
     )
     min_whole_share: float = limit(
         0.05,
-        "a recording without normal steps still counts as warm if stalls take less than this share of the "
-        "recording",
+        "a recording without normal steps is not a cold start if stalls take less than this share of it",
     )
 
 
@@ -61,14 +62,14 @@ def cold_start(
 
     What it looks for: stalls that happen once. These are loading of kernels, the first use of a library or of
     the driver's allocator, tuning (cuDNN benchmark), compilation, and capture of CUDA graphs. If the first
-    steps are far longer than the others, Python before their launches counts as well. All of them are one
-    finding.
-    Why it costs: the device waits, but once per process, not in every step.
+    steps are far longer than the others, the time of Python code before their launches counts, too. All these
+    stalls are one finding.
+    Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation are recorded. The first use of a library is a call that
-    takes many times its usual time. Stalls that recur in half of the later steps are never a cold start. If
-    the recording also has normal steps, the finding is info, because the cold start does not slow the normal
-    steps. A recording without normal steps counts as cold as a whole.
+    How sure: loading, compilation and allocation are recorded. The first use of a library is recognised by a
+    call that takes many times its usual time. Stalls that recur in half of the later steps are never a cold
+    start. If the recording also has normal steps, the finding is info, because the cold start does not slow
+    the normal steps. If the recording has no normal steps, all of it is treated as a cold start.
     When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer recording
     shows it.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.

@@ -31,12 +31,13 @@ class Limits:
     )
     left_share: float = limit(
         0.9,
-        "moving rows by index takes at most this share of the products' time, forward and backward; H200, torch 2.11",
+        "moving rows by index takes at most this share of the time of the products, forward and backward; "
+        "H200, torch 2.11",
     )
     moved_times: float = limit(
         4.0,
-        "moving rows by index takes this many times as long as passing over the rows at the memory's peak: filling "
-        "the slots, copying, gathering, adding up; counted",
+        "moving rows by index takes this many times as long as one pass over the rows at the memory's peak; "
+        "the passes (fill the slots, copy, gather, add up) were counted, not measured",
     )
     moved_floor_ns: int = limit(
         20_000, "moving rows by index takes at least this time, because it is several short kernels; H100"
@@ -48,18 +49,18 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
     What it looks for: topk over E scores of each of T tokens, tensors of T x E x C numbers, and a forward
-    product that sums over all T tokens and gives E x C rows: the slots of the experts. All work on tensors of
-    that size counts.
-    Why it costs: the tensor has E x C numbers per token, and only k of them are not zero. So the products, and
-    all other work on the tensor, mostly move and multiply zeros.
+    product that sums over all T tokens. Its result has E x C rows, one for each slot of each expert. The cost
+    is all work on tensors of T x E x C numbers.
+    Why it costs: the tensor has E x C numbers per token, and all except k of these are zero. So the products,
+    and all other work on the tensor, mostly move and multiply zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index (a running
     count within its expert), and move rows with index_copy and index_select.
     How sure: shapes and the order of the products are recorded. That most numbers are zero follows from topk,
     but is not recorded, so confidence is medium.
     When it is wrong: each slot is a weighted mean of all tokens (soft dispatch), so hardly any number is
     zero.
-    Saving: all work on the tensor, minus moving the rows by index: four passes over the rows that a product makes,
-    and at most 90 % of its time.
+    Saving: the time of all work on the tensor, minus the time to move the rows by index. Moving takes four
+    passes over the rows that a product makes, but at most 90 % of the product's time.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

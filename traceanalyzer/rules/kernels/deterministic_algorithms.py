@@ -18,15 +18,17 @@ _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     """Deterministic algorithms are on, which fill new memory and sort before they add.
 
-    What it looks for: ops that only allocate (aten::empty, resize_ and similar) but launch a kernel that fills
-    the memory. Also index_add, scatter_add and similar ops that sort their indices instead of adding
-    atomically.
-    Why it costs: each new tensor is written once more, and one kernel becomes ten or more.
-    Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good: off; or
-    torch.utils.deterministic.fill_uninitialized_memory = False if results must repeat exactly.
+    What it looks for: ops that normally only allocate (aten::empty, resize_ and similar), but here also
+    launch a kernel that fills the memory. Also index_add, scatter_add and similar ops that sort their indices
+    instead of adding atomically.
+    Why it costs: each new tensor is written once more, by the fill. An op that sorts launches ten kernels or
+    more instead of one.
+    Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good: False; or, if results must
+    repeat exactly, torch.utils.deterministic.fill_uninitialized_memory = False.
     How sure: only deterministic algorithms fill what aten::empty allocates, or add rows with index_put_.
-    When it is wrong: results must be bitwise reproducible. Then this is the price.
-    Saving: the time of the fills only. Atomic additions to few addresses may take as long as sorting.
+    When it is wrong: results must be bitwise reproducible. Then this cost is necessary.
+    Saving: only the time of the fills. Sorting is not counted, because atomic additions to few addresses may
+    take as long.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
     """

@@ -34,16 +34,16 @@ _LAUNCH_NS = 5_000.0  # CPU time of each without the profiler, chosen; 9.6 us wi
 class Limits:
     min_rows: int = limit(
         256,
-        "the matrix must have at least this many rows; smaller ones take little time, or are many in a batch; "
-        "chosen",
+        "the matrix must have at least this many rows; smaller matrices take little time, or are inverted in "
+        "large batches; chosen",
     )
     max_columns_share: float = limit(
         0.25,
-        "the inverse may be multiplied by at most this many columns, as a share of its rows; with more "
-        "columns, solving takes nearly as long as the inverse; chosen",
+        "the number of columns that the inverse is multiplied by may be at most this share of the inverse's "
+        "rows; with more columns, solving takes nearly as long as the inverse; chosen",
     )
     near_ops: int = limit(
-        8, "the product must be among this many ops after the inverse, views not counted; chosen"
+        8, "the product must be one of the first so many ops after the inverse; views are not counted; chosen"
     )
     min_gpu_share: float = limit(0.05, "such inverses must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
@@ -55,19 +55,21 @@ class Limits:
 def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
-    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of
-    that shape with at most a quarter as many columns. A determinant, its logarithm or a solve with a matrix of
-    that shape counts as well, because it factorises again.
-    Why it costs: an inverse takes three times the operations of a factorisation, and solving for a few columns
-    needs little more than the factorisation. LU of a batch also takes thousands of short kernels, Cholesky a
-    tenth of them.
+    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix
+    of that shape with another matrix. The other matrix has at most a quarter as many columns as the
+    inverse. Other ops on a matrix of that shape count as well, if they factorise it again: determinant,
+    logarithm of the determinant, solve.
+    Why it costs: an inverse takes three times as many operations as a factorisation. Solving for a few
+    columns takes little more than the factorisation. For a batch, LU also launches thousands of short
+    kernels, and Cholesky launches a tenth as many.
     Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
-    torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(); lu_factor and lu_solve where k is not
-    symmetric and positive definite.
-    How sure: only shapes and order show that the product takes the inverse, so confidence is medium.
+    torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(). If k is not symmetric and positive definite:
+    lu_factor and lu_solve.
+    How sure: only shapes and the order of ops show that the product reads the inverse, so confidence is
+    medium.
     When it is wrong: the inverse is kept and used often in later steps.
-    Saving: two thirds of the inverse, the launches beyond those of Cholesky, and the other factorisations. The
-    backward pass stays, because it takes about as long with Cholesky.
+    Saving: two thirds of the inverse's time, the launches that Cholesky does not need, and the other
+    factorisations. The backward pass is not counted, because it takes about as long with Cholesky.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

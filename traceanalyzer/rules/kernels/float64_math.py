@@ -65,7 +65,9 @@ class Limits:
         2_000, "kernels of at most this duration do not get faster with half the bytes; H200, torch 2.11"
     )
     moving_share: float = limit(
-        0.5, "in float32, with half the bytes, memory-bound kernels take this share of their float64 time"
+        0.5,
+        "memory-bound kernels in float32 take this share of their float64 time, because they move half the "
+        "bytes",
     )
     unknown_speedup: float = limit(
         2.0,
@@ -80,16 +82,16 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
 
     What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a float64
     tensor among their inputs. If shapes are recorded, the finding names the op where float64 enters.
-    Why it costs: float64 needs twice the bytes of float32. On most devices its rate is half to a 64th of the
-    float32 rate, and float64 products have no TF32.
-    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64. Every
-    result computed from it is float64, unless the tensor is a single number without dimensions. Good:
-    torch.from_numpy(a).float(), dtype=torch.float32.
+    Why it costs: float64 needs twice the bytes of float32. On most devices its rate is between 1/2 and 1/64
+    of the float32 rate. TF32 cannot speed up float64 products.
+    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64.
+    Every result that is computed from this tensor is float64, too, unless the tensor has no dimensions (a
+    single number). Good: torch.from_numpy(a).float(), dtype=torch.float32.
     How sure: kernels and types are recorded. Python scalars do not count.
     When it is wrong: results need float64. If every floating tensor is float64, and none comes from the host,
     float64 is probably deliberate, and the finding is info.
-    Saving: products run at the float32 rate (TF32 unless it is off), everything else moves half the bytes, and
-    conversions to float64 disappear. Kernels that do not reach the memory's rate gain less.
+    Saving: products run at the float32 rate (with TF32, unless TF32 is off), all other kernels move half the
+    bytes, and conversions to float64 disappear. Kernels that do not reach the memory's peak rate gain less.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -29,21 +29,24 @@ _OTHERS = r"^aten::(complex|polar|view_as_complex|stft|istft|fft_i?[hr]fft[2n]?)
 @dataclass(frozen=True, slots=True)
 class Limits:
     left_share: float = limit(
-        0.5, "work on half of the spectrum takes this share of the time of work on all of it; algebra"
+        0.5, "work on half of a spectrum takes this share of the time of work on the whole spectrum; algebra"
     )
     floor_ns: int = limit(
         2_000, "kernels of at most this duration do not get faster with half the numbers; H200, torch 2.11"
     )
     min_elements: int = limit(
-        1 << 16, "a spectrum must have at least this many numbers; launching limits smaller ones; chosen"
+        1 << 16,
+        "a spectrum must have at least this many numbers; with smaller spectra, launching takes longer than "
+        "computing; chosen",
     )
     min_gpu_share: float = limit(
         0.05, "work on full spectra must take at least this share of GPU time; chosen"
     )
     pointwise_share: float = limit(
         0.5,
-        "without recorded shapes, a pointwise op on complex numbers counts as one on a full spectrum if it takes at "
-        "least this share of a transform's median kernel; it moves as many bytes or more; H100, torch 2.11",
+        "without recorded shapes: a pointwise kernel on complex numbers is regarded as work on a full "
+        "spectrum if it takes at least this share of the median time of the transforms' kernels; on a full "
+        "spectrum it moves as many bytes as these, or more; H100, torch 2.11",
     )
 
 
@@ -52,18 +55,20 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     """Complex Fourier transforms work on real numbers.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Other ops on complex tensors of that shape count, too. Without recorded
-    shapes, what a transform calls shows that its input is real: it converts the input to complex numbers. Then
-    all transforms of the program must be such ones.
-    Why it costs: the spectrum of real numbers has each value twice, once conjugated. The transforms, and every
-    op on the spectrum, compute and move both.
+    takes the real part of the result. Other ops on complex tensors of that shape count, too.
+    Without recorded shapes: a transform of a real input converts the input to complex numbers, and the trace
+    shows this conversion. In this case the rule reports only if all transforms of the program work on real
+    numbers.
+    Why it costs: the spectrum of real numbers has each value twice; the second one is conjugated. The
+    transforms, and every op on the spectrum, compute and move both values.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
-    half, s=field.shape), with the half of the filter that rfft2 gives.
-    How sure: input dtypes are recorded, or follow from the ops within the transform. If the real part is taken,
-    the spectrum is probably one of real numbers, so confidence is medium.
+    half, s=field.shape). Here half is the half of the filter that matches the result of rfft2.
+    How sure: input dtypes are recorded, or follow from the ops within the transform. If an op takes the real
+    part, the spectrum probably belongs to real numbers, but this is not certain. So confidence is medium.
     When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform
     does.
-    Saving: half of the transforms and of the work on spectra, and the conversion of inputs to complex numbers.
+    Saving: half of the time of the transforms and of the work on spectra, and the time to convert inputs to
+    complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op & calls.name.matches(f"{_FORWARD}|{_INVERSE}")]

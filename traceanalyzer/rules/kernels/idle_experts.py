@@ -21,10 +21,12 @@ class Limits:
     max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
     capacity_times: float = limit(
         1.25,
-        "after tokens are sorted by expert, each expert gets room for this many times its even share of "
-        "rows; usual in the literature",
+        "after tokens are sorted by expert, each expert gets room for this many times the average number of "
+        "rows per expert; usual in the literature",
     )
-    min_rows: int = limit(64, "at least this many tokens are needed; sorting fewer gains nothing; chosen")
+    min_rows: int = limit(
+        64, "at least this many tokens are needed; with fewer tokens, sorting saves nothing; chosen"
+    )
     min_gpu_share: float = limit(
         0.05, "work on all experts and tokens must take at least this share of GPU time; chosen"
     )
@@ -34,14 +36,16 @@ class Limits:
 def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Products run for all experts and tokens, though a few experts are chosen for each token.
 
-    What it looks for: topk that keeps k of E scores for each of N rows, and batched products of E times N rows.
-    Why it costs: the products take E / k times the necessary operations, and most results are multiplied by
-    zero.
-    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: tokens sorted by expert, each expert's
-    product on its own rows (index_select, grouped or batched products with a capacity, index_add).
-    How sure: shapes and k are recorded. The zeros of the gate follow from topk, but are not recorded, so
+    What it looks for: topk that keeps k of E scores for each of N rows (tokens), and batched products of E
+    times N rows.
+    Why it costs: the products take E / k times as many operations as necessary, and most results are
+    multiplied by zero.
+    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: the tokens are sorted by expert, and
+    each expert computes only its own rows: index_select, then grouped products (or batched products with a
+    capacity), then index_add.
+    How sure: shapes and k are recorded. That the gate has zeros follows from topk, but is not recorded. So
     confidence is medium.
-    When it is wrong: the scores choose something other than these products.
+    When it is wrong: topk chooses something else than the experts of these products.
     Saving: products and pointwise work shrink to 1.25 k / E of their time. The factor 1.25 leaves room for
     experts that are chosen more often than others.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).

@@ -25,7 +25,9 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
-        3, "at least this many steps must have the same work; with two, neither is the exception"
+        3,
+        "at least this many steps must have the same work; of two steps, the rule cannot tell which one is "
+        "unusual",
     )
     slow_times: float = limit(
         1.25,
@@ -34,12 +36,12 @@ class Limits:
     )
     usual_share: float = limit(
         0.2,
-        "the usual time of a kernel is this quantile of its durations: one in five is shorter",
+        "the usual time of a kernel is this quantile of its durations: one in five executions is shorter",
     )
     rare_share: float = limit(
         0.15,
-        "slow executions are outliers if they are at most this share of all executions; with more, the "
-        "kernel has two modes",
+        "slow executions are outliers if they are at most this share of all executions; if more are slow, the"
+        " kernel has two modes",
     )
     drift_times: float = limit(
         1.08,
@@ -48,11 +50,12 @@ class Limits:
     )
     max_beside_share: float = limit(
         0.1,
-        "an execution is ignored if other kernels of the program run at the same time for more than this share of "
-        "it, because they slow it",
+        "an execution is ignored if other kernels of the program run during more than this share of its time,"
+        " because they slow it down",
     )
     min_lost_share: float = limit(
-        0.001, "the slow executions of a kernel must lose at least this share of all kernel time"
+        0.001,
+        "the time lost in slow executions of a kernel must be at least this share of the time of all kernels",
     )
 
 
@@ -86,16 +89,16 @@ _TEXTS = {
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 
-    What it looks for: kernels with the same name, grid and block at the same place in the step (by order of
-    launch), compared across steps. The rule reports outliers, two modes, or drift. Collectives are left out,
-    because they wait for other ranks.
-    Why it costs: in some steps the same work takes longer than it needs, because another process shares the
-    GPU, or clocks change. The mean over all executions hides this.
+    What it looks for: kernels with the same name, grid and block size at the same place in the step (by order
+    of launch). Their durations are compared across steps. The rule reports outliers, two modes (a fast and a
+    slow one), or drift. Collectives are left out, because they wait for other ranks.
+    Why it costs: in some steps the same work takes longer than necessary, because another process shares the
+    GPU, or clocks change. The mean of all executions hides this.
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
-    How sure: durations are measured. Name, grid, block, place and recorded shapes are equal. Kernels that run a
-    different number of times in each step are compared only if shapes are recorded. Confidence is low if shapes
-    are missing and whole steps are slow.
-    When it is wrong: data-dependent work (sparse, early exit) varies by nature.
+    How sure: durations are measured. The compared kernels have the same name, grid, block size, place and
+    recorded shapes. Kernels that run a different number of times in each step are compared only if shapes are
+    recorded. Confidence is low if shapes are missing and whole steps are slow.
+    When it is wrong: the duration of the work depends on the data (sparse tensors, early exit).
     Source: the usual variation, given at the thresholds, was measured on an H200 with torch 2.11.
     """
     if not steps.marked or len(steps) < limits.min_steps:

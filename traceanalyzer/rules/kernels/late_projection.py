@@ -37,18 +37,21 @@ _UNCHANGED = r"^aten::(to|_to_copy|contiguous|clone|zeros_like|zeros|new_zeros|e
 class Limits:
     max_width_share: float = limit(
         0.5,
-        "the layer's output may have at most this share of the channels of its input; other layers save little; "
-        "chosen",
+        "the layer's output may have at most this share of the channels of its input; with more output "
+        "channels, the other order saves little; chosen",
     )
     min_times: float = limit(
-        2.0, "upsampling or gathering must give at least this many times the elements of its input"
+        2.0,
+        "the result of upsampling or gathering must have at least this many times the elements of its input",
     )
     near_ops: int = limit(
         8,
-        "at most this many ops, views not counted, may be between gathering and summing, and between summing and "
-        "the layer; chosen",
+        "at most this many ops may be between gathering and summing, and at most as many between summing and "
+        "the layer; views are not counted; chosen",
     )
-    min_gpu_share: float = limit(0.05, "the wide work must take at least this share of GPU time; chosen")
+    min_gpu_share: float = limit(
+        0.05, "the work that would have fewer channels must take at least this share of GPU time; chosen"
+    )
     floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
@@ -82,18 +85,22 @@ class _Late:
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A layer that narrows comes after upsampling or summing neighbours, not before.
 
-    What it looks for: two cases. First, a 1x1 convolution or linear layer that is the only reader of an
-    upsampled tensor, with at most half as many output channels as input channels. Second, such a layer after
-    rows were gathered (index_select, x[index]) and summed (index_add, scatter_add, a sparse product), if each
-    row is gathered at least twice on average.
-    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other order
-    gives the same result. With the layer first, all that work and its backward pass have fewer channels.
-    Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x), size);
-    gather and sum the rows of linear(x). A bias of the layer is added once, after the sum.
+    What it looks for: two cases.
+    - A 1x1 convolution or linear layer is the only reader of an upsampled tensor, and has at most half as
+      many output channels as input channels.
+    - Rows are gathered (index_select, x[index]), then summed (index_add, scatter_add, a sparse product),
+      and then read by a layer that narrows as much. On average each row is gathered at least twice.
+    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other
+    order gives the same result. If the layer comes first, the work after it and its backward pass have fewer
+    channels.
+    Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x),
+    size); for rows, compute linear(x) first, then gather and sum its rows. If the layer has a bias, add it
+    once, after the sum.
     How sure: names and shapes of consecutive ops are recorded, so confidence is medium.
-    When it is wrong: an op that is not recorded also reads the layer's input.
-    Saving: the wide work shrinks with its number of channels, the layer with its number of pixels. The cost of
-    a backward pass that only the other order needs is subtracted.
+    When it is wrong: another op, which is not recorded, also reads the layer's input.
+    Saving: the time of upsampling, gathering and summing shrinks with the number of channels. The layer's
+    time shrinks with the number of pixels. If only the other order needs a backward pass, its cost is
+    subtracted.
     Source: algebra: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

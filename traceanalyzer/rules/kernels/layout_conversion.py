@@ -54,15 +54,18 @@ class Limits:
     )
     statistics_blocks: float = limit(
         2.0,
-        "with at least this many blocks per multiprocessor, statistics are equally fast in both layouts; H200",
+        "with at least this many CUDA blocks per multiprocessor, a batch norm's statistics are equally fast "
+        "in both layouts; H200",
     )
     backward_blocks: float = limit(
         4.0,
-        "with at least this many blocks per multiprocessor, the backward pass is equally fast in both layouts; "
-        "H200",
+        "with at least this many CUDA blocks per multiprocessor, a batch norm's backward pass is equally fast"
+        " in both layouts; H200",
     )
     unknown_sms: int = limit(
-        108, "number of multiprocessors if the trace does not record it: that of an A100"
+        108,
+        "if the trace does not record the number of multiprocessors, this number is assumed, which is that of"
+        " an A100",
     )
 
 
@@ -71,19 +74,19 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
     What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch norm
-    kernels that have one CUDA block per channel; and depthwise convolutions in half precision that do not use cuDNN's
-    channels-last kernels.
+    kernels whose grid has one CUDA block per channel; depthwise convolutions in half precision that do not
+    use cuDNN's channels-last kernels.
     Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
-    convolution. torch's batch norm for channels first (NCHW) has only one block per channel, so most of the
-    device is unused.
+    convolution. torch's batch norm for channels first (NCHW) has only one CUDA block per channel, so most
+    multiprocessors are unused.
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the
     same for its input images.
     How sure: kernel names identify conversions and channels-last batch norms.
-    When it is wrong: an op between two convolutions has no kernel for channels last, so it converts back. torch's
-    instance norm is such an op; with it, the finding is info. Convolutions of signals (conv1d) do not count,
-    because torch has no other layout for their tensors.
-    Saving: the time of the conversions, plus what batch norms and depthwise convolutions gain (measured in both
-    layouts on an H200).
+    When it is wrong: an op between two convolutions has no kernel for channels last, so it converts its input
+    back. torch's instance norm is such an op; if the program uses it, the finding is info. Convolutions of
+    signals (conv1d) are not counted, because torch has no channels-last layout for their tensors.
+    Saving: the time of the conversions, plus the time that batch norms and depthwise convolutions save in
+    channels last (measured in both layouts on an H200).
     Source: "Channels Last Memory Format in PyTorch"; measured on an H200 in both layouts, torch 2.11.
     """
     name = work.name

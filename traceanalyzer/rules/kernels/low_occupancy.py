@@ -38,19 +38,21 @@ _NORMS = {
 class Limits:
     max_grid_share: float = limit(
         0.5,
-        "a kernel's blocks may be at most this share of the multiprocessors; with more than half, the gain is "
-        "less than twofold",
+        "the number of a kernel's CUDA blocks may be at most this share of the number of multiprocessors; a "
+        "kernel with more CUDA blocks could become at most twice as fast",
     )
     min_dur_ns: int = limit(
         20_000,
-        "shorter kernels are ignored, because their start limits them; H200, torch 2.11",
+        "shorter kernels are ignored, because starting them takes much of their time; H200, torch 2.11",
     )
     max_beside_share: float = limit(0.5, "other streams may work for at most this share of a kernel's time")
-    floor_ns: int = limit(5_000, "the improved kernel takes at least this time; H200, torch 2.11")
+    floor_ns: int = limit(
+        5_000, "the saving assumes that the improved kernel takes at least this time; H200, torch 2.11"
+    )
     usual_share: float = limit(
         0.10,
-        "in the backward pass of norms a saving below this share of the step is info, because healthy "
-        "models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
+        "for the backward pass of norms, a finding is info if its saving is below this share of the step, "
+        "because healthy models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
     )
 
 
@@ -58,15 +60,15 @@ class Limits:
 def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A kernel's grid has fewer blocks than the device has multiprocessors.
 
-    What it looks for: kernels of more than 20 µs whose grid has fewer blocks than half the number of
-    multiprocessors.
-    Why it costs: each block runs on one multiprocessor. The other multiprocessors are unused while the kernel
-    runs.
+    What it looks for: kernels that take more than 20 µs and have few CUDA blocks: fewer than half the number
+    of multiprocessors.
+    Why it costs: each CUDA block runs on one multiprocessor. The other multiprocessors are unused while the
+    kernel runs.
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
-    batch, the other dimension), or an algorithm that splits rows; for a matrix product smaller tiles or
-    split-K.
-    How sure: grid and number of multiprocessors are recorded. Not counted: collectives, persistent kernels (one
-    block per multiprocessor), optimizer kernels, and kernels during which other streams work.
+    larger batch, or the other dimension), or an algorithm that splits rows. For a matrix product: smaller
+    tiles or split-K.
+    How sure: grid and number of multiprocessors are recorded. These are not counted: collectives, persistent
+    kernels (one block per multiprocessor), optimizer kernels, and kernels during which other streams work.
     When it is wrong: the work cannot be split further.
     Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".

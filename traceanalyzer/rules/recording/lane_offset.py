@@ -22,12 +22,12 @@ class Limits:
         "smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs from V100 to MI300",
     )
     min_excess_times: float = limit(
-        5.0, "an offset must be at least this many times the trace's own median offset on an idle device"
+        5.0, "an offset must be at least this many times the median offset of this trace on an idle device"
     )
     max_early_share: float = limit(
         0.01,
-        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no "
-        "work did",
+        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no work "
+        "started before its launch",
     )
 
 
@@ -36,14 +36,14 @@ def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Li
     """The GPU lane starts long after the CPU lane.
 
     What it looks for: an unusually long time from the start of an op to its first work on an idle device,
-    because kernels were loaded for the first time. Also clocks that disagree: work that starts before its
-    launch.
-    Why it costs: first use costs time once per process (see cold-start). Wrong clocks cost nothing, but
-    comparisons of CPU and GPU times become unreliable. Both findings are always info.
+    because kernels were loaded for the first time. Also clocks of CPU and GPU that disagree: work seems to
+    start before its launch.
+    Why it costs: the first use of a kernel costs time once per process (see cold-start). Wrong clocks cost
+    nothing, but make comparisons of CPU and GPU times unreliable. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading is recorded. If the CPU is ahead of a busy GPU, an offset is normal queueing and not
-    reported. The profiler's buffer requests have their own rule.
-    When it is wrong: CUDA before 12.4 writes no rows for loading, so the rule cannot see first use there.
+    How sure: loading is recorded. If the GPU is busy, work waits in the queue. Such an offset is normal and
+    not reported. Buffer requests of the profiler have their own rule (activity-buffer-request).
+    When it is wrong: CUDA before 12.4 records no loading. In its traces the rule cannot find first use.
     Source: kineto issues 1020 and 1380; measured on traces of an H200 with torch 2.11.
     """
     yield from _clock_error(work, limits)

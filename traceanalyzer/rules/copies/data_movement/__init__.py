@@ -60,15 +60,16 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 class Limits:
     min_gpu_share: float = limit(
         0.10,
-        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers take as "
-        "much",
+        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers take "
+        "so much",
     )
     min_row_bytes: int = limit(
         65_536, "gathers of all rows count as reordered state if each row has at least this size; chosen"
     )
     min_times: int = limit(
         4,
-        "all rows must be reordered at least this often in a step; a shuffle of the data comes once; chosen",
+        "all rows of a tensor must be reordered at least this many times in a step; a shuffle of the data "
+        "happens once; chosen",
     )
     min_tensors: int = limit(
         4,
@@ -87,20 +88,22 @@ class Limits:
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
-    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op that
-    the user called. Two cases are told apart. State is reordered several times a step, such as a key/value cache
-    in beam search: all rows of a tensor are gathered, and no computation reads the result. Without recorded
-    shapes, rows of several tensors are picked right after each other, after a topk or sort, and the grids of the
-    kernels show that the rows are large. Inputs of a compiled
-    region are copied into the fixed buffers of its CUDA graph, right before the graph is launched.
+    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op
+    that the user called. Two cases have findings of their own:
+    - State is reordered several times a step, such as a key/value cache in beam search. All rows of a
+      tensor are gathered, and no op computes with tensors of that shape. If shapes are not recorded: after a
+      topk or sort, rows of several tensors are gathered one tensor after the other, and the grids of the
+      kernels show that the rows are large.
+    - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the
+      graph is launched.
     Why it costs: moving data computes nothing. Each pass reads and writes all of it.
     Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
     need.
     How sure: these ops compute nothing. The trace does not show whether they can be avoided. Transposing copies
     and concatenations are left to strided-copy.
-    When it is wrong: in recommenders and graph networks gathers are the work itself, so they are info.
-    Saving: an upper bound, as if none of this work was needed. Expect less: when views replaced torch.roll,
-    just over half of the predicted saving was measured (H200).
+    When it is wrong: in recommenders and graph networks gathers are the work itself. So gathers are info.
+    Saving: an upper bound, computed as if none of this work was needed. Expect less: when views replaced
+    torch.roll, just over half of the predicted saving was measured (H200).
     Source: the roofline model: work without arithmetic is bound by memory.
     """
     name = work.name

@@ -61,15 +61,16 @@ def hotspot(
 ) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what bounds it.
 
-    What it looks for: GPU time by outermost op (the user's call, or its backward node) and by collective, with
-    line, annotation, shapes and kernels. It also shows how near the op is to the peak rate of arithmetic, of
-    memory, or of the link to the host.
-    Why it matters: look at this op first, whatever the reason. It is a fact, not a fault, so it is always info.
+    What it looks for: GPU time by outermost op (the op that the user calls, or its backward node) and by
+    collective. The finding shows line, annotation, shapes and kernels. It also compares the op's rate with
+    the peak rates of arithmetic, of memory, and of the link to the host.
+    Why it matters: this op is the first to look at, whatever makes it long. The finding is a fact, not a
+    fault, so it is always info.
     Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
     necessary in the vendor's kernel profiler.
-    How sure: the time is measured. The bound is computed from recorded shapes, dtypes and the device's data
-    sheet; without these it is unknown.
-    When it is wrong: work that runs beside work of another stream costs less than its share.
+    How sure: the time is measured. What bounds the op is computed from recorded shapes and dtypes, and from
+    the device's data sheet. Without these, the bound is unknown.
+    When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """
     within = work[work.step >= 0] if (work.step >= 0).any() else work

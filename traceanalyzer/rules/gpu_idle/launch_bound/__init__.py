@@ -23,12 +23,13 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     max_pause_ns: int = limit(
         1_000_000,
-        "a pause between two ops counts as launching if it is at most this long; the start of an optimizer's step "
-        "takes 0.2 to 0.8 ms, H200 host",
+        "a pause between two ops is counted as launching if it is at most this long; for instance, the start "
+        "of an optimizer's step takes 0.2 to 0.8 ms, H200 host",
     )
     min_launch_share: float = limit(
         0.5,
-        "ops must take at least this share of the idle time; below it, Python between ops is the problem; chosen",
+        "ops must take at least this share of the idle time; with a smaller share, Python code between ops is"
+        " the problem; chosen",
     )
     min_window_share: float = limit(
         0.05, "if launching explains less than this share of the recorded time, the cause is small-part"
@@ -40,19 +41,21 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "the cause is unsure if the low end of the saving's interval is below this share of the step, and one of two "
-        "holds: the GPU may be busy all the time, or the predicted saving is small (severity below medium, or less "
-        "than min_saved_share)",
+        "if the low end of the saving's interval is below this share of the step, the saving is uncertain; "
+        "the cause is then unsure in two cases: the GPU may be busy all the time, or the predicted saving is "
+        "small (severity below medium, or less than min_saved_share)",
     )
     min_saved_share: float = limit(
         0.5,
-        "the cause is unsure, too, if the saving's interval starts near 0 and the predicted saving is less than this "
-        "share of the predicted idle time: most idle time then has other causes, such as a data loader; chosen",
+        "if the saving is uncertain (see min_sure_share), the cause is also unsure if the predicted saving is"
+        " less than this share of the predicted idle time, because most idle time then has other causes, such"
+        " as a data loader; chosen",
     )
     min_gap_share: float = limit(
         Severity.HIGH.least_share,
-        "a GPU that has work queued all the time is launch-bound, too, if the low end of the saving's interval is at "
-        "least this share of the step: a CUDA graph also removes the pauses between queued kernels",
+        "even if the simulated GPU always has work queued, the step is launch-bound if the low end of the "
+        "saving's interval is at least this share of the step, because a CUDA graph also removes the pauses "
+        "between queued kernels",
     )
     min_same_share: float = limit(
         0.5,
@@ -65,19 +68,19 @@ class Limits:
     )
     min_compile_share: float = limit(
         0.1,
-        "torch.compile is advised if its predicted saving is at least this share of the step, and "
-        "min_pointwise_share holds as well; the prediction is rough: in measurements only its sign was "
-        "right",
+        "torch.compile is advised if its predicted saving is at least this share of the step, and the "
+        "condition of min_pointwise_share holds as well; the prediction is rough: in measurements only its "
+        "sign was right",
     )
     min_loop_share: float = limit(
         0.4,
-        "the finding names a loop if the repeats of the loop have at least this share of a thread's ops in "
-        "a step; chosen",
+        "the finding names a loop if at least this share of a thread's ops in a step are in the iterations of"
+        " the loop; chosen",
     )
     min_pointwise_share: float = limit(
         0.3,
-        "torch.compile is advised if at least this share of the launches are eager pointwise kernels, which a "
-        "compiler fuses; min_compile_share must hold as well",
+        "torch.compile is advised if at least this share of the launches are eager pointwise kernels, which a"
+        " compiler fuses, and the condition of min_compile_share holds as well",
     )
 
 
@@ -115,10 +118,10 @@ def launch_bound(
     """Launching takes longer than running: many short kernels.
 
     What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two
-    ops. Idle time that a more specific finding explains (a read-back, an optimizer's loop, repeated calls) is
-    left to that finding.
-    Why it costs: an eager op takes about 5 µs of CPU time, more with autograd. If its kernel is shorter, the
-    GPU waits for the next launch.
+    ops. If a more specific finding explains idle time (a read-back, an optimizer's loop, repeated calls),
+    this rule does not count it.
+    Why it costs: an eager op takes about 5 µs of CPU time, and more with autograd. If the op's kernel is
+    shorter, the GPU waits for the next launch.
     Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
     larger batch.
     How sure: idle time is measured. The step is then simulated without the profiler, with several assumptions
@@ -128,16 +131,16 @@ def launch_bound(
     is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
-    - "not certain" (`unsure`, info): the GPU is idle under some assumptions only, or the saving is small and may
-    be nothing;
+    - "not certain" (`unsure`, info): the GPU is idle only under some of the assumptions, or the saving is
+      small and may be zero;
     - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
     time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
     synchronisation a step;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
     - "larger batches help" (`batch`): neither a CUDA graph nor torch.compile fits.
-    When it is wrong: shapes are equal in the few recorded steps, but change later. Such steps cannot be
-    captured.
+    When it is wrong: shapes are equal in the few recorded steps, but change later. Steps whose shapes change
+    cannot be captured in one CUDA graph.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)

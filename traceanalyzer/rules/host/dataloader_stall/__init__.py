@@ -48,14 +48,14 @@ def dataloader_stall(
 
     What it looks for: idle time of the device during a DataLoader's next(), a DataPipe, or an annotation such
     as load_batch, on the thread that launches work.
-    Why it costs: nothing can be launched until the batch is there.
+    Why it costs: the CPU cannot launch work on a batch before the batch is there.
     Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
     prefetching, so that next() returns at once.
-    How sure: the iterator's time and the idle time during it are measured. The iterator's class shows whether
-    there are workers. Loading while the device is busy costs nothing and is not reported.
+    How sure: the time of next() and the device's idle time during next() are measured. The iterator's class
+    shows whether there are workers. Loading while the device is busy costs nothing and is not reported.
     When it is wrong: an annotation named load_batch does something else. The finding is info if only a few
-    steps in a row wait, because workers have just started, or were slow once. In a short recording such a
-    wait may still be the first of many.
+    steps in a row wait: the workers may have just started, or may have been slow once. But in a short
+    recording such a wait may be the first of many.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

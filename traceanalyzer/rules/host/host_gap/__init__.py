@@ -22,8 +22,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     min_gap_ns: int = limit(
         100_000,
-        "shorter pauses are ignored (with recorded stacks: pauses shorter than twice this); pauses of torch's own "
-        "Python are shorter (H200)",
+        "shorter pauses are ignored (with recorded stacks: pauses shorter than twice this time); pauses "
+        "caused by torch's own Python code are shorter (H200)",
     )
     python_bound_share: float = limit(
         0.3,
@@ -32,36 +32,39 @@ class Limits:
     )
     min_torch_ns: int = limit(
         1_000_000,
-        "pauses in torch's own code are ignored if they are shorter; the end of backward and zero_grad take 0.2 "
-        "to 0.5 ms on an H200 host",
+        "shorter pauses in torch's own code are ignored; the end of backward takes 0.2 to 0.5 ms, and so does"
+        " zero_grad (H200 host)",
     )
     min_cost_share: float = limit(
         0.02,
-        "the pauses must take at least this share of a normal step, in addition to min_share; random variation of "
-        "healthy traces stays below, H200",
+        "the pauses must take at least this share of a normal step, in addition to the condition of "
+        "min_share; in healthy traces, random variation stays below this share, H200",
     )
     min_pause_ns: int = limit(
         1_000_000,
         "a pause of at least this length is reported even if it comes at a different place in each step; "
-        "collecting 1e5 objects takes 1 ms",
+        "garbage collection of 100,000 objects takes 1 ms",
     )
     min_steps_share: float = limit(
         0.5, "a pause counts as recurring if at least this share of the steps has it; chosen"
     )
-    min_steps: int = limit(3, "at least this many steps are needed; else no step is known to be normal")
+    min_steps: int = limit(
+        3, "at least this many steps are needed; with fewer steps the rule cannot know which steps are normal"
+    )
     min_calls: int = limit(
         3,
-        "with fewer than min_steps steps: a pause before the first call of an op is a cold start if the op has at "
-        "least this many calls, and no such pause before the others",
+        "with fewer than min_steps steps: a pause before the first call of an op is a cold start if the op "
+        "has at least this many calls, and none of its later calls comes after such a pause",
     )
     alike_share: float = limit(
         0.5,
-        "a pause recurs if another step has a pause at the same place that is at least this share as long; chosen",
+        "a pause recurs if another step has a pause at the same place, and its length is at least this share "
+        "of the first pause's length; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "the pause counts as the cost of recording stacks if the calls in the user's code take at most this time "
-        "on average; code with calls of 2.8 µs took 1.2 ms without and 4.1 ms with stacks, H200",
+        "a pause is regarded as a cost of recording stacks if the calls in the user's code take at most this "
+        "time on average; code with calls of 2.8 µs took 1.2 ms without stacks and 4.1 ms with stacks, H200",
     )
 
 
@@ -75,19 +78,20 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: pauses in which no launching thread is in an op or a runtime call, while the GPU is idle.
-    Typical: Python, garbage collection, logging, numpy. Data loading, compilation and prof.step() have other
-    rules.
-    Why it costs: no work is launched meanwhile.
+    What it looks for: pauses in which no thread that launches work runs an op or a runtime call, while the
+    GPU is idle.
+    Typical: Python, garbage collection, logging, numpy. Other rules report data loading, compilation and
+    prof.step().
+    Why it costs: during a pause no work is launched.
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric every 100
     steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
     Another Python thread does not help: only one thread of a process runs Python at a time, and gc.collect()
     stops all of them.
-    How sure: pauses and idle time are measured. With stacks, the finding names the user's function with the
-    largest total. Without stacks, Python and garbage collection cannot be told apart. Recording stacks makes
-    code with many calls several times slower; confidence is low then.
-    When it is wrong: an extension launches work without torch's dispatcher, so it has no op. Pauses in few
-    steps are info.
+    How sure: pauses and idle time are measured. With stacks, the finding names the user's function that takes
+    most of the pauses. Without stacks, Python and garbage collection cannot be told apart. Recording stacks
+    makes code with many calls several times slower. In such code confidence is low.
+    When it is wrong: an extension launches work without torch's dispatcher, so the trace has no op for it. A
+    finding is info if only few steps have such pauses.
     Source: measured on an H200 with torch 2.11.
     """
     idle = idle.for_launches()

@@ -52,17 +52,18 @@ class Limits:
     min_gpu_share: float = limit(0.02, "computing weights must take at least this share of GPU time; chosen")
     passes: float = limit(
         6.0,
-        "the narrow products and their sums read or write a layer's input and result this many times; 4.8 and 6.0 "
-        "times were measured on an H200",
+        "the products with narrow matrices, and adding their result, read or write a layer's input and result"
+        " this many times; 4.8 and 6.0 times were measured on an H200",
     )
     min_times: float = limit(
         3.0,
-        "a weight must be computed at least this many times for each gradient of its parameters; two times "
-        "may be two networks, or two passes of a GAN; chosen",
+        "a weight must be computed at least this many times for each gradient of its parameters; a weight is "
+        "also computed twice if two networks, or two passes of a GAN, use it; chosen",
     )
     cpu_ns: int = limit(
         20_000,
-        "the additional ops of the narrow products take this CPU time, forward and backward; H200, torch 2.11",
+        "the additional ops of the narrow products take this CPU time for each layer, forward and backward "
+        "together; H200, torch 2.11",
     )
 
 
@@ -79,23 +80,25 @@ def computed_weight(
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
-    What it looks for: linear layers and convolutions whose weight was computed right before. The ops that
-    compute it work on tensors of the weight's shape, or multiply narrow matrices to that shape. Typical: weight
-    norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked, parameters that are joined.
-    In training, also weights that are computed three times or more before their parameters get one gradient.
-    An example is a loop over time steps: its repeats compute the same weights. Without shapes, weight
-    norm is known by its op, and any torch.nn.utils.parametrize by its Python frames.
+    What it looks for: linear layers and convolutions whose weight is computed by the ops right before. These
+    ops work on tensors of the weight's shape, or multiply narrow matrices, which gives a matrix of that
+    shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked,
+    parameters that are joined. In training, the rule also finds weights that are computed three times or more
+    before their parameters get one gradient.
+    Example: a loop over time steps that computes the same weights in each iteration.
+    Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
+    Python frames.
     Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
     backward computes the gradient of the whole matrix, only to get the small gradients of B and A.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
     F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
-    How sure: order and shapes are recorded, the tensors themselves are not, so confidence is medium.
+    How sure: the order of ops and their shapes are recorded. The tensors themselves are not recorded, so
+    confidence is medium. In training, backward makes one gradient per parameter. If a weight is computed more
+    often than gradients are made, some calls compute the same weight again.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
-    In training, backward makes one gradient per parameter. If a weight is computed more often than gradients are
-    made, some calls compute the same weight again.
-    Saving: in inference, the time of all these ops. In training, the time of these ops and of the large
-    gradients, minus the time of the narrow products.
+    Saving: in inference, the time of the ops that compute weights. In training, the time of these ops and of
+    the large gradients, minus the time of the narrow products.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

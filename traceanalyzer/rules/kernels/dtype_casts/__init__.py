@@ -58,16 +58,17 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     """Weights or activations are converted around matrix products.
 
     What it looks for: conversions between floating dtypes right before a product, convolution or attention on
-    the same stream. Conversions right after one are reported separately, as `dtype-casts: results`. Conversions
-    from and to float64 are left to float64-math.
-    Why it costs: each conversion reads and writes the whole tensor, which could be stored in the product's
-    dtype.
-    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast entered again and again, so that a
-    weight used several times is converted several times. Good: weights in bfloat16, with a float32 copy in the
-    optimizer; one autocast around the whole forward pass, if several products use the same trained weight.
+    the same stream. Conversions right after such an op are reported separately, as `dtype-casts: results`.
+    Conversions from and to float64 are left to float64-math.
+    Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
+    product's dtype instead.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered anew for each
+    use of a weight, so that the weight is converted for each use. Good: weights in bfloat16, with a float32
+    copy in the optimizer; one autocast around the whole forward pass, if several products use the same
+    trained weight.
     How sure: dtypes or kernel names identify a conversion, and the product comes next. Conversions that begin a
     chain of pointwise kernels are left to unfused-pointwise.
-    When it is wrong: an optimizer that keeps weights in float32 needs one cast of each weight per step.
+    When it is wrong: the optimizer keeps weights in float32. Then each weight needs one conversion per step.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
     compute = work.kind.one_of("compute")

@@ -23,31 +23,36 @@ from traceanalyzer.rules.kernels.encoded_copies.networks import networks
 class Limits:
     min_times: float = limit(
         2.0,
-        "there must be at least this many copies of each item, on average; gathering costs time, too; chosen",
+        "there must be at least this many copies of each item, on average, because gathering costs time, too;"
+        " chosen",
     )
     min_gpu_share: float = limit(0.1, "the network must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, however few its bytes; H200, torch 2.11")
+    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A network runs on copies of the same items, so that each item is computed several times.
 
-    What it looks for: an op that makes more items than its tensor has: a gather (x[index], index_select),
-    overlapping windows (unfold, as_strided), expand or repeat. The layers after it work on each copy
-    separately: the first dimension of their tensors is the number of copies. Layers that mix items are not
-    counted, nor what follows them. Indices that are copied before they are looked up in a table count, too. So do
-    layers on equal rows: their input comes from expand (a stride of 0), repeat or repeat_interleave, or from such a
-    layer, also in later blocks that repeat the first one's ops.
+    What it looks for: an op whose result has more items than its input: a gather (x[index], index_select),
+    overlapping windows (unfold, as_strided), expand or repeat. The layers after this op work on each copy
+    separately: the first dimension of their tensors is the number of copies. The rule stops at a layer that
+    mixes items. Two more cases count:
+    - Indices are copied, and then looked up in a table.
+    - Layers work on equal rows. Their input comes from expand (a stride of 0), repeat or repeat_interleave,
+      or from another layer on equal rows. If later layers of the network repeat the same ops, they count as
+      well.
     Why it costs: copies of an item give the same result.
-    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then cut
-    the windows from the features. The same for an image with several captions, for a user with several candidates,
-    and for a condition that is expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)), or
-    time steps that are repeated for all patches of a frame.
-    How sure: numbers of items are known from shapes. Which tensor an op reads is concluded from order and shapes, so
-    confidence is medium.
-    When it is wrong: the copies are changed before the network.
-    Saving: the additional copies' share of the network's forward pass. For equal rows also their share of backward.
+    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then
+    cut the windows from the features. For a condition that is expanded to all tokens: modulate(c).expand(...)
+    instead of modulate(c.expand(...)).
+    Other examples: an image with several captions; a user with several candidates; time steps that are
+    repeated for all patches of a frame.
+    How sure: the numbers of items are known from shapes. The trace does not record which tensor an op reads.
+    The rule concludes it from the order of ops and from shapes, so confidence is medium.
+    When it is wrong: the copies are changed before the network runs, so they are not equal.
+    Saving: the time that the network's forward pass spends on all copies of an item except one. For equal
+    rows, backward is counted, too.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

@@ -40,33 +40,34 @@ _BACKWARD = r"Backward\d*$"
 class Limits:
     times: float = limit(
         3.0,
-        "a call must take at least this many times the expected time; 95 % of 5,357 calls of healthy H200 "
-        "traces take less than 2.9 times",
+        "a call must take at least this many times the expected time; in healthy H200 traces, 95 % of 5,357 "
+        "calls take less than 2.9 times the expected time",
     )
     passes_times: float = limit(
         1.5,
-        "a filter (blur) in one pass must take at least this many times the time of two passes, one for each "
-        "direction; both compute the same result, so this limit is lower than `times`; chosen",
+        "a filter (blur) in one pass must take at least this many times as long as two passes, one for each "
+        "direction; this limit may be lower than `times`, because both ways compute the same result; chosen",
     )
     min_call_ns: int = limit(
         10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
     )
     floor_ns: int = limit(
         5_000,
-        "every call is expected to take at least this time, even with few bytes, because some run several kernels",
+        "every call is expected to take at least this time, even with few bytes, because some calls run "
+        "several kernels",
     )
     adding_ns: int = limit(
         10_000,
-        "where index_add_ (one kernel) would replace index_put_ (which sorts), index_add_ is predicted to "
-        "take this CPU time; H200, torch 2.11",
+        "if index_put_ (which sorts) is replaced by index_add_ (one kernel), index_add_ is predicted to take "
+        "this CPU time; H200, torch 2.11",
     )
     min_gpu_share: float = limit(
-        0.02, "what the calls take beyond their expected time must be at least this share of GPU time"
+        0.02, "the time of the calls beyond their expected time must be at least this share of GPU time"
     )
     usual_share: float = limit(
         0.10,
-        "below this share of the step a saving is info, because healthy models have such calls, too (a "
-        "layer norm's backward: up to 5.3 % of the step, H200)",
+        "a finding is info if its saving is below this share of the step, because healthy models have such "
+        "calls, too (a layer norm's backward: up to 5.3 % of the step, H200)",
     )
 
 
@@ -85,12 +86,13 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - a bad order of memory accesses;
     - a direct convolution where FFTs need a tenth of the operations;
     - one wide filter for each channel of an image (a blur), where two passes need far fewer operations.
-    Bad: cumsum along a few very long rows, a product with one dimension of a million and two of sixteen, an
-    index_add_ into few rows, table[index] in training with few rows in the table. Good: more rows at once,
-    another dimension, several partial sums that are added, F.embedding(index, table).
+    Bad: cumsum along a few very long rows; a matrix product with one dimension of a million and two of
+    sixteen; index_add_ into few rows; table[index] in training, if the table has few rows. Good: for cumsum,
+    more rows at once or another dimension; for the product and index_add_, several partial sums that are
+    added at the end; for table[index], F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
-    When it is wrong: calls read only part of their inputs, or data is sparse or irregular.
-    Saving: down to the expected time, with a wide interval.
+    When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
+    Saving: the time beyond the expected time, with a wide interval.
     Source: the roofline model (Williams et al., 2009); the factors were measured on an H200
     (roofline/op_bounds.py).
     """

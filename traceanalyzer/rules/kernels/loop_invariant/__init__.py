@@ -23,7 +23,9 @@ _BACKWARD = r"^autograd::engine"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_iterations: int = limit(
-        3, "a loop must have this many iterations; two may be one call with a prompt and one without; chosen"
+        3,
+        "a loop must have at least this many iterations; two iterations may be one call with a prompt and one"
+        " without; chosen",
     )
     writing_share: float = limit(
         0.8,
@@ -32,8 +34,9 @@ class Limits:
     )
     min_layers: int = limit(
         4,
-        "so many layers of an iteration must work on what the step made before the loop, where no layers repeat in "
-        "an iteration: in a network whose stages have own weights, each gives a condition to fewer; chosen",
+        "a network in the loop is reported if in each iteration at least this many of its layers work only on"
+        " what the step made before the loop; the stages of an ordinary network may look like iterations, but"
+        " fewer layers of a stage read the condition; chosen",
     )
     min_gpu_share: float = limit(0.05, "the repeated work must take at least this share of GPU time; chosen")
 
@@ -42,19 +45,23 @@ class Limits:
 def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A loop computes the same products of the same tensors again in each iteration.
 
-    What it looks for: loops within a step, of three iterations or more, and matrix products in them whose input
-    was made before the loop. An input counts as made before the loop if no op in the loop has a result of its
-    shape, except norms, activations and casts of the input itself. The tensor that one iteration hands to the
-    next (latents, hidden state) is not counted. A network on a tensor that the step made once before the loop (the
-    conditioning image) counts, too, if it has four layers or more, and if the iterations hand a tensor on.
-    Why it costs: keys and values of a condition, or its features, are computed as often as the loop runs.
-    Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v computed once
-    per request, before the loop; while decoding, a cache for the encoder's keys and values. The same for the encoder
-    of a ControlNet's image: hint = control.hint(image) before the loop.
-    How sure: a tensor is known only by its shape, so confidence is medium.
-    When it is wrong: the iterations are large layers of a network, each with its own weights. Or each iteration
-    takes another tensor of a list.
-    Saving: these products, and the ops that prepare their input, in all iterations except the first.
+    What it looks for: loops of three iterations or more within a step, and matrix products in them whose
+    input was made before the loop. The rule assumes this if no op in the loop has a result of the input's
+    shape, except norms, activations and casts of the input itself. The tensor that one iteration passes to
+    the next (latents, hidden state) is not such an input.
+    Networks: the rule also reports a network in the loop if it reads only a tensor that the step made once
+    before the loop (a conditioning image). The network must have four layers or more, and each iteration must
+    pass a tensor to the next.
+    Why it costs: for instance, the keys and values of a condition, or its features, are computed in each
+    iteration, although once is enough.
+    Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed
+    once per request, before the loop. For decoding: a cache for the keys and values of the encoder's
+    output. For a ControlNet: hint = control.hint(image) before the loop.
+    How sure: tensors are distinguished only by their shapes, so confidence is medium.
+    When it is wrong: what looks like iterations are the large layers of a network, each with its own weights.
+    Or each iteration reads a different tensor of a list.
+    Saving: the time of these products, and of the ops that prepare their input, in all iterations except the
+    first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
