@@ -82,9 +82,9 @@ def scheduler_gap(
 ) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
-    What it looks for: idle time of the device within steps that no other rule reports. There is one finding for
-    each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes. Gaps that lie mostly
-    within an optimizer's step come from torch's own Python code, and get a separate finding.
+    What it looks for: idle time of the device that lies within a step and that no other rule reports. There is one
+    finding for each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes. Gaps that lie
+    mostly within an optimizer's step come from torch's own Python code, and get a separate finding.
     Why it costs: you pay for a GPU that does nothing.
     Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough, so that
     the GPU always has queued work.

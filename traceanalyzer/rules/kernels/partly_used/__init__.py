@@ -59,7 +59,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     How sure: shapes and slice bounds are recorded. Only the shape shows that the slice is taken from this
     result, so confidence is medium.
     When it is wrong: the slice is of another tensor with the same shape, and code without recorded ops reads all of
-    this tensor.
+    this result.
     Saving: the unused part's share of the time of these ops and of their backward ops.
     Source: algebra: a row of a product needs only its own row of the input.
     """

@@ -86,12 +86,12 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     """A tensor that nothing in a step changes is normalised, reduced or sorted again in every step.
 
     What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale the
-    tensor, in every step. No op changes or slices a tensor of that shape, no copy writes one, and no kernel without
-    recorded shapes runs long enough to have written it.
+    tensor, in every step. No op changes or slices a tensor of that shape, no copy writes such a tensor, and no
+    kernel without recorded shapes runs long enough to have written it.
 
     A second case (cause `sorted-or-counted`): a tensor of 64 MiB or more is sorted, summed cumulatively, counted or
-    made unique in every step. Or it is isin's second input, which isin makes unique and sorts. No op of a step may
-    have written a tensor with as many elements.
+    made unique in every step. Or the tensor is isin's second input, which isin makes unique and sorts. No op of a
+    step may have written a tensor with as many elements.
     Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
     Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) once, after
     loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading; then searchsorted.
