@@ -30,7 +30,7 @@ class Limits:
     )
     max_kernels_between: int = limit(
         8,
-        "at most this many kernels may run between two such collectives; logged values have none in between, "
+        "at most this many kernels may run between two such collectives; between logged values none run, between "
         "collectives of layers or iterations 10 to 73, H200 and B200",
     )
 
@@ -62,19 +62,19 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     What it looks for:
     - gradient accumulation without no_sync: several DistributedDataParallel forward passes for one optimizer
     step, and a reduction of the gradients in each backward pass;
-    - values that are reduced one by one, for example for logging: three or more collectives of a few elements
-    by the same op in a step, one after the other;
+    - values that are reduced one by one, for example for logging: in a step, the same op starts three or more
+    collectives of a few elements, one after the other;
     - SyncBatchNorm, which exchanges statistics in each layer, forward and backward.
-    Why it costs: accumulated gradients need only one reduction. Every small collective costs latency, and all
-    ranks wait for the slowest rank.
+    Why it costs: accumulated gradients need only one reduction per optimizer step. Every small collective costs
+    latency, and all ranks wait for the slowest rank.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all micro-batches
     except the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
     Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for its own
     statistics; else GroupNorm or LayerNorm, which need no other rank.
-    How sure: collectives and their sizes are recorded. That small collectives can be joined is likely, but not
+    How sure: collectives and their sizes are recorded. Small collectives can probably be joined, but this is not
     certain, so confidence is medium.
-    When it is wrong: FSDP may reduce every micro-batch on purpose, to save memory.
+    When it is wrong: FSDP may reduce gradients after every micro-batch on purpose, to save memory.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)

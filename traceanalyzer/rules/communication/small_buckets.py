@@ -28,8 +28,8 @@ class Limits:
     )
     small_share: float = limit(
         0.2,
-        "buckets are small if their mean size is at most this share of the usual size; the first bucket has 1 MB "
-        "by design",
+        "buckets are small if their mean size is at most this share of the usual size; the first bucket is 1 MB by "
+        "design",
     )
     min_times: float = limit(
         2.0,
@@ -47,8 +47,8 @@ class Limits:
     )
     gain_share: float = limit(
         0.3,
-        "overlap saves this share of the hidden transfer time, because compute slows down while NCCL runs; "
-        "DDP on 2 H200, NVLink",
+        "overlap saves only this share of the hidden transfer time, because compute slows down while NCCL runs; DDP "
+        "on 2 H200, NVLink",
     )
 
 
@@ -66,17 +66,17 @@ _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c1
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Gradients are reduced in too many small parts.
 
-    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average, and at
-    least twice as many per step as buckets of 25 MB would be. Also four or more all-reduces of large tensors
-    per step, one by one after the backward pass.
-    Why it costs: each all-reduce costs a launch, the latency of a collective and a synchronisation of all
-    ranks. After the backward pass there is no compute to overlap with.
+    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average. There are at
+    least twice as many per step as with buckets of 25 MB. Also four or more all-reduces of large tensors per step
+    that run one by one after the backward pass.
+    Why it costs: each all-reduce costs a launch, the latency of a collective and a synchronisation of all ranks.
+    After the backward pass there is no compute that all-reduces can overlap with.
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
-    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, in the
-    gradients' dtype.
+    Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, which reduces
+    buckets in the gradients' dtype.
     How sure: calls and sizes are recorded. The time of larger buckets is estimated from the recorded sizes, so
     confidence is medium.
-    When it is wrong: buckets can be too large. A single bucket overlaps nothing with the backward pass; keep
+    When it is wrong: buckets can also be too large. A single bucket cannot overlap with the backward pass, so keep
     two or three.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
     """

@@ -33,16 +33,17 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does what its peers do not, and they wait for it.
 
-    What it looks for: ops, or Python before an op, that take CPU time on one rank, and on each other rank at
-    most a third of this time. Also a pause in each step that is at least three times as long as the longest such
-    pause of the others. The rule needs the traces of several ranks of one program.
+    What it looks for: ops, or Python code before an op, that take CPU time on one rank, and at most a third of this
+    time on each other rank. Also a pause in each step of one rank that is at least three times as long as the
+    longest such pause of the other ranks. The rule needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest.
     Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,
     or in another process.
-    How sure: the rank's time is measured. The saving replays all ranks, with this rank as fast as its peers.
-    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. A host that is
-    slower in everything is not found.
+    How sure: the rank's time is measured. The saving comes from a replay of all ranks in which this rank is as fast
+    as its peers.
+    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. The rule does not find a
+    host that is slower in everything.
     Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
     """
     if behind is None and loads is not None:

@@ -26,14 +26,17 @@ class Limits:
 def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """A recurrent layer copies all of its weights in each call.
 
-    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into it, one by
-    one. cuDNN takes the weights as one buffer. If they lie apart, torch makes that buffer anew in each call.
-    Why it costs: a kernel, a copy for each weight, and CPU time to find the place of each weight: 0.1 ms a weight
-    under the profiler (H100 host). In a loop over time steps the copies take longer than the layer.
+    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into it, one
+    by one. cuDNN takes the weights as one buffer. If the weights lie apart in memory, torch makes that buffer anew
+    in each call.
+    Why it costs: each call pays for a kernel, for a copy of each weight, and for CPU time to find each weight's
+    place. This CPU time is 0.1 ms per weight under the profiler (H100 host). In a loop over time steps the copies
+    take longer than the layer.
     Bad: p.data = averaged[name], copy.deepcopy or weight norm, which put the weights elsewhere. Good:
-    p.data.copy_(averaged[name]), which keeps the buffer; or rnn.flatten_parameters() after the weights were put in.
-    How sure: torch copies weights inside of the call only if they are not one buffer. It also warns once: "RNN module
-    weights are not part of single contiguous chunk of memory".
+    p.data.copy_(averaged[name]), which keeps the buffer; or rnn.flatten_parameters() after the weights were
+    replaced.
+    How sure: torch copies weights inside of the call only if they are not one buffer. Then torch also warns once:
+    "RNN module weights are not part of single contiguous chunk of memory".
     When it is wrong: no such case is known. Copies by autocast, which casts the weights, do not count.
     Source: torch.nn.LSTM.flatten_parameters; measured on an H100 with torch 2.11.
     """

@@ -13,8 +13,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 class Limits:
     min_names_share: float = limit(
         0.01,
-        "what the other ranks do not run must take at least this share of the time of the ops, or of GPU time; "
-        "healthy pairs of ranks differ in no name; H200",
+        "ops or kernels that the other ranks do not run must take at least this share of the time of this rank's "
+        "ops, or of its GPU time; healthy pairs of ranks have the same names; H200",
     )
 
 
@@ -22,9 +22,9 @@ class Limits:
 def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
     """A rank runs ops or kernels that the other ranks do not.
 
-    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the
-    other ranks' traces. They must take at least 1 % of the time of this rank's ops, or of its GPU time. Stages
-    of a pipeline are not compared, because they run different programs.
+    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the other
+    ranks' traces. These ops or kernels must take at least 1 % of the time of this rank's ops, or of its GPU time.
+    Stages of a pipeline are not compared, because they run different programs.
     Why it matters: all ranks of a job run one program. A rank that differs may log, check, save or evaluate
     (often rank 0), have inputs of other shapes, or have other software or another device. The rules `straggler`
     and `load-imbalance` tell the cost. This finding only tells where to look, so it is always info.

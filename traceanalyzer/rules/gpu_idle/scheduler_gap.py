@@ -54,16 +54,19 @@ class Limits:
     )
     max_fetch_ns: int = limit(
         200_000,
-        "a batch counts as ready if fetching it takes less than this time, and the cause data-loading is info; 25 to "
-        "90 µs for 24 batches of worker processes, H200 and V100 hosts; longer waits are dataloader-stall's",
+        "if fetching a batch takes less than this time, the batch was ready, and the cause data-loading is info; "
+        "fetching each of 24 batches from worker processes took 25 to 90 µs, H200 and V100 hosts; dataloader-stall "
+        "reports longer waits",
     )
     usual_share: float = limit(
         0.03,
-        "time between ops, in the autograd engine or inside an op is info below this share of the window, where "
-        "nothing tells what a fix would save; programs without a fault pay up to 1.1 % on an H100, and more is medium",
+        "idle time between ops, in the autograd engine or inside an op is info if it is below this share of the "
+        "window and nothing tells what a fix would save; if it is more, it is medium; programs without a fault have "
+        "up to 1.1 % on an H100",
     )
     spike_times: float = limit(
-        5.0, "a gap is an exception of one step if it is at least this many times the gap of the median step"
+        5.0,
+        "a gap counts as an exception of one step if it is at least this many times as long as in the median step",
     )
 
 
@@ -79,17 +82,19 @@ def scheduler_gap(
 ) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no other rule says why.
 
-    What it looks for: idle time of the device within steps that no other rule reports. There is one finding for
-    each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes. Gaps that lie in an
-    optimizer's step for the most part are torch's own Python, and have a finding of their own.
+    What it looks for: idle time of the device that lies within a step and that no other rule reports. There is one
+    finding for each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes. Gaps that lie
+    mostly within an optimizer's step come from torch's own Python code, and get a separate finding.
     Why it costs: you pay for a GPU that does nothing.
-    Bad: Python that prepares each launch while the GPU waits. Good: queue work ahead of the device.
-    How sure: each cause is concluded from recorded events. Idle time in every step comes from the code. The
-    finding is info if only one of at least three steps has the idle time (the profiler, or chance), or if only
-    the first steps have it (the start of the recording).
+    Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough, so that
+    the GPU always has queued work.
+    How sure: each cause is concluded from recorded events. Idle time in every step comes from the code. The finding
+    is info if only one of at least three steps has the idle time (then the profiler or chance may cause it), or if
+    only the first steps have it (then the start of the recording causes it).
     When it is wrong: the profiler slows the CPU. If the device may be busy without the profiler, the finding is
-    info. So is what every program pays between its ops, up to 3 % of the window. The cause `python` is known only
-    from recorded stacks; its confidence is at most medium, because recording stacks slows Python.
+    info. The short idle time that every program has between its ops is also info, up to 3 % of the window. The
+    cause `python` is known only from recorded stacks; its confidence is at most medium, because recording stacks
+    slows Python.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

@@ -31,7 +31,7 @@ class Limits:
     )
     min_new_share: float = limit(
         0.8,
-        "at least this share of the stalled calls must be the first call with their shape; else there is another "
+        "at least this share of the stalled calls must be the first calls with their shapes; else there is another "
         "reason; chosen",
     )
     min_steps_share: float = limit(
@@ -46,15 +46,15 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that takes a millisecond or more without a call of the CUDA runtime when it gets
-    input shapes for the first time, in most steps. With shapes that it had before, the op is fast.
+    What it looks for: an op that gets input shapes for the first time, and then takes a millisecond or more without
+    a call of the CUDA runtime. This happens in most steps. With shapes that the op had before, it is fast.
     Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next launch.
     Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
     length with a mask, lengths padded to a few values, or flash attention, which needs no plan.
-    How sure: the stalls and the shapes are recorded. That the library plans during the stall is concluded from
-    both.
-    When it is wrong: something else stalls with each new shape. First steps after too short a warm-up also have
-    new shapes, but are not counted.
+    How sure: the stalls and the shapes are recorded. The rule concludes from both that the library plans during the
+    stall.
+    When it is wrong: something else stalls the CPU at each new shape. The first steps after a short warm-up also
+    have new shapes, but they do not count.
     Source: measured on an H200 with torch 2.11 (cuDNN attention, 35 ms for each new length).
     """
     long = stalls.end_ns - stalls.start_ns >= limits.min_stall_ns

@@ -27,20 +27,22 @@ class Limits:
         8, "a 16-byte load holds this many elements of 2 bytes; CUTLASS, cuBLAS: align8"
     )
     pad_to_elements: int = limit(
-        64, "the advice pads to a multiple of this, which all tile sizes divide well; 50,257 becomes 50,304"
+        64,
+        "the advice is to pad to a multiple of this number, so that tiles of all sizes fit well; 50,257 becomes "
+        "50,304",
     )
     floor_ns: int = limit(
         5_000, "products of at most this duration do not get faster when aligned; H200, torch 2.11"
     )
     speedup: float = limit(
         3.5,
-        "if shapes are not recorded, aligned kernels are this many times as fast as align2 kernels; H200, torch "
-        "2.11, k = 4,002",
+        "if shapes are not recorded, aligned kernels are assumed to be this many times as fast as align2 kernels; "
+        "H200, torch 2.11, k = 4,002",
     )
     speedup_odd: float = limit(
         7.0,
-        "if shapes are not recorded, aligned kernels are this many times as fast as align1 kernels; H200, n = "
-        "50,257 and k = 4,001",
+        "if shapes are not recorded, aligned kernels are assumed to be this many times as fast as align1 kernels; "
+        "H200, n = 50,257 and k = 4,001",
     )
 
 
@@ -51,14 +53,14 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1,
     align2, align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later). If
     shapes are recorded, the finding names the dimension that is no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
-    uses slower kernels: a third of the rate, or an eighth for odd dimensions.
+    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
+    slower kernels. They reach a third of the rate, or an eighth if the dimension is odd.
     Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, the operand is a
-    slice or view that starts at an unaligned address. Float32 kernels, also called align1, do not count.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, an operand is a slice or
+    view that starts at an unaligned address. Float32 kernels do not count, though their names contain align1, too.
     When it is wrong: the products are too small to run faster when aligned.
-    Saving: down to the time of aligned products on this device. Small products are limited by their bytes
-    instead.
+    Saving: the products then take as long as aligned products on this device. Small products take as long as memory
+    needs for their bytes.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
     H200.
     """

@@ -23,18 +23,20 @@ from traceanalyzer.timeline import kernel_families as families
 class Limits:
     min_gpu_share: float = limit(
         0.05,
-        "such products must take at least this share of GPU time; for less a change of precision is not worth it",
+        "such products must take at least this share of GPU time; if they take less, a change of precision is not "
+        "worth it",
     )
     floor_ns: int = limit(
         5_000, "kernels of at most this duration do not get faster on tensor cores; H200, torch 2.11"
     )
     fewer_products: float = limit(
-        2.25, "Winograd's F(2x2, 3x3) needs this many times fewer products; Lavin and Gray, 2015"
+        2.25,
+        "a convolution by Winograd's F(2x2, 3x3) needs this many times fewer multiplications; Lavin and Gray, 2015",
     )
     unknown_speedup: float = limit(
         4.0,
-        "on devices without known peaks, matrix units are taken to be this many times as fast as vector units: "
-        "MI300X's ratio",
+        "on devices without known peaks, tensor cores are assumed to be this many times as fast as ordinary float32 "
+        "units: MI300X's ratio",
     )
 
 
@@ -61,17 +63,16 @@ _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and 
 def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
-    What it looks for: kernels whose names show float32 on ordinary units: simt_sgemm, sgemm, f32f32 with ffma,
-    scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, Tensile's single precision.
-    Why it costs: matrix units are 4 to 16 times as fast, in TF32 (float32 in memory, rounded to 10 bits for the
-    product), bfloat16 or float16.
-    Bad: a float32 model with TF32 left off, or part of it outside autocast. Good: TF32, or autocast to
-    bfloat16.
+    What it looks for: kernels whose names show float32 arithmetic without tensor cores: simt_sgemm, sgemm, f32f32
+    with ffma, scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, and Tensile's names for single precision.
+    Why it costs: tensor cores are 4 to 16 times as fast. They compute in TF32 (float32 in memory, rounded to 10
+    bits for the product), bfloat16 or float16.
+    Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to bfloat16.
     How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and depthwise
     convolutions are not counted, because memory limits them.
     When it is wrong: results need full float32, as in some scientific code.
-    Saving: by the ratio of the two rates on this device (roofline/peaks.py). No op gets faster than memory
-    delivers its bytes, so products of few columns, or of small matrices, gain less.
+    Saving: the time shrinks by the ratio of the two rates on this device (roofline/peaks.py). No op takes less time
+    than memory needs for its bytes. So products of few columns, or of small matrices, gain less.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]

@@ -21,14 +21,14 @@ class Limits:
     )
     min_half_share: float = limit(
         0.1,
-        "at least this share of the products' time must be in half precision; then the program intends to use "
-        "half precision",
+        "at least this share of the time of all products must be in half precision; this shows that the program is "
+        "meant to use half precision",
     )
     floor_ns: int = limit(
         5_000, "products of at most this duration do not get faster in half precision; H200, torch 2.11"
     )
     speedup: float = limit(
-        2.0, "on an unknown device, bfloat16 is this many times as fast as TF32: half the bits"
+        2.0, "on an unknown device, bfloat16 is assumed to be this many times as fast as TF32: half the bits"
     )
 
 
@@ -36,13 +36,13 @@ class Limits:
 def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Part of a half-precision program multiplies in float32.
 
-    What it looks for: matrix products and convolutions in TF32 in a program that also has bfloat16 or float16
-    ones.
-    Why it costs: TF32 has half the rate, and its operands have twice the bytes.
+    What it looks for: matrix products and convolutions in TF32 (float32 on tensor cores), in a program that also
+    runs products or convolutions in bfloat16 or float16.
+    Why it costs: TF32 has half the rate of half precision, and its operands have twice the bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
-    How sure: kernel names show the dtype. The trace does not show whether it is deliberate.
+    How sure: kernel names show the dtype. The trace does not show whether float32 is deliberate.
     When it is wrong: some parts need float32, such as a loss over large logits.
-    Saving: down to the time of these products at the rate of half precision on this device.
+    Saving: these products then take as long as in half precision on this device.
     Source: "Automatic Mixed Precision" in PyTorch's documentation; rates are those of roofline/peaks.py.
     """
     name = work.name

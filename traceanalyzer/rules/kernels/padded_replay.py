@@ -35,14 +35,14 @@ class Limits:
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: launches of a CUDA graph between two slices of the first k of N rows, one before the
-    launch (the input) and one after it (the result). k is at most half of N.
+    What it looks for: a launch of a CUDA graph between two slices, each of the first k of N rows. The slice before
+    the launch is the input, the slice after it is the result. k is at most half of N.
     Why it costs: a graph computes all N rows, whatever they contain.
-    Bad: one graph for 4,096 candidates, and requests of 200 to 900. Good: graphs for a few sizes, such as
-    powers of two; each request replays the smallest graph that fits.
+    Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: graphs for a few sizes,
+    such as powers of two; each request replays the smallest graph that fits.
     How sure: launches and slices are recorded. The trace does not show whether the graph's work grows with
     these rows, so confidence is medium.
-    When it is wrong: a cache of N places is sliced, because only k places are filled so far.
+    When it is wrong: the sliced tensor is a cache of N places, of which only k are filled so far.
     Saving: the graph's work shrinks to p / N of its time, where p is the smallest power of two that is at
     least k.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.

@@ -65,19 +65,19 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     """Two matrix products in a row take far fewer operations in the other order.
 
     What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them
-    except a scaling by one number. A (B C) takes at most a quarter of the operations, and no other op of the
-    forward pass reads a tensor of A B's shape.
+    except a scaling by one number. The other order, A (B C), takes at most a quarter of the operations, and no
+    other op of the forward pass reads a tensor of A B's shape.
 
-    A second case (cause `long-side`) is the Gram matrix A A' of a matrix that is at least twice as long as
-    wide. The Gram matrix is squared and then multiplied by A, with sums and scalings in between, as in
-    Newton-Schulz iterations.
-    Why it costs: both orders give the same result, but (A B) C first makes a matrix of A's rows and B's
-    columns.
-    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
-    (k.T @ v); (x @ a) @ b. For Newton-Schulz: the transpose of a tall matrix.
-    How sure: that the second product reads the first one's result is concluded from shapes and order, so
+    A second case (cause `long-side`): a matrix A has at least twice as many rows as columns. Its Gram matrix A A'
+    (A' is A transposed) is squared and then multiplied by A, with sums and scalings in between, as in Newton-Schulz
+    iterations.
+    Why it costs: both orders give the same result, but (A B) C first makes a matrix with as many rows as A and as
+    many columns as B.
+    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @ (k.T @
+    v); (x @ a) @ b. For Newton-Schulz: transpose a tall matrix first.
+    How sure: the rule concludes from shapes and order that the second product reads the first product's result, so
     confidence is medium.
-    When it is wrong: the second product reads another matrix of that shape.
+    When it is wrong: the second product reads another matrix of the same shape.
     Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus
     the time of the other order. For `long-side`: the products then work on the Gram matrix of the short side.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.

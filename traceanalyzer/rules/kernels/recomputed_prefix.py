@@ -38,10 +38,12 @@ _REACH = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_lengths: int = limit(
-        6, "there must be at least this many lengths in a row, each longer by the same number; chosen"
+        6,
+        "there must be at least this many lengths in a row, each longer than the one before by the same number; "
+        "chosen",
     )
     joined_share: float = limit(
-        0.5, "a sequence grows if cat or a slice makes at least this share of its lengths"
+        0.5, "a sequence counts as growing if cat or a slice makes at least this share of its lengths"
     )
     min_gpu_share: float = limit(
         0.05, "work on such sequences must take at least this share of GPU time; chosen"
@@ -69,18 +71,19 @@ class _Growth:
 def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A sequence grows from call to call, and all of it is computed again each time.
 
-    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by the
-    same number from call to call, at least six times in a row, with all other sizes equal. cat or slices must
-    make these lengths. All work on tensors of these lengths counts. Recurrent layers in both directions, and
+    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by the same
+    number from call to call, at least six times in a row, with all other sizes equal. Tensors of these lengths must
+    come from cat or slices. All work on tensors of these lengths counts. Recurrent layers in both directions, and
     attention without a causal mask, do not count: there a new element changes the earlier results.
     Why it costs: the results for the earlier elements are the same as in the call before.
-    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1). Generating
-    text without a KV cache. Good: out, state = lstm(last, state). Keys and values of earlier positions kept.
-    How sure: sizes and their order are recorded. That a sequence grows is concluded from cat or slices, so
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1). Generating text
+    without a KV cache. Good: out, state = lstm(last, state). For text, a cache that keeps keys and values of
+    earlier positions.
+    How sure: sizes and their order are recorded. The rule concludes from cat or slices that a sequence grows, so
     confidence is medium. Confidence is low if only linear layers show the growth.
-    When it is wrong: the earlier elements, or the weights, change as well.
-    Saving: only the new part of each length is computed. The shortest sequence of each step is still computed
-    once, and a call of a recurrent layer takes at least 0.3 ms.
+    When it is wrong: the earlier elements, or the weights, change from call to call.
+    Saving: each call computes only the new elements. The shortest sequence of each step is still computed once, and
+    a call of a recurrent layer takes at least 0.3 ms.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -29,8 +29,8 @@ class Limits:
     )
     min_times: float = limit(
         1.5,
-        "the moved bytes must be at least this many times the used bytes; with less, caches may make up for it; "
-        "chosen",
+        "the moved bytes must be at least this many times the used bytes; with a smaller ratio, caches may make up "
+        "for the loss; chosen",
     )
     min_elements: int = limit(
         1 << 18,
@@ -44,7 +44,7 @@ class Limits:
     )
     reached_share: float = limit(
         0.6,
-        "the op on a contiguous layout reaches this share of the memory's peak, as copies and sums do; H200",
+        "on a contiguous layout the op reaches this share of the memory's peak, as copies and sums do; H200",
     )
 
 
@@ -52,17 +52,17 @@ class Limits:
 def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
-    What it looks for: pointwise ops and copies of a tensor without any contiguous dimension, by the recorded
-    strides: for example one component of many, x[..., 0]. Ops that join (stack, cat), pick (index_select, flip)
-    or sum such components along the last dimension count, too.
+    What it looks for: pointwise ops and copies of a tensor whose recorded strides show no contiguous dimension. An
+    example is one component of many, x[..., 0]. Ops that join (stack, cat), pick (index_select, flip) or sum such
+    components along the last dimension count, too.
     Why it costs: memory delivers 64 bytes at once, and the op uses only one number of them.
     Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
-    How sure: strides are recorded. The trace does not show how much caches help from one component to the next,
-    so confidence is medium.
-    When it is wrong: other ops use all components together. They read all of the 64 bytes, so the present
+    How sure: strides are recorded. The trace does not show how much caches help when the next component is read, so
+    confidence is medium.
+    When it is wrong: other ops use all components together. These ops read all of the 64 bytes, so the present
     layout is better for them.
-    Saving: the part of an op's time that belongs to the unused bytes. For ops along the last dimension: their
-    time, minus the time that memory needs for their bytes.
+    Saving: the part of an op's time in which memory moves unused bytes. For ops along the last dimension: the op's
+    time, minus the time that memory needs for the op's bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

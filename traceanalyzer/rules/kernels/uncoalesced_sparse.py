@@ -19,8 +19,8 @@ _MAKES = r"^aten::_sparse_coo_tensor_(with_dims_and_tensors|with_dims|unsafe)$"
 class Limits:
     min_times: float = limit(
         3.0,
-        "tensors must be coalesced at least this many times as often as sparse tensors are made; each "
-        "tensor may be coalesced once, and one op may make two; chosen",
+        "tensors must be coalesced at least this many times as often as sparse tensors are made; each tensor may be "
+        "coalesced once, and one op may make two tensors; chosen",
     )
 
 
@@ -30,15 +30,16 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
 
     What it looks for: ops that sort and add the entries of a sparse COO tensor, though no sparse tensor was
     made since the last such sort. Each tensor that is made in the step may be coalesced once.
-    Why it costs: some ops need the entries sorted and without duplicates. They coalesce a copy and then drop
-    it. The sort takes many times as long as the product, and the CPU waits for the remaining number of entries.
+    Why it costs: some ops need the entries sorted and without duplicates. Each such op coalesces a copy and then
+    drops the copy. The sort takes many times as long as the product. Also, the CPU waits until the GPU has counted
+    the remaining entries.
     Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good: a =
     torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
-    How sure: the op that coalesces is recorded, and it does nothing for a tensor that is already coalesced.
+    How sure: the op that coalesces is recorded. On a tensor that is already coalesced, this op would do nothing.
     When it is wrong: entries change in place between the ops. Then write the new values into a coalesced
     tensor.
     Saving: the time of all sorts, except one for each tensor that is made. Products of fewer entries save
-    more.
+    additional time.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

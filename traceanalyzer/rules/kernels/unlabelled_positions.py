@@ -36,9 +36,9 @@ class Limits:
 def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a masked language model are computed for all positions, though few have a label.
 
-    What it looks for: in training, log_softmax over as many positions as tokens were looked up, and over as
-    many classes as the embedding table has rows. Each token attends to all others, without a causal mask. Such
-    a model is usually trained to predict only hidden tokens, about 15 % of all.
+    What it looks for: in training, a log_softmax with one position for each looked-up token, and one class for each
+    row of the embedding table. Each token attends to all other tokens, without a causal mask. Such a model is
+    usually trained to predict only the tokens that its input hides, about 15 % of all tokens.
     Why it costs: the head, the loss and their backward pass take the same time for each position, with or
     without a label.
     Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: select
@@ -46,7 +46,7 @@ def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: L
     How sure: shapes and attention's arguments are recorded. Labels are not, so confidence is low.
     When it is wrong: all positions have a label that differs from the token, as in correction or full
     denoising.
-    Saving: 85 % of the work on tensors of positions by classes.
+    Saving: 85 % of the time of all work on the scores (tensors of positions by classes).
     Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation
     (ignore_index).
     """

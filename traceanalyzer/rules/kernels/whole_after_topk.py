@@ -41,16 +41,18 @@ class Limits:
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Whole rows are sorted, scanned or normalised after topk has left a few of their elements.
 
-    What it looks for: topk of rows of 4,096 elements or more that keeps at most an eighth. Then the same rows
-    are compared with one number per row, which makes a mask, and later ops work on tensors of that shape.
-    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over them.
-    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of it
-    for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then
+    What it looks for: a topk that keeps at most an eighth of each row, with rows of 4,096 elements or more. Then a
+    comparison of the same rows with one number per row makes a mask. Later ops still work on tensors with whole
+    rows.
+    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over the whole
+    row.
+    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of the
+    result for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then
     indices.gather.
-    How sure: shapes, k and the order of ops are recorded. That the mask keeps what topk has chosen is
-    concluded, so confidence is medium.
-    When it is wrong: the rows are compared with a number that is not topk's. Rows that a product reads do not
-    count.
+    How sure: shapes, k and the order of ops are recorded. The rule concludes from these that the mask keeps what
+    topk has chosen, so confidence is medium.
+    When it is wrong: the rows are compared with a number that does not come from topk. Rows that a matrix product
+    reads do not count.
     Saving: work on whole rows shrinks to (k / row length) of its time, with at least 5 µs for each op.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """

@@ -25,8 +25,8 @@ class Limits:
     )
     max_tail_share: float = limit(
         0.05,
-        "at the end of the recording, launches without recorded work may take at most this share of the time; "
-        "chosen",
+        "at the end of the recording, launches without recorded work may take at most this share of the recorded "
+        "time; chosen",
     )
     min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
 
@@ -52,16 +52,16 @@ def trace_health(
 ) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
-    What it looks for: launches without work, and work without launches; a device lane that ends before the last
-    launches; damaged places in the file; no warm-up; fewer than three steps; and missing shapes or stacks, with
-    what they would show.
-    Why it costs: nothing. But the report cannot judge missing work, and idle time next to missing work may not
-    be idle. Always info.
+    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; a device lane
+    that ends before the last launches; damaged places in the file; no warm-up; fewer than three steps; and missing
+    shapes or stacks, with the facts that they would show.
+    Why it costs: it costs no time. But the report cannot judge missing work, and the GPU may be busy in idle time
+    next to missing work. The finding is always info.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
-    How sure: every row is counted. Launches during the capture of a CUDA graph start nothing and are not
-    counted. For clocks that disagree see lane-offset.
-    When it is wrong: a launch that failed has no work either.
+    How sure: every recorded event is checked. Launches during the capture of a CUDA graph start nothing and are not
+    counted. The rule lane-offset reports clocks that disagree.
+    When it is wrong: a launch failed, so it started no work.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """
     if not len(calls):

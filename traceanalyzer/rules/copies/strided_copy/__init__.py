@@ -35,33 +35,34 @@ class Limits:
     min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(
         0.10,
-        "transposing copies must take at least this share of GPU time; in healthy models attention's own "
-        "take up to 7 % (from batch x heads x tokens to batch x tokens x heads), H200",
+        "transposing copies must take at least this share of GPU time; in healthy models the copies of attention "
+        "(from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200",
     )
     grown_times: float = limit(
         8.0,
-        "cat appends to a buffer if one input is at least this many times as large as all other inputs together",
+        "a cat counts as appending to a buffer if one input is at least this many times as large as all other "
+        "inputs together",
     )
     min_lost_share: float = limit(
         0.03,
-        "if an op breaks channels-last, the copies back and the pointwise ops on both layouts must take at "
-        "least this share of GPU time; with less, one layout saves little; chosen",
+        "if an op breaks channels-last, the copies back and the pointwise ops on both layouts must take at least "
+        "this share of GPU time; if they take less, keeping one layout saves little; chosen",
     )
     append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
     norms_share: float = limit(
         0.5,
-        "if at least this share of the transposing copies is made by norms, and additions pass a "
-        "transposed tensor from layer to layer, the advice is one contiguous() before the first layer; all "
-        "later copies then end; chosen",
+        "if norms make at least this share of the transposing copies, and additions pass a transposed tensor from "
+        "layer to layer, the advice is one contiguous() before the first layer, which ends all later copies; chosen",
     )
     memory_share: float = limit(
         0.5,
         "attention or a product that reads repeated data waits for memory if it reaches at least this share of the "
-        "memory's peak rate; then it takes less time if it reads the data once; 0.90 on an H100, chosen",
+        "memory's peak rate; such an op gets faster if it reads the data only once; such ops reach 0.90 on an H100; "
+        "chosen",
     )
     usual_share: float = limit(
         0.10,
-        "below this share of the step a saving is info, because healthy models have such copies, too "
+        "a saving below this share of the step is info, because healthy models have such copies, too "
         "(concatenations: up to 5.5 % of the step, H200)",
     )
 
@@ -71,24 +72,23 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies between equal dtypes that are not plain memcpys, because one side is transposed,
-    sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Separate causes
-    are:
+    sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Separate causes are:
     - a buffer that grows by cat;
-    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor), with what
-    attention or a product then reads too much if it waits for memory;
+    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If attention or a
+    product then reads this data and waits for memory, the repeated reads are part of the cost;
     - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
-    - an op in a channels-last model whose result is channels first, as the strides show. Its cost includes
-      the copies back to channels last, and pointwise ops on tensors of both layouts, which are slow.
-    Why it costs: these copies read and write all data before the next work can begin. Transposed copies reach a
-    quarter of the memory's rate.
+    - an op in a channels-last model whose result is channels first, as the strides show. The cost includes the
+    copies back to channels last, and the slow pointwise ops on tensors of both layouts.
+    Why it costs: these copies read and write all data before the next work can begin. Transposing copies reach only
+    a quarter of the memory's rate.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a
     buffer of the final size that is written in place; one layout throughout.
-    How sure: kernel names identify such copies. For conversions see dtype-casts. A copy_ in the program counts
-    only if it writes a whole tensor, because writing into a part of a tensor is the advised fix.
-    When it is wrong: some kernels need the layout; a copy can pay if many ops read the result.
+    How sure: kernel names identify such copies. The rule dtype-casts reports conversions. A copy_ in the program
+    counts only if it writes a whole tensor, because writing into a part of a tensor is the advised fix.
+    When it is wrong: some kernels need the layout; or many ops read the result, so that the copy is worth its time.
     Saving: the time of these copies. For a growing buffer and for concatenations, an op that writes in place
-    remains, and the views that it writes to take CPU time. For data written several times, the next op that
-    reads it takes less, too: attention of few queries, or a product of few rows.
+    remains, and the views that this op writes to take CPU time. For data written several times, the next op that
+    reads the data gets faster, too, if it is attention of few queries or a product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)

@@ -50,7 +50,8 @@ class Limits:
     )
     max_layer_ops: int = limit(
         12,
-        "a repeat with a matrix product may have at most this many ops; more ops are a layer of a model",
+        "a repeat with a matrix product may have at most this many ops; a repeat with more ops is a layer of a "
+        "model",
     )
     max_loop_launches: int = limit(
         16,
@@ -59,8 +60,8 @@ class Limits:
     )
     min_copied_share: float = limit(
         0.1,
-        "the advice is to build all values on the host first if copies are at least this share of a loop's "
-        "launches; chosen",
+        "if copies are at least this share of a loop's launches, the advice is to build all values on the host "
+        "first; chosen",
     )
     min_pass_launches: int = limit(
         40, "a call of a network must launch at least this many kernels or copies; fewer are a layer; chosen"
@@ -83,7 +84,7 @@ _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it mak
     causes=("passes", "loop-inputs", "recurrent-steps", "evaluated-anew"),
 )
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """The same sequence of small ops many times a step.
+    """The same sequence of small ops runs many times a step.
 
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a
     step and launches tiny kernels each time. This may be a loop over samples, requests, parameters or a list.
@@ -93,25 +94,26 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
 
-    The backward work of the repeats is counted with the loop. The rule also finds a network that is called several
-    times in a row on the same shapes, if no call needs the result of another and one op combines the results.
-    An example is classifier-free guidance with two calls. Together the calls must make at least half of the
-    step's launches. In a loop over time steps with a state, it finds layers that need x[t] only and not the state,
-    such as an encoder of frames.
-    In training it finds an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the
-    loop, as in a decoder with teacher forcing. One call on the whole sequence still computes the time steps one
-    after the other, but with far fewer launches.
-    Last, it finds a network that is evaluated several times on one shape and differentiated each time, before one
-    backward pass for all evaluations. An example is a differential equation with several residuals, if each
-    residual evaluates the network anew.
+    The backward work of the repeats is part of the loop's cost. The rule also finds:
+    - a network that is called several times in a row on the same shapes, if no call needs another call's result and
+    one op combines the results. An example is classifier-free guidance with two calls. Together the calls must make
+    at least half of the step's launches;
+    - in a loop over time steps with a state: layers that need x[t] only and not the state, such as an encoder of
+    frames;
+    - in training: an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the loop, as in
+    a decoder with teacher forcing. One call on the whole sequence still computes the time steps one after the
+    other, but with far fewer launches;
+    - a network that is evaluated several times on one shape and differentiated each time, before one backward pass
+    for all evaluations. An example is a differential equation with several residuals, if each residual evaluates
+    the network anew.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
     elements pays for both only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
     torch.tensor(w, device="cuda")[:, None]`.
-    How sure: the repetition is measured. That the repeats are independent is not. Confidence is medium if each
-    repeat copies or updates one of many tensors, if the results are stacked, and for a network that is called
-    several times. Confidence is low for other repeats with a matrix product, which may be layers or time steps.
-    Sequences of only pointwise ops are left to launch-bound, because a CUDA graph helps them.
+    How sure: the repetition is measured. The trace does not show whether the repeats are independent. Confidence is
+    medium if each repeat copies or updates one of many tensors, if the results are stacked, and for a network that
+    is called several times. Confidence is low for other repeats with a matrix product, which may be layers or time
+    steps. The rule launch-bound reports sequences of only pointwise ops, because a CUDA graph helps them.
     When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models
     (denoising, decoding) are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.

@@ -61,19 +61,19 @@ def unfused_optimizer(
 ) -> Iterator[Hits]:
     """The optimizer's step launches many kernels instead of a few.
 
-    What it looks for: `Optimizer.step#` blocks that launch 16 kernels or more, none of them fused or compiled.
-    There are two kinds. A loop launches several kernels for every parameter. `_foreach_` ops handle all
-    parameters at once, with one pass over memory per op.
-    Why it costs: with AdamW, a loop over 300 parameters launches 2,400 kernels, and each launch takes longer
-    than its kernel. foreach needs few launches, but its many passes read and write parameters and states two to
-    three times as often as the fused kernel.
+    What it looks for: `Optimizer.step#` ranges that launch 16 kernels or more, none of them fused or compiled.
+    There are two kinds of optimizers. A loop launches several kernels for every parameter. A foreach optimizer runs
+    `_foreach_` ops, and each op handles all parameters in one pass over memory.
+    Why it costs: with AdamW, a loop over 300 parameters launches 2,400 kernels, and each launch takes longer than
+    its kernel. A foreach optimizer needs few launches, but its many passes read and write parameters and states two
+    to three times as often as the fused kernel does.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
-    How sure: launches and kernel names show the implementation. The saving replays a step with the fused
-    kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
+    How sure: launches and kernel names show the implementation. The saving comes from a replay of the step with
+    fused kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
     When it is wrong: a third-party optimizer does more than the update; or parameters are on several devices or
-    have unusual dtypes, which the fused kernel does not support. Not reported: optimizers that communicate
-    between ranks, optimizers that mix `_foreach_` ops with other work, and sparse gradients, which neither
-    fused nor foreach supports.
+    have unusual dtypes, which the fused kernel does not support. The rule does not report optimizers that
+    communicate between ranks, optimizers that mix `_foreach_` ops with other work, and sparse gradients, which
+    neither fused nor foreach optimizers support.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]

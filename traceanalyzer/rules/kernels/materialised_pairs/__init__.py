@@ -77,30 +77,34 @@ def materialised_pairs(
 ) -> Iterator[Hits]:
     """Small tensors are broadcast to all pairs, which are written to memory only to be reduced.
 
-    What it looks for: a pointwise op on broadcast or expanded inputs whose result has at least eight times as
-    many numbers as all inputs together, and a reduction of that result. All work on tensors of that shape
-    counts, also in the backward pass.
+    What it looks for: a pointwise op on broadcast or expanded inputs, and a reduction of the op's result. This
+    result has at least eight times as many numbers as all inputs together. All work on tensors of the result's
+    shape counts, also in the backward pass.
 
-    A second case (cause `selected`): distances or products of all pairs are computed. Forward uses only the
-    smallest or largest along a dimension, but the backward pass computes with all of them. An example is a
+    A second case (cause `selected`): distances or products of all pairs are computed. The forward pass uses only
+    the smallest or largest value along a dimension, but the backward pass computes with all values. An example is a
     Chamfer distance by torch.cdist.
 
-    A third case (cause `gathered`): the rows of each pair are gathered by two index ops, multiplied or subtracted,
-    and summed over the last dimension; nothing else reads them, and they are a quarter or more of all pairs.
+    A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied or
+    subtracted, and then summed over the last dimension. No other op reads these rows. The gathered pairs are at
+    least a quarter of all possible pairs.
 
-    A fourth case (cause `listed`): all points are compared with all others, by their distance or a key, and
-    nonzero, or a boolean mask, takes the few pairs that pass. All else that reads them is a mask or a count.
+    A fourth case (cause `listed`): all points are compared with all other points, by their distance or by a key.
+    Then nonzero or a boolean mask takes the few pairs that pass. All other ops that read the pairs only mask or
+    count them.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
-    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of
-    the normalised matrices; torch.cdist; the few needed candidates, selected before pairing.
-    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a product, are
-    enough, so confidence is medium.
-    When it is wrong: all pairs are the needed result. Then let a compiler fuse the ops in between.
-    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result. Ops
-    that need a number for each pair stay. For `selected`, the faster of two ways: gather the selected pairs and
-    compute them again; or use max or min in place of amax or amin, whose backward compares all pairs again.
-    For `gathered`, one product of the rows, which writes a number for each pair, and a gather of these remain.
-    For `listed`, a search that compares eight pairs for each that it lists, or sorts the keys.
+    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
+    normalised matrices; torch.cdist; pairs of only the few needed candidates.
+    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a matrix product,
+    would be enough, so confidence is medium.
+    When it is wrong: the program needs the results of all pairs. Then let a compiler fuse the ops that compute
+    them.
+    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result. Ops that
+    need a number for each pair stay. For `selected`, the prediction takes the faster of two ways. One way is to
+    gather the selected pairs and compute them again. The other way is to call max or min, because backward of amax
+    or amin compares all pairs again. For `gathered`, two ops remain: a matrix product, which writes a number for
+    each pair, and a gather of these numbers. For `listed`, a search remains. It compares eight pairs for each
+    listed pair, or sorts the keys.
     Source: PyTorch's documentation of broadcasting; roofline model.
     """
     if not any(op.dims for op in inputs.signatures):

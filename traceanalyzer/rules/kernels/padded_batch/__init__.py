@@ -32,7 +32,7 @@ class Limits:
     )
     min_lengths: int = limit(
         3,
-        "the sequences that F.pad fills up must have at least this many different lengths; with equal lengths it adds "
+        "F.pad must fill up sequences of at least this many different lengths; if all have one length, F.pad adds "
         "the border of an image; chosen",
     )
     min_gpu_share: float = limit(
@@ -42,10 +42,12 @@ class Limits:
 
     max_sorted_share: float = limit(
         0.8,
-        "for `uneven`: sorting by length must leave at most this share of the padded positions; chosen",
+        "for `uneven`: after sorting by length, at most this share of the padded positions may be needed; chosen",
     )
     min_batches: int = limit(
-        3, "for `uneven`: at least this many batches must be recorded; fewer say little of the others; chosen"
+        3,
+        "for `uneven`: at least this many batches must be recorded; fewer batches say little about batches that are "
+        "not recorded; chosen",
     )
 
 
@@ -53,20 +55,20 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: ctc_loss, for which the lengths of all sequences are recorded, or F.pad of each sequence to
-    one length. In each step the longest sequence has at most 80 % of the frames of the padded batch. A second case
-    (cause `uneven`) is pad_sequence, if its batches join sequences of unlike lengths: sorted by length, the same
-    sequences need at most 80 % of the padded positions.
-    Why it costs: layers compute padding like everything else. Masks only hide the results.
-    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest of the batch,
+    What it looks for: ctc_loss, if the lengths of all sequences are recorded, or F.pad of each sequence to one
+    common length. In each step the longest sequence has at most 80 % of the frames of the padded batch.
+    A second case (cause `uneven`): batches of pad_sequence join short and long sequences. Batches of the same
+    sequences, sorted by length, would need at most 80 % of the padded positions.
+    Why it costs: layers compute padded positions like all others. Masks only hide the results.
+    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the batch,
     rounded up to a multiple of 64; batches of sequences of about the same length.
-    How sure: the lengths are recorded. ctc_loss gets the length after the encoder has shortened the sequence, often
-    to a half, a quarter or an eighth. So an op counts if one of its shapes has the batch's size and this length, or
-    2, 4 or 8 times this length. Confidence is medium.
+    How sure: the lengths are recorded. But the encoder often shortens a sequence to a half, a quarter or an eighth,
+    and ctc_loss gets the shortened length. So an op counts if a tensor has a dimension of the batch's size, and a
+    dimension of the padded length that ctc_loss gets, or of 2, 4 or 8 times this length. Confidence is medium.
     When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
     library sets up its kernels once for each shape.
-    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time. For `uneven` it shrinks
-    by the positions that sorting saves.
+    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time. For `uneven` it
+    shrinks by the share of positions that sorting saves.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
     yield from _of_uneven(calls, work, inputs, limits)

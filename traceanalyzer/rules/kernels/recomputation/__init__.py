@@ -21,8 +21,8 @@ class Limits:
     )
     usual_op_ns: int = limit(
         15_000,
-        "without anomaly mode an op takes this CPU time, other ops that it calls left out; with it, forward ops take "
-        "100 µs, because they keep the stack; H200 host",
+        "without anomaly mode an op takes this CPU time, not counting other ops that it calls; with anomaly mode a "
+        "forward op takes 100 µs, because it keeps the stack; H200 host",
     )
 
 
@@ -32,16 +32,17 @@ class Limits:
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes parts of forward again.
 
-    What it looks for: forward ops inside backward nodes: a checkpoint's second forward pass. Also a NaN check
-    after most backward nodes: torch.autograd.detect_anomaly.
+    What it looks for: forward ops inside backward nodes, which are the second forward pass of activation
+    checkpointing. Also a NaN check after most backward nodes, which is the anomaly mode of
+    torch.autograd.detect_anomaly.
     Why it costs: checkpointing saves memory, but takes up to a third of a step. Anomaly mode checks every
     gradient, and waits for each result.
-    Bad: checkpoints around every block with half of the memory free. Good: none, or only for large activations
-    that are cheap to recompute (selective checkpointing); anomaly mode only while you look for a NaN.
-    How sure: forward ops have a sequence number, a backward node's own ops have none. In gradients of gradients
-    (create_graph=True) all ops have one, so these do not count.
-    When it is wrong: checkpointing is right if memory is short, which the trace does not show. It may be
-    deliberate, so it is always info. Anomaly mode is a fault.
+    Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or only for large
+    activations that are cheap to recompute (selective checkpointing). Anomaly mode only while you look for a NaN.
+    How sure: forward ops have a sequence number, a backward node's own ops have none. With create_graph=True
+    (gradients of gradients) all ops have a sequence number, so these passes do not count.
+    When it is wrong: checkpointing is right if memory is short, but the trace does not show this. So a finding
+    about checkpointing is always info. Anomaly mode is a fault.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
     again = recomputed(calls.events)

@@ -32,7 +32,8 @@ _ADVICE = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_again_share: float = limit(
-        0.05, "at least this share of the backward nodes must be repeated; less is one shared layer"
+        0.05,
+        "at least this share of the backward nodes must be repeated; a smaller share is one shared layer",
     )
 
 
@@ -40,19 +41,19 @@ class Limits:
 def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward goes through the same nodes several times.
 
-    What it looks for: backward nodes whose sequence number was already computed, in two cases:
-    - a graph that was kept (retain_graph=True) and walked again;
-    - passes that begin at the same node, or at sums of the same output, with the same gradient of ones, each
+    What it looks for: backward nodes that run again, as their sequence numbers show, in two cases:
+    - backward goes again through a graph that was kept (retain_graph=True);
+    - several passes begin at the same node, or at sums of the same output, with the same gradient of ones, but each
     for another input (torch.autograd.grad).
 
-    Why it costs: every pass computes all gradients that it reaches. Most are only added, or are cleared by the
-    next zero_grad.
-    Bad: loss_a.backward(retain_graph=True); loss_b.backward(), or a discriminator's loss on images whose
-    generator is still attached, or grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward(), or
-    discriminator(images.detach()), or grad(u, (x, y)).
-    How sure: the sequence numbers are recorded, and each belongs to one forward op. With create_graph=True a
-    second pass is usually needed. It counts only if both passes begin with ones at the same outputs.
-    When it is wrong: the passes cannot be joined, such as gradients per task that are compared.
+    Why it costs: every pass computes all gradients that it reaches. Most of these gradients are only added up, or
+    are cleared by the next zero_grad.
+    Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that are
+    not detached from their generator; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
+    discriminator(images.detach()); grad(u, (x, y)).
+    How sure: the sequence numbers are recorded, and each belongs to one forward op. With create_graph=True a second
+    pass is usually needed. Such a pass counts only if both passes begin with ones at the same outputs.
+    When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several tasks.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]

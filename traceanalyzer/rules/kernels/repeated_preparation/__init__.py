@@ -51,8 +51,8 @@ class Limits:
     )
     writing_share: float = limit(
         0.8,
-        "a kernel may have written the tensor if it runs for at least this share of the time needed to write that "
-        "many bytes at the memory's peak; chosen",
+        "a kernel may have written the tensor if it runs for at least this share of the time that the tensor's "
+        "bytes take at the memory's peak rate; chosen",
     )
     min_steps: int = limit(
         3, "there must be at least this many steps, and all of them must do this work; chosen"
@@ -65,8 +65,8 @@ class Limits:
     )
     probe_bytes: int = limit(
         32,
-        "each of log2(n) steps of a search among n sorted elements reads this many bytes, one sector of memory; "
-        "131,072 searches among 12,000,000 take 10 to 34 µs, 29 µs predicted; H100, torch 2.11",
+        "a search among n sorted elements has log2(n) steps, and each step reads this many bytes, one sector of "
+        "memory; 131,072 searches among 12,000,000 elements take 10 to 34 µs, 29 µs predicted; H100, torch 2.11",
     )
     looking_up_ns: int = limit(
         30_000, "searchsorted, a gather and a comparison take this CPU time in place of isin; chosen"
@@ -85,20 +85,20 @@ class Limits:
 def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A tensor that nothing in a step changes is normalised, reduced or sorted again in every step.
 
-    What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale
-    the tensor, in every step. No op changes or slices a tensor of that shape, no copy writes it, and no kernel
-    without recorded shapes runs long enough to have written it.
+    What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale the
+    tensor, in every step. No op changes or slices a tensor of that shape, no copy writes such a tensor, and no
+    kernel without recorded shapes runs long enough to have written it.
 
-    A second case (cause `sorted-or-counted`): a tensor of 64 MiB or more is sorted, cumulated, counted or made
-    unique in every step, or is the second input of isin, which makes it unique and sorts it. No op of a step may
-    have written a tensor of as many elements.
+    A second case (cause `sorted-or-counted`): a tensor of 64 MiB or more is sorted, summed cumulatively, counted or
+    made unique in every step. Or the tensor is isin's second input, which isin makes unique and sorts. No op of a
+    step may have written a tensor with as many elements.
     Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
-    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) where
-    it is loaded. Bad: torch.isin(keys, known). Good: known, _ = known.sort() where it is loaded, and searchsorted.
+    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) once, after
+    loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading; then searchsorted.
     How sure: shapes, times and the device's peak are known. The tensor itself is known only by its shape, so
     confidence is medium.
-    When it is wrong: several kernels each write a part of the tensor, and no op shows it.
-    Saving: all of this work. Of isin, searches in the sorted tensor stay.
+    When it is wrong: several kernels each write a part of the tensor, and no op shows this.
+    Saving: the time of all this work. In place of isin, searches in the sorted tensor remain.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

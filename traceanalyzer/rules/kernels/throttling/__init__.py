@@ -31,7 +31,7 @@ class Limits:
         "cap, power stays constant",
     )
     min_runs: int = limit(
-        3, "a kernel must run at least this often at full clock for its time there to be known"
+        3, "a kernel must run at least this often at full clock, so that its time at full clock is known"
     )
 
 
@@ -55,15 +55,16 @@ _CAUSES = {
 def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
     """The GPU lowers its clock, and kernels take longer.
 
-    What it looks for: samples of the SM clock below the highest in the recording, and kernels that ran both
-    at the lowered and at the full clock. The cost is their extra time. Temperature and power at these times
-    show the reason.
+    What it looks for: samples of the SM clock below the highest clock in the recording, and kernels that ran both
+    at the lowered and at the full clock. The cost is the additional time of these kernels at the lowered clock.
+    Temperature and power at that time show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
-    How sure: clock and durations are measured. Only kernels with the same name, grid and block are compared.
-    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with,
-    and the rule finds nothing. A clock that only rises at the start is not throttled; kernels before the first
-    full clock are not counted.
+    How sure: clock and durations are measured. Only kernels with the same name, grid size and block size are
+    compared.
+    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with, and
+    the rule finds nothing. A clock that only rises at the start is not throttled, so kernels before the first full
+    clock do not count.
     Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on; in older traces the rule is
     not applicable.
     """

@@ -37,20 +37,22 @@ class Limits:
     )
     whole_share: float = limit(
         0.25,
-        "a kernel counts as one on the chain's whole tensor if it takes at least this share of the time of "
-        "the chain's longest kernel; shorter kernels work on smaller tensors",
+        "a kernel works on the chain's whole tensor if it takes at least this share of the time of the chain's "
+        "longest kernel; shorter kernels work on smaller tensors",
     )
     loss_share: float = limit(
         0.3,
-        "a loss over classes is named if it takes at least this share of the time of the chains; chosen",
+        "the finding names a loss over classes if the loss takes at least this share of the time of the chains; "
+        "chosen",
     )
     min_classes: int = limit(
-        1_000, "a loss counts as one over classes if there are at least this many, as of a vocabulary; chosen"
+        1_000,
+        "a loss is over classes if there are at least this many classes, such as the tokens of a vocabulary; chosen",
     )
     usual_share: float = limit(
         0.10,
-        "below this share of the step a saving is info, because healthy eager models have such chains, too "
-        "(up to 9 % of the step, H200)",
+        "a saving below this share of the step is info, because healthy eager models have such chains, too (up to 9 "
+        "% of the step, H200)",
     )
 
 
@@ -77,18 +79,20 @@ _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, a
 def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Pointwise kernels in a row that could be one fused kernel.
 
-    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the
-    other on a stream within one step. A reduction between them, as in a norm written by hand, belongs to the
-    chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts small inputs to a
-    large result, and only the reduction reads that result: a fused kernel never writes the large tensor.
+    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other
+    on a stream within one step. Such kernels form a chain. A reduction between them, as in a norm written by hand,
+    belongs to the chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts small
+    inputs to a large result, and only the reduction reads that result: a fused kernel never writes the large
+    tensor.
     Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
     values stay in registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
     or the function under torch.compile.
-    How sure: kernels and order are recorded. Sizes come from the recorded shapes, else from the grids. Loops
-    over parameters in an optimizer, compiled kernels, kernels on complex numbers and kernels within a Fourier
-    transform are not counted, because Inductor does not fuse them.
-    When it is wrong: neighbours are independent. A compiler then fuses only those that share inputs.
+    How sure: kernels and order are recorded. Sizes come from the recorded shapes or, without these, from the
+    kernels' grids. Loops over parameters in an optimizer, compiled kernels, kernels on complex numbers and kernels
+    within a Fourier transform are not counted, because Inductor does not fuse them.
+    When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only kernels that
+    share inputs.
     Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of the ten.
     Kernels on smaller tensors are not counted.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.

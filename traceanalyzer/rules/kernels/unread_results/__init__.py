@@ -27,22 +27,22 @@ _READS = "compute", "communication", "copy_d2h", "copy_d2d", "copy_p2p", "copy_o
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_iterations: int = limit(
-        3, "a loop must have this many iterations; with two, one in two is read; chosen"
+        3, "a loop must have this many iterations; with two iterations, half of the results are read; chosen"
     )
     max_read_share: float = limit(
         0.5,
-        "all other ops of the trace may read at most this share of the results: the last of each loop, several times; "
-        "chosen",
+        "all other ops of the trace may read at most this share of the results; an example is the last result of "
+        "each loop, which several ops read; chosen",
     )
     max_live_share: float = limit(
         0.1,
-        "between the first and the last op that makes the result, ops that others need may take at most this share of "
-        "the time: what makes it stands together; chosen",
+        "between the first and the last op that makes the result, ops whose results other ops need may take at most "
+        "this share of the time, because the ops that make one result run close together; chosen",
     )
     min_left_share: float = limit(
         0.2,
-        "what the next iteration needs must take at least this share of an iteration's GPU time; with less, the "
-        "iterations are calls of a network, each for its own result; chosen",
+        "the work that the next iteration needs must take at least this share of an iteration's GPU time; if it "
+        "takes less, the iterations are calls of a network, each for its own result; chosen",
     )
     min_gpu_share: float = limit(0.05, "the unread work must take at least this share of GPU time; chosen")
 
@@ -59,18 +59,19 @@ class _Found:
 def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
-    What it looks for: loops within a step, of three iterations or more, each of which begins with what the one before
-    has made. At one place each iteration computes something more, with a matrix product or a convolution, and no op
-    of the trace reads tensors of that shape, or few do, as of the last iteration's. Steps with a backward pass do not
-    count, because the loss may read all of them, nor do loops over a sequence: each item has a result of its own.
-    Why it costs: if only the last result is used, it is computed many times for one use.
-    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then results[-1]. Good: head(state)
-    once after the loop, or in the loop only in training. The same for heads of a decoder's layers that only the loss
-    needs.
-    How sure: what reads a tensor on the GPU is an op, and shapes of ops are recorded. But a program may keep all
-    results until after the recording, or a benchmark may drop what its users read, so confidence is low.
+    What it looks for: loops of three or more iterations within a step. Each iteration begins with what the
+    iteration before has made. Each iteration also computes a further result, with a matrix product or a
+    convolution. No op of the trace reads tensors of this result's shape, or only few ops do, for example after the
+    last iteration. Steps with a backward pass do not count, because the loss may read all results. Loops over a
+    sequence do not count either, because each item has its own result.
+    Why it costs: if only the last result is used, all earlier results are computed for nothing.
+    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only results[-1]. Good:
+    head(state) once after the loop, or inside the loop only in training. The same holds for heads of a decoder's
+    layers that only the loss needs.
+    How sure: only ops read tensors on the GPU, and shapes of ops are recorded. But a program may keep all results
+    until after the recording, or a benchmark may drop results that real users read. So confidence is low.
     When it is wrong: the caller uses the results of all iterations.
-    Saving: this work, in all iterations except the last.
+    Saving: the time of this work in all iterations except the last.
     Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT returns its last prediction only in test
     mode, but upsamples the flow in each iteration.
     """

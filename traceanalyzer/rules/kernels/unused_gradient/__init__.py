@@ -31,12 +31,12 @@ _ADDED = "are added to the gradients of the step before, because no optimizer's 
 class Limits:
     min_unused_share: float = limit(
         0.75,
-        "at least this share of the gradients must be unused: a frozen backbone has most of the parameters; a few "
-        "gradients that no optimizer reads may have another use",
+        "at least this share of the gradients must be unused, because a frozen backbone has most of the parameters; "
+        "a few gradients that no optimizer reads may have another use",
     )
     min_steps: int = limit(
         2,
-        "at least this many steps are needed; with one, an optimizer may still wait for more gradients",
+        "at least this many steps are needed; with one step, an optimizer may still wait for more gradients",
     )
 
 
@@ -44,26 +44,27 @@ class Limits:
 def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
-    What it looks for: parameters that get a gradient in every step, though no op of an optimizer's step has
-    their shape. There are four cases:
+    What it looks for: parameters that get a gradient in every step, though no op of an optimizer's step takes a
+    tensor of their shape. There are four cases:
     - at least three quarters of all gradients are unused. The cost is the backward work after the last used
     gradient.
-    - a few unused gradients come after all used ones, each step makes them anew, and no other op takes a tensor of
-    their shape. An example is a position embedding in front of frozen layers: backward runs through all of these for
-    it. The cost is the same.
+    - a few unused gradients come after all used gradients. Each step computes them anew, and no other op takes a
+    tensor of their shape. An example is a position embedding in front of frozen layers: backward runs through all
+    frozen layers only for this embedding. The cost is the same as in the first case.
     - unused gradients are never cleared: each is added to the gradient of the step before. An example is a
-    perceptual loss, if its network is not frozen. The cost is only the work that makes them.
-    - the next optimizer's step does not use the gradients, and they are made anew before their own optimizer
-    uses them, as for critics during the actor's loss. The rule finds this case only if the shapes of the
-    optimizers' lists of tensors are recorded, or if their kernels' blocks tell the tensors.
-    Why it costs: the backward pass of a layer takes twice the time of its forward pass. It also keeps the layer's
-    activations in memory until it has run.
+    perceptual loss, if its network is not frozen. The cost is only the work that computes these gradients.
+    - the next optimizer's step does not use the gradients, and backward computes them anew before their own
+    optimizer uses them. An example is the gradients of critics from the actor's loss. The rule finds this case only
+    if the shapes of the optimizers' lists of tensors are recorded, or if the numbers of CUDA blocks of the
+    optimizers' kernels tell these tensors.
+    Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's activations
+    stay in memory until its backward pass has run.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class token still
-    requires them; a discriminator's loss on images that are not detached from their generator; an actor's loss
-    through critics that require gradients. Good: backbone.requires_grad_(False); discriminator(images.detach());
-    critics frozen while the actor's loss is computed.
-    How sure: confidence is high if the gradients are never cleared. Frozen layers with the same shapes as
-    trained layers are not found.
+    requires a gradient; a discriminator's loss on images that are not detached from their generator; an actor's
+    loss through critics that require gradients. Good: backbone.requires_grad_(False);
+    discriminator(images.detach()); critics frozen while the actor's loss is computed.
+    How sure: confidence is high if the gradients are never cleared, else medium. Frozen layers with the same shapes
+    as trained layers are not found.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
     judge steps of several ranks, compiled or captured optimizers, and optimizers whose shapes are not recorded.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
