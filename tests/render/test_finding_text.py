@@ -162,7 +162,7 @@ def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
 
 _SEEN = (
     "aten::mm waits (median 2.00 ms; at most 3.00 ms) before aten::mm (60 % of this time), f(g) (30 %), "
-    "aten::add (10 %), of shapes 2048, 8192x2048; without the profiler the GPU is probably busy"
+    "aten::add (10 %), for inputs of shapes 2048, 8192x2048; without the profiler the GPU is probably busy"
 )
 
 
@@ -198,7 +198,7 @@ def test_a_window_is_longer_than_its_steps_where_work_was_queued_before_them(
 ) -> None:
     every = replace(samples.times(4), total_ns=4 * each_ms * MS)
     text = render_text(samples.report(samples.trace(steps=samples.steps(every=every))))
-    assert ("(20.0 ms of it outside the steps)" in text) is said
+    assert ("(20.0 ms of it outside these steps)" in text) is said
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
         text = render_text(whole, verbose=verbose)
         assert "1 and 2 save 70 % (66 to 74 %)" in text
         assert "fixed with 1" in text
-    assert "alone it saves 9.00 of 18.0 ms a step" in text
+    assert "fixing only this saves 9.00 of 18.0 ms a step" in text

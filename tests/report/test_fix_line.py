@@ -30,7 +30,7 @@ def graded(*severities: Severity) -> list[Finding]:
         (
             3,
             (1, 3),
-            f"1 and 2, in this order (scheduler-gap first), which also fix 3: together, {TAKES}",
+            f"1 and 2, in this order (scheduler-gap first), which also fix 3: with all of them, {TAKES}",
         ),
     ],
 )

@@ -29,15 +29,15 @@ def fix_of(*findings: Finding) -> str:
 
 def test_a_question_stands_behind_the_fixes_by_its_number_in_the_report() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
-    assert fix_of(wrong, about(0.894)) == f"{FIX}; check 2 (fixed-length), which is about 89 % of GPU time"
-    assert fix_of(about(0.6), wrong).endswith("; check 1 (fixed-length), which is about 60 % of GPU time")
+    assert fix_of(wrong, about(0.894)) == f"{FIX}; check 2 (fixed-length): it concerns about 89 % of GPU time"
+    assert fix_of(about(0.6), wrong).endswith("; check 1 (fixed-length): it concerns about 60 % of GPU time")
 
 
 def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
     said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
-    assert said == "nothing found that needs a fix; check 2 (loss-head), which is about 50 % of GPU time"
+    assert said == "nothing found that needs a fix; check 2 (loss-head): it concerns about 50 % of GPU time"
     assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
-        "check 1 (fixed-length), which is about 40 % of GPU time"
+        "check 1 (fixed-length): it concerns about 40 % of GPU time"
     )
 
 
@@ -61,4 +61,4 @@ def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int,
     every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
     step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
     told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
-    assert ("judged by 1 of 3 steps: the others, 66 % of the time, differ too much" in told) is said
+    assert ("based on 1 of 3 steps: the others (66 % of the recorded time) differ too much" in told) is said

@@ -30,7 +30,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        f"1 to 3, in this order (scheduler-gap first): together, {ABOUT}",
+        f"1 to 3, in this order (scheduler-gap first): with all of them, {ABOUT}",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -190,7 +190,7 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words}, in this order (scheduler-gap first): together, {ABOUT}"
+    assert said == f"{words}, in this order (scheduler-gap first): with all of them, {ABOUT}"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
@@ -236,7 +236,7 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
         "100 ms recorded in all",
-        "a cold start takes 72 % of the window; later steps do not pay it",
+        "a cold start takes 72 % of the window; normal steps do not contain it",
         "record again after a warm-up",
     )
 
@@ -266,9 +266,9 @@ def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
     fault = graded(HIGH)[0]
     choice = replace(graded(INFO)[0], rule="float64-math", cause="throughout", rank=fault.rank)
     dear = replace(choice, saving=replace(samples.saving(), share=0.6))
-    first = "2 (float64-math) may be deliberate and costs 60 % of the predicted step: decide that first; 1 "
+    first = "first decide on 2 (float64-math), which may be deliberate and costs 60 % of the predicted step; then 1 "
     assert verdict_of(head, [fault, dear]).fix.startswith(first)
-    assert "decide that first" not in verdict_of(head, [fault, choice]).fix
+    assert "first decide on" not in verdict_of(head, [fault, choice]).fix
 
 
 @pytest.mark.parametrize(("low_share", "said"), [(0.05, True), (0.0499, False), (-0.1, False)])

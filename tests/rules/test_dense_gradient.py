@@ -113,7 +113,7 @@ def recommender(
 def test_filling_the_table_and_passing_over_it_is_needless() -> None:
     (dense,) = found(recommender(), "dense-gradient")
     assert (dense.by, dense.count, dense.steps) == ("embedding", 3, 3)
-    assert "at most 0.41 % of them are looked up" in dense.message
+    assert "at most 0.41 % of these rows are looked up" in dense.message
     assert dense.evidence["filling_ns"] == 3 * 300 * US
     assert dense.cost_ns == pytest.approx(3 * 1_100 * US, rel=0.01)
     assert dense.saving is not None

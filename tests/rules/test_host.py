@@ -120,8 +120,8 @@ def test_what_comes_back_in_few_steps_is_told_so() -> None:
 
     (found,) = said_by(loop_of(body, steps=6), "host-gap")
     assert (found.cause, found.severity) == ("once", Severity.INFO)
-    assert found.message.startswith("twice, in 2 of 6 steps, ")
-    assert found.message.endswith("it recurs in few steps only")
+    assert found.message.startswith("in 2 of 6 steps (twice), ")
+    assert found.message.endswith("this pause recurs in few steps only")
 
 
 def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:
@@ -152,7 +152,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "train.py(12): metrics runs once a step, 1.00 ms (median; at most 1.00 ms)"
+        "train.py(12): metrics runs once a step and takes 1.00 ms (median; at most 1.00 ms)"
     )
     assert found.advice.startswith("Move it out of the loop")
 

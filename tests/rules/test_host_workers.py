@@ -29,7 +29,7 @@ def steps(*, down: bool, worker: str | None, back: int = 0) -> Program:
 
 def test_what_works_on_the_host_with_what_was_copied_is_named() -> None:
     (one,) = found(steps(down=True, worker="aten::argmax").trace, "exposed-copy")
-    assert "; on the host aten::argmax works on the data" in one.message
+    assert "; on the host, aten::argmax works on the data" in one.message
     assert one.advice.startswith("Run aten::argmax on the device")
 
 
@@ -47,7 +47,7 @@ def test_what_is_sent_back_needs_no_copy_where_its_op_runs_on_the_device() -> No
 
 def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
     (one,) = found(steps(down=False, worker="aten::randn").trace, "exposed-copy")
-    assert "; on the host aten::randn makes the data" in one.message
+    assert "; on the host, aten::randn makes the data" in one.message
     assert one.advice.startswith("Create it on the device: aten::randn with device='cuda'")
 
 
@@ -76,7 +76,10 @@ def as_array(pause_ns: int, *, loading: bool = False) -> Program:
 
 def test_what_numpy_does_with_an_array_of_what_was_copied_is_named() -> None:
     (one,) = found(as_array(400 * US).trace, "exposed-copy")
-    assert (one.evidence["worker"], "; on the host numpy works on the data" in one.message) == ("numpy", True)
+    assert (one.evidence["worker"], "; on the host, numpy works on the data" in one.message) == (
+        "numpy",
+        True,
+    )
     assert one.advice.startswith("Compute it with torch on the device")
 
 

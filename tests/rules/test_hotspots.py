@@ -54,7 +54,7 @@ def test_short_products_cannot_be_fused(kernel: str, fused: bool) -> None:
 def test_what_resizes_may_come_after_a_layer_that_leaves_less(name: str, resizes: bool) -> None:
     (one,) = found(program([Op(name, ADD, 200)]), "hotspot")
     assert ("If a 1x1 convolution" in one.advice) is resizes
-    assert one.advice.endswith("profile it with ncu.")
+    assert one.advice.endswith("profile the op with ncu.")
 
 
 def test_no_op_reaches_more_than_the_peak() -> None:

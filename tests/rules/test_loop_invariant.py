@@ -76,7 +76,7 @@ def test_what_each_iteration_computes_of_the_condition_alone_is_needed_once(
     context: list[Op], spent: int
 ) -> None:
     (one,) = found(program(sampler(context)), "loop-invariant")
-    assert "in each of 4 iterations of a loop" in one.message
+    assert "each of 4 iterations of a loop runs" in one.message
     assert one.cost_ns == pytest.approx(6 * 3 * 3 * spent * 1e3)  # steps, iterations but the first, layers
     assert one.saving is not None
     assert one.saving.share > 0.05

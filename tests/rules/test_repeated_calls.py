@@ -126,7 +126,10 @@ EXPERT = [
 def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_they_launch() -> None:
     (one,) = of_rule(loop(EXPERT, 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert one.confidence is Confidence.MEDIUM
-    assert "before each repeat the GPU counts its rows, and the CPU waits for the number" in one.message
+    assert (
+        "before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
+        in one.message
+    )
     assert one.advice.startswith("Sort the rows by group once")
     (boxes,) = of_rule(loop([*EXPERT, "torchvision::nms"], 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert "batched_nms" in boxes.advice

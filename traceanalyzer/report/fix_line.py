@@ -28,7 +28,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     saved = 1 - then_ns / max(now_ns, 1)
     which, several = _which(trace, wrong, replayed)
     takes = f"takes about {format_span(then_ns, now_ns, 'instead of')} (-{percent(saved)}{_then(trace)})"
-    gives = f"{'together, ' * several}a step {takes}"
+    gives = f"{'with all of them, ' * several}a step {takes}"
     gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
     later = [number for number in wrong if number not in (first, *replayed)]
     unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""

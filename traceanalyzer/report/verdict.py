@@ -65,7 +65,12 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice, _question(numbered)]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
-        parts = [f"{choice}: decide that first", fix, possible, _question(numbered)]
+        parts = [
+            f"first decide on {choice.replace(' may', ', which may', 1)}",
+            f"then {fix}",
+            *parts[1:2],
+            parts[3],
+        ]
     return Verdict(
         _step(trace),
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
@@ -83,8 +88,8 @@ def _step(trace: TraceReport) -> str:
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        share = f"{percent(step.left_out_share)} of the time"
-        left = f"; judged by {step.basis.partition(' step')[0]} steps: the others, {share}, differ too much"
+        share = f"{percent(step.left_out_share)} of the recorded time"
+        left = f"; based on {step.basis.partition(' step')[0]} steps: the others ({share}) differ too much"
         left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{' ' if same else ', '}{told}{left}"
@@ -250,7 +255,7 @@ def _question(findings: Mapping[int, Finding]) -> str:
     share, number = max(asked, default=(0.0, 0))
     if share < _ASKED:
         return ""
-    return f"check {-number} ({findings[-number].rule}), which is about {percent(share)} of GPU time"
+    return f"check {-number} ({findings[-number].rule}): it concerns about {percent(share)} of GPU time"
 
 
 def _not_judged(trace: TraceReport) -> Verdict:
@@ -265,7 +270,7 @@ def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     return Verdict(
         f"{format_ns(trace.window.length_ns)} recorded in all",
-        f"a cold start takes {percent(finding.cost_share)} of the window; later steps do not pay it",
+        f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
         "record again after a warm-up",
     )
 

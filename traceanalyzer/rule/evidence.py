@@ -100,7 +100,9 @@ def told(work: Work) -> dict[str, Any]:
     Where no launch is in the trace, the kernels stand for the ops.
     """
     lines, shapes = work.line.sums(work.dur_ns), largest_shapes(work)
-    where = (f", of shapes {shapes}" if shapes else "") + (f", from {next(iter(lines))}" if lines else "")
+    where = (f", for inputs of shapes {shapes}" if shapes else "") + (
+        f", from {next(iter(lines))}" if lines else ""
+    )
     kernels = kernel_times(work)
     return {
         "kernels": kernels,

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "One finding may explain several lines. Ops are innermost ones (mm, not linear)."
+_LEGEND = "One finding may explain several lines. Ops are the innermost (mm, not linear)."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -40,11 +40,20 @@ _LABELS = 22  # columns of the names at least: with these, those of two devices 
 
 
 def device_bar(
-    page: Page, time: DeviceTime, *, rank: int | None, most: int | None = None, apart: bool = True
+    page: Page,
+    time: DeviceTime,
+    *,
+    rank: int | None,
+    most: int | None = None,
+    apart: bool = True,
+    also: str = "",
 ) -> None:
     """One device's accounting: the bar, a line per class, a line per large cause of idle time.
 
     With `most` so many lines at most: the largest classes, idle time, and its largest causes.
+
+    Args:
+        also: what is said below besides the legend.
     """
     if apart:
         page.blank()
@@ -63,8 +72,9 @@ def device_bar(
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
-    if rank is None and any(row in causes for row in rows):
-        page.put(_LEGEND, indent=2, style="dim")
+    legend = [_LEGEND] * (rank is None and any(row in causes for row in rows)) + [also] * bool(also)
+    if legend:
+        page.put(" ".join(legend), indent=2, style="dim")
 
 
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:

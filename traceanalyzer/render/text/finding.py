@@ -53,7 +53,9 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     amounts = amount_words(finding, _step(finding, report))
     if amounts:
-        page.put(f"alone it {amounts}" if fault and _saves(amounts) else amounts, indent=3, style="dim")
+        page.put(
+            f"fixing only this {amounts}" if fault and _saves(amounts) else amounts, indent=3, style="dim"
+        )
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
@@ -104,7 +106,7 @@ def _amounts(finding: Finding, fault: Fault | None, report: Report) -> str:
         saved = [one for one in report.findings if one.saving and one.severity is not Severity.INFO]
         alone = finding in saved and len(saved) > 1 and finding.saving and not finding.saving.beyond
         amounts = short_amounts(finding, step)
-        return f"alone, it {amounts}" if alone and _saves(amounts) else amounts
+        return f"fixing only this {amounts}" if alone and _saves(amounts) else amounts
     if probably_nothing(fault.saving):
         return ""
     others = fault.findings[1:]

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)]) ")
+_ENDS = re.compile(r"(?<=[.;:,)])(?<!its kernels:)(?<!; by op:) ")
 _SENTENCES = re.compile(r"(?<=[.;]) ")
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
 _EVIDENCE = (
     (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), r"\1"),
-    (re.compile(r", of shapes [\dx]+(?:, [\dx]+)*"), ""),
+    (re.compile(r", for inputs of shapes [\dx]+(?:, [\dx]+)*"), ""),
     (re.compile(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
 _CUT = " (more: --verbose)"

@@ -27,6 +27,7 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.05  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
+_OF_FINDINGS = "Findings: recorded times, predicted savings, shares of the window's GPU time."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -93,7 +94,7 @@ def _what(trace: TraceReport) -> str:
         outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
     many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else f"a window of {whole}"
     if outside_ns >= _OUTSIDE * trace.window.length_ns:
-        many += f" ({format_ns(outside_ns)} of it outside the steps)"
+        many += f" ({format_ns(outside_ns)} of it outside these steps)"
     return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
 
 
@@ -163,7 +164,8 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
         devices = []
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
-        device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0)
+        also = _OF_FINDINGS * bool(parts.others and number == len(devices[:_DEVICES]) - 1)
+        device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         page.put(f"... and {len(devices) - _DEVICES} more devices: --verbose shows them", style="dim")
     page.blank()
@@ -199,10 +201,10 @@ def _left_out(report: Report, parts: Triage) -> str:
     failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
     ran = {one.rule for one in report.outcomes} - idle - failed
     told = [f"{len(ran)} rule{'s' * (len(ran) != 1)} ran"]
-    told += [f"{len(idle - ran)} not applicable"] if idle - ran else []
+    told += [f"{len(idle - ran)} others do not apply to this trace"] if idle - ran else []
     told += [f"{len(failed)} failed"] if failed else []
-    told += [f"findings on the profiler itself ({_own(parts)}) left out"] if _own(parts) else []
-    return f"{', '.join(told)}; --verbose shows the rest."
+    own = f" Findings on the profiler itself ({_own(parts)}) are left out." if _own(parts) else ""
+    return f"{', '.join(told)}.{own} --verbose shows all."
 
 
 def _own(parts: Triage) -> str:

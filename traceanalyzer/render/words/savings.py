@@ -8,6 +8,7 @@ from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words
+from traceanalyzer.rule.registry import Kind, kind_of
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
 _REST = {
@@ -60,7 +61,11 @@ def cost_words(finding: Finding, *, brief: bool = False) -> str:
     """
     if not finding.cost_ns:
         return ""
-    recurs = finding.steps != 1 and 0 < finding.cost_per_step_ns < finding.cost_ns
+    recurs = (
+        kind_of(finding.rule) is not Kind.ONCE
+        and finding.steps != 1
+        and 0 < finding.cost_per_step_ns < finding.cost_ns
+    )
     per_step = f"{format_ns(finding.cost_per_step_ns)} a step" if recurs else ""
     total = "" if brief and recurs else f"{', ' * recurs}{format_ns(finding.cost_ns)} in total"
     graded = finding.saving is not None or finding.severity is not Severity.INFO

@@ -68,7 +68,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
             ),
             fix=DropSpans(begin[place], end[place], stall=False),
             message="{by} copies its {weights} weights into one buffer before it computes, {times_a_step}, because "
-            "they lie apart: {gathering} each time" + (", at {lines}" if lines else ""),
+            "the weights lie apart in memory: {gathering} each time" + (", at {lines}" if lines else ""),
             advice="Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = "
             "values, and call rnn.flatten_parameters() after the weights were replaced, copied or loaded.",
             evidence={

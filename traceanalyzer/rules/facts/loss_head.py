@@ -70,22 +70,24 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         "backward of the head": product & backward,
         "backward of the loss": ~product & backward,
     }
+    spent_ns = {name: found[which].total_ns for name, which in parts.items() if which.any()}
     return Hits(
         occurrences=found,
         lost=LostTime.none(),
         message="the scores of {classes} classes for {positions} positions take {gpu} of GPU time, forward and "
-        "backward: {parts}; positions whose label is ignored or masked need no scores, but cost as much as the others",
+        "backward, most in {parts}; positions whose label is ignored or masked need no scores, but cost as much as "
+        "the others",
         advice="First check what share of the labels is ignored: (labels == -100).float().mean(), or 1 - "
         "mask.float().mean(). "
-        f"{100 * share:.0f} % of GPU time shrinks by this share if you select the other positions before the head: "
-        "head(hidden[index]), index from the collator. If few are ignored, compile the head with the loss, or use a "
-        "fused loss that never writes all scores.",
+        f"The {100 * share:.0f} % of GPU time shrink by this share if you select the other positions before the head: "
+        "head(hidden[index]), with an index that the collator makes. If few are ignored, compile the head with the "
+        "loss, or use a fused loss that never writes all scores.",
         evidence={
             **told(found),
             "gpu_share": share,
             "classes": classes,
             "positions": positions,
-            "parts": {name: found[which].total_ns for name, which in parts.items() if which.any()},
+            "parts": dict(sorted(spent_ns.items(), key=lambda part: -part[1])),
         },
         info=True,
     )

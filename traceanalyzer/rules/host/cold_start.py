@@ -115,7 +115,7 @@ def cold_start(
 
 def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
-        return "the first step takes {first}, the others {usual}"
+        return "the first step takes {first} on the CPU, each other step {usual} (median)"
     if steady:
         return "stalls that do not recur take {stall}"
     return "most of the window is a cold start, {total}" if most else "first uses take {total} of the window"

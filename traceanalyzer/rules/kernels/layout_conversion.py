@@ -28,7 +28,8 @@ _PARTS = {
 }
 
 _ADVICE = (
-    "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and the same for its images."
+    "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and convert the images in the same "
+    "way."
 )
 _BY_IMAGE = "Measure before you change the layout: instance norms copy images back to channels first."
 
@@ -108,7 +109,8 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
-        message="images are channels first (NCHW): {spent_a_step} in {parts}; by op: {ops}"
+        message="images are channels first (NCHW); the work that this causes or slows down takes "
+        "{spent_a_step}: {parts}; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
         advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),

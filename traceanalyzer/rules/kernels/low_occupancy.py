@@ -27,10 +27,10 @@ _LISTS = "Take all norms with one call (torch._foreach_norm), or split each long
 _TORCHS_OWN = r"GammaBetaBackward"
 _NORMS = {
     r"1C11_kernel|batch_norm": (
-        "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
+        "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per channel."
     ),  # cuDNN's and torch's
-    _TORCHS_OWN: "Put the norm under {torch.compile}: torch's own kernel for the weight gradients has one "
-    "block per 32 channels or so.",
+    _TORCHS_OWN: "Put the norm under {torch.compile}: torch's own kernel for the weight gradients has only "
+    "about one CUDA block per 32 channels.",
 }
 
 
@@ -95,7 +95,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
-        message="{by} runs on at most {blocks} of {sms} multiprocessors, {typical} each, {times_a_step}: "
+        message="{by} runs {times_a_step} on at most {blocks} of {sms} multiprocessors, for {typical} each time: "
         "{gpu} of GPU time" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),

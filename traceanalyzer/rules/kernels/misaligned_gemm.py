@@ -95,11 +95,11 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )
     which = "is no multiple" if len(odd) == 1 else "are no multiples"
-    why = f": {sizes} {which} of {limits.aligned_elements}" if odd else ""
+    why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
         **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
         message=(
-            "half-precision products run {times_a_step} in kernels with narrow loads, {spent_a_step}, in "
+            "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_a_step}, in "
             "{kernels}{where}"
         )
         + why,

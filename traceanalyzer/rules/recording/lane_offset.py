@@ -86,8 +86,8 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
             lost=LostTime.none(),
             message="kernels start up to {offset} after their op (usually {usual}), because they were "
             "loaded for the first time: {ops}",
-            advice="Warm up before measuring. If start-up matters itself, CUDA_MODULE_LOADING=EAGER moves it to the "
-            "start.",
+            advice="Warm up before measuring. If the start-up time itself matters, CUDA_MODULE_LOADING=EAGER "
+            "loads all kernels at the start.",
             confidence=Confidence.MEDIUM,
             evidence={
                 "offset_ns": int(offset.max()),

@@ -36,7 +36,7 @@ _AVOID = (
     "predicted, because ops read them more slowly."
 )
 _READ_IN_PLACE = (
-    "Let {torch.compile} fuse them into the ops that read the result, or use one op that reads by index "
+    "Let {torch.compile} fuse the gathers into the ops that read the result, or use one op that reads by index "
     "(a sparse product, embedding_bag). Often gathers are the work itself, so this is info."
 )
 _KEEP_ORDER = (
@@ -200,7 +200,7 @@ def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
         fix=DropWork(found.entries),
         message="{by} "
         + _DOES["picks" if unknown else cause]
-        + " and computes nothing: {gpu} of GPU time, {times_a_step}, in {kernels}{where}",
+        + " and computes nothing; it runs {times_a_step} and takes {gpu} of GPU time, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},

@@ -42,7 +42,7 @@ class Limits:
 
 
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
-_IN_TORCH = "Compute it with torch on the device, where the tensor is, and copy the result only. Else: "
+_IN_TORCH = "Compute it with torch on the device, where the tensor is, and copy only the result. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
@@ -144,7 +144,7 @@ def exposed_copy(
             message="{copy} go from {by} {times_a_step}, at {gbps} GB/s"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + ", and no kernel runs meanwhile"
-            + (", at {lines}" if lines else "")
+            + (", from {lines}" if lines else "")
             + f"; {what}{purpose}",
             advice=advice,
             evidence=evidence | named | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
@@ -172,11 +172,11 @@ def _purpose(
         return "", remedy, {}
     if upward:
         made = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
-        return "; on the host {worker} makes the data", made + _lower(remedy), {"worker": worker}
+        return "; on the host, {worker} makes the data", made + _lower(remedy), {"worker": worker}
     if worker == NUMPY:
-        return "; on the host numpy works on the data", _IN_TORCH + _lower(remedy), {"worker": worker}
+        return "; on the host, numpy works on the data", _IN_TORCH + _lower(remedy), {"worker": worker}
     done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
-    return "; on the host {worker} works on the data", done + _lower(remedy), {"worker": worker}
+    return "; on the host, {worker} works on the data", done + _lower(remedy), {"worker": worker}
 
 
 def _lower(text: str) -> str:

@@ -67,7 +67,7 @@ def host_round_trip(
         start, end = trips.start_ns[which], trips.freed_ns(limits.max_freeing_share)[which]
         passes_ns = (down.bytes + up.bytes) / (limits.reached_share * gpus.memory_gbps(down.device))
         lines = up.line.sums(end - start)
-        worker = "{by} on the CPU" if op else "code that leaves no events, such as numpy"
+        worker = "{by} on the CPU" if op else "code without recorded events, such as numpy"
         what = op.removeprefix("aten::") if op else "this work"
         yield Hits(
             occurrences=down,
@@ -76,7 +76,7 @@ def host_round_trip(
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
             message=(
-                f"data goes to the host, through {worker}, and back to the GPU {{times_a_step}}, {{moved_a_step}}: "
+                f"{{times_a_step}}, data goes to the host, through {worker}, and back to the GPU ({{moved_a_step}}): "
                 f"the GPU loses {{total_a_step}}, {{copies_each}} of this in the copies"
             )
             + (", at {lines}" if lines else ""),

@@ -16,7 +16,7 @@ TEXTS = {
     ),
     "concatenation": (
         "torch.cat copies its inputs side by side {times_a_step}",
-        "Write the parts into one buffer where they are computed (out=, or slices of an existing tensor).",
+        "Compute each part directly into one common buffer (out=, or slices of an existing tensor).",
     ),
     "repetition": (
         "{times_a_step}, the same data is written {often} in one op ({ops})",
@@ -27,7 +27,7 @@ TEXTS = {
     "single-frames": (
         (
             "conv3d with a kernel of one frame needs channels before frames, so tensors are rewritten in that "
-            "order and back {times_a_step} ({ops})"
+            "order and back {times_a_step}, in {ops}"
         ),
         "Fold the frames into the batch: conv2d of (batch x frames, channels, height, width), with weight.squeeze(2), "
         "gives the same without a copy.",
@@ -39,7 +39,7 @@ TEXTS = {
         "view that needs contiguous(); a channel shuffle on the view x.permute(0, 2, 3, 1).",
     ),
     "transposition": (
-        "copies rewrite tensors {times_a_step}, to change the order of dimensions ({ops})",
+        "copies that change the order of dimensions run {times_a_step}, in {ops}",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
         "the tensor in that order.",
     ),

@@ -46,13 +46,13 @@ _SHORT_PRODUCTS = "Use a larger batch; products like these cannot be fused into 
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
-_NO_SHAPES = "Record with record_shapes=True to see how near it is to its limits."
+_NO_SHAPES = "Record with record_shapes=True to see how near this op is to its limits."
 _IN_GRAPH = (
     "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
     "their limits."
 )
 UNKNOWN = "its kernels: {kernels:of the op's time}"
-_UNMODELLED = "The tool cannot compute how fast this op could be: profile it with {ncu}."
+_UNMODELLED = "The tool cannot compute how fast this op could be: profile the op with {ncu}."
 _FEW_BLOCKS = (
     "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
 )
@@ -64,17 +64,18 @@ _NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weig
 _FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
 _RESIZING = r"^aten::_?upsample_"
 _RESIZES = (
-    "If a 1x1 convolution with fewer outputs than inputs follows, apply it before you resize: the result is the "
+    "If a 1x1 convolution to fewer channels follows, apply this convolution before you resize: the result is the "
     "same. "
 )
 _BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
 _FEW_CHANNELS = (
-    "Use {channels_last} for model and images: in channels first, a norm has one block per channel."
+    "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per "
+    "channel."
 )
 _ADVICE = {
     "compute": "Bound by arithmetic, and near the peak: a smaller dtype or less work helps.",
-    "memory": "Bound by memory: fuse it with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: if no finding says why, profile it with {ncu}.",
+    "memory": "Bound by memory: fuse the op with its neighbours, or move fewer bytes.",
+    "below-bounds": "Neither compute nor memory is near its limit: if no finding says why, profile the op with {ncu}.",
 }
 _MORE_COMPUTE = (
     "Bound by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
@@ -198,6 +199,6 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
-        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s by its inputs", _UNMODELLED)
+        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s, computed from its inputs", _UNMODELLED)
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)

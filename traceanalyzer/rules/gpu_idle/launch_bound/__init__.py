@@ -88,7 +88,7 @@ _MEASURE = (
     "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
     "is idle."
 )
-_MINOR = "Nothing to do here: launching explains too little of the {whole}. If it grows: "
+_MINOR = "Nothing to do here: launching explains too little of the {whole}. If these waits grow: "
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
@@ -211,7 +211,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -
 def _least(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
     """(of what launching must explain enough, how much that is): of the idle time or of the window, the more."""
     least = {
-        "idle time": limits.min_idle_share * idle.total_ns,
+        "window's idle time": limits.min_idle_share * idle.total_ns,
         "window": limits.min_window_share * steps.window_ns,
     }
     return max(least.items(), key=lambda one: one[1])

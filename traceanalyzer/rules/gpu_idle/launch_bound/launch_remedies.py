@@ -23,9 +23,9 @@ _GRAPH = (
     "launches the same kernels on the same grids."
 )
 _GRAPH_AND_OPTIMIZER = (
-    "Capture the step in a CUDA graph: torch.cuda.graph{0}, since every step launches the same kernels on the same "
-    "grids. {{torch.compile}}(mode='reduce-overhead') of the model is not enough: its graphs do not contain the "
-    "optimizer."
+    "Capture the step in a CUDA graph with torch.cuda.graph{0}: every step launches the same kernels on the same "
+    "grids. {{torch.compile}}(mode='reduce-overhead') of the model is not enough: the model's graphs do not contain "
+    "the optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
@@ -40,7 +40,9 @@ _GROWING = (
     "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "
     "torch.cat, so {torch.compile} would recompile again and again. "
 )
-_STATIC = "If steps repeat their shapes, mode='reduce-overhead' puts the others{} into a CUDA graph."
+_STATIC = (
+    "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
+)
 _IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, if this holds: {}."
 _BATCH = (
     "Do more with each launch, as with a larger batch (in serving, with more requests at once). Or use a CUDA "
@@ -99,7 +101,7 @@ def remedy_of(
         return None if forecast is None else forecast.saving([edit])
 
     graph, trained = GraphLaunch(), _optimizers(calls)
-    others = ", but for the optimizer's," if trained else ""
+    others = " (but not the optimizer's)" if trained else ""
     if not against and steps > 1:
         return Remedy("graph", graph, saved(graph), Confidence.HIGH, _whole_step(trained))
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
@@ -139,7 +141,7 @@ def _whole_step(optimizers: Sequence[str]) -> str:
     if not optimizers:
         return _GRAPH
     needs = " and ".join(_needs(optimizers))
-    return _GRAPH_AND_OPTIMIZER.format(f", with {needs}" if needs else "")
+    return _GRAPH_AND_OPTIMIZER.format(f" and {needs}" if needs else "")
 
 
 def _needs(optimizers: Sequence[str]) -> list[str]:

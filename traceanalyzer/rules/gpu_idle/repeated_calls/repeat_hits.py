@@ -63,7 +63,11 @@ def loop_hits(
         + " each time"
         + (", at {lines}" if lines else "")
         + ("; each repeat has {nodes} nodes of backward" if nodes else "")
-        + ("; before each repeat the GPU counts its rows, and the CPU waits for the number" if sized else ""),
+        + (
+            "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
+            if sized
+            else ""
+        ),
         advice=advised(largest.names, copied, sized=sized, backward=nodes > 0),
         evidence={
             "ops": listed(largest.names),

@@ -149,9 +149,9 @@ def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
         occurrences=found,
         cause="once",
         lost=LostTime.idle_from(idle, found.start_ns, found.end_ns),
-        message=f"{{times}}, {{in_steps}}, no op runs for{most} {{largest}}, {where}; "
-        + ("it recurs in few steps only" if back else "it does not come back in this recording"),
-        advice="Record more steps before you change anything, to see whether it comes back.",
+        message=f"{{in_steps}} ({{times}}), no op runs for{most} {{largest}}, {where}; "
+        + ("this pause recurs in few steps only" if back else "this pause does not recur in this recording"),
+        advice="Record more steps before you change anything, to see whether the pause comes back.",
         evidence=evidence_of(found),
         related=(found.before,),
         info=True,

@@ -63,10 +63,9 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if alone := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
     each = " (median; at most {largest})" if len(found) > 1 else ""
-    if alone:
-        said = "{by} runs {times_a_step}, {gap}" + (each or " long")
-    else:
-        said = "{times_a_step}, no op runs for {gap}" + each
+    said = (
+        "{by} runs {times_a_step} and takes {gap}" if alone else "{times_a_step}, no op runs for {gap}"
+    ) + each
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"

@@ -122,7 +122,9 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
     ]
     return Hits(
         **quicker(found, needed_ns),
-        message="one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
+        message="making one-hot tensors takes {spent_a_step}{where}"
+        if len(made) and len(parts) == 1
+        else "one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
         advice="Use the index itself. To pick or add along the classes: gather, scatter_add. As a target: "
         "cross_entropy takes class indices. For a product with a table: torch.nn.functional.embedding. "
         "For counts: torch.bincount. For sums of rows: index_add.",

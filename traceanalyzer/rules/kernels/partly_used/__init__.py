@@ -95,7 +95,7 @@ def _hits(chain: Chain, found: Work) -> Hits:
         named_by="x".join(map(str, chain.cut.shape(0))),
         message="{by} is computed in full, "
         + ("and then averaged or summed" if chain.averaged else "but {cut} takes only {kept} of it")
-        + ": this takes {spent_a_step} of GPU time, in {ops}{where}",
+        + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
         advice=_advice(chain),
         confidence=Confidence.MEDIUM,
         evidence={

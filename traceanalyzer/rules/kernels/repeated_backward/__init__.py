@@ -17,7 +17,10 @@ from traceanalyzer.rules.kernels.repeated_backward.backward_passes import EVALUA
 _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
 _MESSAGES = {
-    "": "in each step, backward repeats {again} of {nodes} nodes; the repeats take {spent} of GPU time, in {ops}",
+    "": (
+        "in each step, backward repeats {again} of {nodes} autograd nodes; the repeats take {spent} of GPU time a "
+        "step, in {ops}"
+    ),
     "inputs": (
         "backward goes through the same graphs {passes} more times a step, from the same outputs and "
         "gradient, for other inputs: {again} of {nodes} nodes, {spent} of GPU time a step, in {ops}"

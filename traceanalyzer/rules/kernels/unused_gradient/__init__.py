@@ -124,7 +124,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         lost=LostTime.all_of(spent, owner),
         fix=fix,
         message=f"{{unused}} of {{gradients}} gradients a step{'{of_shapes}' * len(named)} {why}"
-        ": computing them takes {gpu_a_step} of GPU time, in {nodes}",
+        ": computing them takes {gpu_a_step} on the GPU, in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
         "forward under torch.no_grad()"
         + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
