@@ -55,6 +55,16 @@ def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else()
     ]
 
 
+@pytest.mark.parametrize(("part", "first"), [(0.34, "hotspot"), (0.33, "unfused-pointwise")])
+def test_an_op_that_takes_a_third_of_the_step_stands_by_its_share(part: float, first: str) -> None:
+    """Beside what is sure to save, and before what saves less than the op takes."""
+    wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
+    small = replace(about(0.0, "unfused-pointwise"), saving=samples.saving(0.2), cost_ns=MS)
+    op = replace(about(0.0, "hotspot"), evidence={"part_share": part})
+    order = [one.rule for one in ranked([small, op, wrong])]
+    assert order[:2] == [wrong.rule, first]
+
+
 @pytest.mark.parametrize(("longest", "said"), [(110, False), (111, True)])
 def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int, said: bool) -> None:
     """Of which steps the CPU's part was replayed is nobody's concern then."""

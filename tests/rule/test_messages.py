@@ -68,7 +68,7 @@ def test_evidence_that_a_rule_names_wins_over_totals() -> None:
 
 
 def test_a_message_without_its_evidence_is_a_fault_of_the_rule() -> None:
-    with pytest.raises(KeyError, match="absent"):
+    with pytest.raises(ValueError, match=r"message names \{absent\}"):
         only((0, MS), message="{absent}")
 
 

@@ -17,7 +17,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims, PendingFinding
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.locations import event_ids, spans_of
-from traceanalyzer.rule.messages import message_fields
+from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.own_code import user_frame_hint
 from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.severity import adds, severity_of
@@ -105,7 +105,7 @@ def finding_of(
         idle_share: as of `severity_of`.
 
     Raises:
-        KeyError: its message names a field that is not in its evidence.
+        ValueError: its message names a field that is not in its evidence.
     """
     hits, (pending, costs) = pending.hits, _owning(pending)
     share = pending.cost_ns / scope.length_ns if scope.length_ns else 0.0
@@ -131,7 +131,7 @@ def finding_of(
         by=hits.named_by,
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
-        message=hits.message.format_map(fields),
+        message=filled(hits.message, fields),
         advice=_not_here(saving) + _advice(pending, scope, evidence) + _usual(hits, saving),
         rank=scope.rank,
         device=place.device,

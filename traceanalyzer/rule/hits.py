@@ -13,6 +13,7 @@ from traceanalyzer.idle.cause_texts import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.recorded_with import unknown_marks
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import positions
@@ -179,11 +180,26 @@ class LostTime:
 _ROUNDING = 1e-9  # of a quotient of sums
 
 
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a text, not {type(value).__name__}")
+
+
 def _check_evidence(name: str, value: Any) -> None:
+    if isinstance(value, Texts):
+        return
     if isinstance(value, Mapping):
         value = tuple(value.values())
     for part in value if isinstance(value, list | tuple) else (value,):
-        if not isinstance(part, int | float | np.number):
+        if isinstance(part, list | tuple | Mapping):
+            _check_evidence(name, part)
+            continue
+        if not isinstance(part, int | float | np.number | np.bool_ | str | None):
+            raise ValueError(
+                f"evidence {name} has a {type(part).__name__}: give numbers, texts, lists or mappings of these, or "
+                "Texts parallel to the occurrences"
+            )
+        if part is None or isinstance(part, str):
             continue
         if not math.isfinite(part):
             raise ValueError(f"evidence {name} is {part}: give None where it is not known")
@@ -219,8 +235,8 @@ class Hits:
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
 
     Raises:
-        ValueError: a number of the evidence is none (NaN), a share is not 0 to 1, or the advice marks in braces what
-            `rule/recorded_with.py` does not know.
+        ValueError: the message is empty, a text is none, evidence is no number or text, a number of it is none (NaN),
+            a share is not 0 to 1, or the advice marks in braces what `rule/recorded_with.py` does not know.
     """
 
     occurrences: Calls | Work | IdleTime
@@ -240,6 +256,10 @@ class Hits:
     of_job: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("message", "advice", "cause", *(["named_by"] if self.named_by is not None else [])):
+            _check_text(name, getattr(self, name))
+        if not self.message:
+            raise ValueError("message is empty: say what the occurrences are")
         for name, value in (*self.evidence.items(), ("normal_share", self.normal_share)):
             _check_evidence(name, value)
         if unknown := unknown_marks(self.advice):

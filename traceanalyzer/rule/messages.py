@@ -58,6 +58,22 @@ def message_fields(
     } | shown
 
 
+def filled(message: str, fields: Mapping[str, str]) -> str:
+    """The message with its fields.
+
+    Raises:
+        ValueError: it names a field that there is not, formats one, which is a text already, or a brace has no partner.
+    """
+    try:
+        return message.format_map(fields)
+    except KeyError as error:
+        raise ValueError(
+            f"message names {{{error.args[0]}}}; its fields are {', '.join(sorted(fields))}"
+        ) from None
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ValueError(f"message {message!r}: {error}; its fields are texts") from None
+
+
 class _Shares(str):
     """Parts with their shares; `{ops:of these waits}` in a message says of what, where it is not the finding's time."""
 

@@ -168,9 +168,8 @@ def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]
         try:
             for described in _rules_in(importlib.import_module(info.name)):
                 if described.slug in rules:
-                    raise ValueError(
-                        f"{rules[described.slug].function.__module__} has a rule of this name, too"
-                    )
+                    holder = rules[described.slug].function.__module__
+                    raise ValueError(f"{holder} has a rule of this name, too")
                 rules[described.slug] = described
         except (Exception, SystemExit) as error:  # whatever an author's file does: the others run
             steps = info.name.removeprefix(f"{package.__name__}.").split(".")
@@ -205,10 +204,9 @@ def _check(described: Rule) -> None:
         if not 0 <= value < math.inf or ("share" in name.split("_") and value > 1):
             raise ValueError(f"limit {name}={value}: finite and not negative, and a share at most 1")
     for limit in fields(described.limits) if described.limits is not None else ():
-        if limit.type in ("int", int) and not isinstance(getattr(described.limits, limit.name), int):
-            raise ValueError(
-                f"limit {limit.name}={getattr(described.limits, limit.name)}: not a whole number"
-            )
+        number = getattr(described.limits, limit.name)
+        if limit.type in ("int", int) and not isinstance(number, int):
+            raise ValueError(f"limit {limit.name}={number}: not a whole number")
 
 
 def _describe(function: Any) -> Rule:
@@ -237,12 +235,16 @@ def find_rule(slug: str) -> Rule:
     """The rule of that slug.
 
     Raises:
-        BadOption: there is none.
+        BadOption: there is none, or its file is left out.
     """
     for known in all_rules():
         if known.slug == slug:
             return known
-    raise BadOption(f"no rule is called {slug!r}", remedy=_near(slug) or _known_rules())
+    for left_out in broken_files():
+        if left_out.slug == slug:
+            raise BadOption(f"{left_out.file} is left out: {left_out.error}")
+    known_rules = ", ".join(known.slug for known in all_rules())
+    raise BadOption(f"no rule is called {slug!r}", remedy=_near(slug) or f"The rules are: {known_rules}.")
 
 
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
@@ -294,7 +296,3 @@ def _near(slug: str) -> str:
     """The rules that may have been meant, if any."""
     close = get_close_matches(slug, [known.slug for known in all_rules()])
     return f"Did you mean {' or '.join(close)}?" if close else ""
-
-
-def _known_rules() -> str:
-    return "The rules are: " + ", ".join(known.slug for known in all_rules()) + "."

@@ -116,14 +116,22 @@ def positions(chosen: Chosen, rows: int) -> Rows:
     if isinstance(chosen, slice):
         return np.arange(rows)[chosen]
     array = np.atleast_1d(np.asarray(chosen))
+    if array.ndim > 1:
+        raise TypeError(f"rows are chosen by one dimension, not by {array.ndim}")
     if array.dtype == np.bool_:
         if len(array) != rows:
             raise IndexError(f"a mask of {len(array):,} rows cannot choose of {rows:,}")
         return np.flatnonzero(array)  # numpy takes four times longer by a mask than by positions
     if len(array) and array.dtype.kind not in "iu":
         raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {array.dtype}")
-    if len(array) and not -rows <= array.min() <= array.max() < rows:
-        raise IndexError(f"positions from {array.min()} to {array.max()} cannot choose of {rows:,} rows")
+    least = (
+        -rows if np.ndim(chosen) == 0 else 0
+    )  # view[-1] is the last row; -1 in an array means that there is none
+    if len(array) and not least <= array.min() <= array.max() < rows:
+        hint = ": -1 stands for none, leave it out" if array.min() == -1 else ""
+        raise IndexError(
+            f"positions from {array.min()} to {array.max()} cannot choose of {rows:,} rows{hint}"
+        )
     return array.astype(np.int64, copy=False)
 
 

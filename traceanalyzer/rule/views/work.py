@@ -76,7 +76,13 @@ class Work(Selection):
         return Texts(self._at(self._work.kind), np.array(KINDS, object))
 
     def of_kind(self, *kinds: str) -> Self:
-        """The pieces of these kinds."""
+        """The pieces of these kinds, named as by `kind`.
+
+        Raises:
+            ValueError: there is no such kind.
+        """
+        if unknown := set(kinds) - set(KINDS):
+            raise ValueError(f"no kind is called {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
         return self[self.kind.one_of(*kinds)]
 
     def by_device(self) -> Iterator[tuple[int, Self]]:

@@ -15,7 +15,7 @@ from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.evidence import called_names, kernel_times
+from traceanalyzer.rule.evidence import called_names, kernel_times, largest_shapes
 from traceanalyzer.rules.facts.hotspot.what_limits import (
     COMMUNICATION,
     LIMITS,
@@ -148,6 +148,9 @@ def _hits(
     same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}" if bound.words == UNKNOWN else f": {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
+    dims = found.dims.sums(found.dur_ns)
+    if inputs := largest_shapes(found):
+        where += f", {'mostly ' if len(dims) > 1 else ''}for inputs of shapes {inputs}"
     return Hits(
         occurrences=every,
         named_by=op,
@@ -159,7 +162,7 @@ def _hits(
             "gpu_ns": gpu_ns,
             "part_share": min(share, 1.0),
             "kernels": kernel_times(found),
-            "shapes": next(iter(found.dims.sums(found.dur_ns)), None),
+            "shapes": next(iter(dims), None),
             "lines": lines,
             "annotations": annotations,
         },
