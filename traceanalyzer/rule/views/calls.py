@@ -165,7 +165,7 @@ class Calls(Selection):
         return Calls(self.events, np.concatenate([part.rows for part in parts]))
 
     def distinct(self) -> Calls:
-        """Each row once, none missing."""
+        """Each row once, none missing, in the order of `event_id`."""
         return Calls(self.events, distinct(self._rows[self.there]))
 
 
