@@ -62,6 +62,25 @@ def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of
     assert gap.tolist() == [3_000, 3_000, 3_000]
 
 
+def test_kernels_that_an_edit_makes_neighbours_are_as_far_apart_as_in_a_stream_and_not_as_in_a_graph() -> (
+    None
+):
+    """Three gaps of 1 us in the stream, then five of 0.4 us in a graph."""
+    gaps = np.array([0, *[1_000] * 3, *[400] * 5])
+    end = np.arange(1, 10) * 10_000 + np.cumsum(gaps)
+    start = end - 10_000
+    work: Any = SimpleNamespace(
+        shared=np.arange(9) > 3,
+        call=np.array([0, 1, 2, 3, *[4] * 5]),
+        start_ns=start + 50_000,
+        end_ns=end + 50_000,
+        call_end_ns=np.zeros(9, np.int64),
+    )
+    gap, pair = _gaps(work, np.zeros(9, np.int64), np.arange(9), np.arange(-1, 8), gaps)
+    assert gap[1:].tolist() == gaps[1:].tolist()
+    assert pair.tolist() == [[1_000]]
+
+
 @pytest.mark.parametrize(("end_ns", "waited"), [(11_000, True), (11_001, False)])
 def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
     end_ns: int, waited: bool
@@ -190,6 +209,15 @@ def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int])
     assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [
         own.compute_ns - MS for _ in ranks
     ]
+
+
+@pytest.mark.parametrize(("others", "same"), [(({1: 8.0}, {7: 8.0}), True), (({6: 8.0}, {7: 8.0}), False)])
+def test_the_kernels_of_one_peer_are_enough_to_be_the_same(
+    others: Sequence[dict[int, float]], same: bool
+) -> None:
+    """Ranks of a pipeline run other kernels than those of another stage."""
+    found = beyond(hour({}, 1.5 * MS, kernels={1: 8.0}), *[hour({}, kernels=own) for own in others])
+    assert (list(found), found[0].same_kernels) == ([0], same)
 
 
 def test_a_pause_is_told_of_each_rank_that_has_one_wherever_another_spends_more() -> None:
