@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.behind import behind, late_share
-from traceanalyzer.replay.beside import _medians
+from traceanalyzer.replay.beside import _medians, undisturbed_ns
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _unqueued
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import _edges, _gaps
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.device_work import DeviceWork
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,26 @@ def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
     alone = np.array([*[True] * 5, True, True, False, True, True, False])
     assert _medians(kind, took, alone, 3).tolist() == [3.0, pytest.approx(np.nan, nan_ok=True), 7.0]
     assert np.isnan(_medians(kind, took, np.zeros(11, bool), 3)).all()
+
+
+@pytest.mark.parametrize(("beside_us", "left_us"), [(20, 10), (30, 10), (50, 50 / 3)])
+def test_waiting_for_other_ranks_makes_a_kernel_beside_it_three_times_as_long_at_most(
+    beside_us: int, left_us: float
+) -> None:
+    """Three kernels of 10 us alone, and three beside a collective that only waits."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 1_000, 1)
+    trace.kernel(1_000_000, 1_000_000, 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", stream=20)
+    for number, (at, dur) in enumerate([(100, 10), (1_200, beside_us)] * 3, start=2):
+        trace.launch("cudaLaunchKernel", number * 2_000, 1_000, number)
+        trace.kernel((at + 100 * number) * 1_000, dur * 1_000, number)
+    analysis = Analysis(trace.load())
+    work = analysis.index(DeviceWork)
+    collective, none = np.flatnonzero(work.end_ns - work.start_ns == 1_000_000), np.zeros(1, np.int64)
+    waits = CollectiveWaits(collective, np.array([1_000_000]), none, none, np.ones(1, bool))
+    own = np.flatnonzero(work.end_ns - work.start_ns == beside_us * 1_000)
+    took = undisturbed_ns(analysis.trace, work, np.arange(7), waits)
+    assert took[own] == pytest.approx([left_us * 1_000] * 3)
 
 
 MS, US = 1e6, 1e3
