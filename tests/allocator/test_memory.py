@@ -166,3 +166,12 @@ def test_of_two_equal_peaks_the_first_is_told() -> None:
         trace.memory(at, change, allocated=total, reserved=128)
     device = Analysis(trace.load()).index(MemoryView).devices[0]
     assert (device.peak_bytes, device.peak_ns) == (64, 1_000)
+
+
+def test_most_that_was_reserved_may_come_after_the_peak_of_what_was_allocated() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    for at, change, total, reserved in ((1_000, 64, 64, 128), (2_000, -64, 0, 128), (3_000, 32, 32, 256)):
+        trace.memory(at, change, allocated=total, reserved=reserved)
+    device = Analysis(trace.load()).index(MemoryView).devices[0]
+    assert (device.peak_bytes, device.peak_ns, device.peak_reserved_bytes) == (64, 1_000, 256)
+    assert (device.fragmentation_at_peak_bytes, device.fragmentation_most_bytes) == (64, 224)

@@ -112,6 +112,14 @@ def test_more_than_two_late_ranks_name_no_link() -> None:
     assert slow_ranks(between_two(view_of(job(8, {0: 0.5, 1: 0.5, 2: 0.5})))) == set()
 
 
+@pytest.mark.parametrize(("third", "told"), [(0.0, {(1, 3)}), (0.03, {(1, 3)}), (0.08, set())])
+def test_a_third_rank_nearly_as_late_as_the_less_late_of_two_leaves_the_link_unknown(
+    third: float, told: set[tuple[int, ...]]
+) -> None:
+    """Two are late by 0.12 and 0.30 of the transfer: of 0.4 of the 0.12 on, another is as good as late."""
+    assert slow_ranks(between_two(view_of(job(8, {1: 0.12, 3: 0.30, 5: third})))) == told
+
+
 def _groups(slow: int | None, count: int) -> dict[int, RankLinks]:
     runs: dict[int, CollectiveRuns] = {}
     for at in range(count):

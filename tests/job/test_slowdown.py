@@ -26,6 +26,15 @@ def test_even_ranks_are_not_slowed_down_and_a_late_one_alone_is_why() -> None:
     assert found.by_rank == {1: pytest.approx(1.0), 2: pytest.approx(32 / 17)}
 
 
+def test_a_transfer_takes_the_median_of_its_ranks_on_even_ones() -> None:
+    """One rank of four sees 42 instead of 2, after 10 of compute that all take."""
+    ranks: Mapping[int, Program] = {
+        rank: [[Task("compute", 10.0)], [Task("move", 42.0 if rank == 3 else 2.0, "sum")]]
+        for rank in range(4)
+    }
+    assert slowdown([ranks], {}).s == pytest.approx((10 + 42) / (10 + 2))
+
+
 def test_tasks_that_wait_for_each_other_end() -> None:
     circle: Mapping[int, Program] = {
         0: [[Task("a", 1.0, "a")], [Task("b", 1.0, "b")]],

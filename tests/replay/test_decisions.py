@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.behind import behind, late_share
-from traceanalyzer.replay.beside import _medians
+from traceanalyzer.replay.beside import _medians, undisturbed_ns
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _unqueued
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import _edges, _gaps
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.device_work import DeviceWork
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,25 @@ def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of
     )
     gap, _ = _gaps(work, every, np.arange(3), np.array([-1, 0, 1]), np.array([0, 3_000, 9_000]))
     assert gap.tolist() == [3_000, 3_000, 3_000]
+
+
+def test_kernels_that_an_edit_makes_neighbours_are_as_far_apart_as_in_a_stream_and_not_as_in_a_graph() -> (
+    None
+):
+    """Three gaps of 1 us in the stream, then five of 0.4 us in a graph."""
+    gaps = np.array([0, *[1_000] * 3, *[400] * 5])
+    end = np.arange(1, 10) * 10_000 + np.cumsum(gaps)
+    start = end - 10_000
+    work: Any = SimpleNamespace(
+        shared=np.arange(9) > 3,
+        call=np.array([0, 1, 2, 3, *[4] * 5]),
+        start_ns=start + 50_000,
+        end_ns=end + 50_000,
+        call_end_ns=np.zeros(9, np.int64),
+    )
+    gap, pair = _gaps(work, np.zeros(9, np.int64), np.arange(9), np.arange(-1, 8), gaps)
+    assert gap[1:].tolist() == gaps[1:].tolist()
+    assert pair.tolist() == [[1_000]]
 
 
 @pytest.mark.parametrize(("end_ns", "waited"), [(11_000, True), (11_001, False)])
@@ -113,6 +135,26 @@ def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
     alone = np.array([*[True] * 5, True, True, False, True, True, False])
     assert _medians(kind, took, alone, 3).tolist() == [3.0, pytest.approx(np.nan, nan_ok=True), 7.0]
     assert np.isnan(_medians(kind, took, np.zeros(11, bool), 3)).all()
+
+
+@pytest.mark.parametrize(("beside_us", "left_us"), [(20, 10), (30, 10), (50, 50 / 3)])
+def test_waiting_for_other_ranks_makes_a_kernel_beside_it_three_times_as_long_at_most(
+    beside_us: int, left_us: float
+) -> None:
+    """Three kernels of 10 us alone, and three beside a collective that only waits."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 1_000, 1)
+    trace.kernel(1_000_000, 1_000_000, 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", stream=20)
+    for number, (at, dur) in enumerate([(100, 10), (1_200, beside_us)] * 3, start=2):
+        trace.launch("cudaLaunchKernel", number * 2_000, 1_000, number)
+        trace.kernel((at + 100 * number) * 1_000, dur * 1_000, number)
+    analysis = Analysis(trace.load())
+    work = analysis.index(DeviceWork)
+    collective, none = np.flatnonzero(work.end_ns - work.start_ns == 1_000_000), np.zeros(1, np.int64)
+    waits = CollectiveWaits(collective, np.array([1_000_000]), none, none, np.ones(1, bool))
+    own = np.flatnonzero(work.end_ns - work.start_ns == beside_us * 1_000)
+    took = undisturbed_ns(analysis.trace, work, np.arange(7), waits)
+    assert took[own] == pytest.approx([left_us * 1_000] * 3)
 
 
 MS, US = 1e6, 1e3
@@ -190,6 +232,15 @@ def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int])
     assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [
         own.compute_ns - MS for _ in ranks
     ]
+
+
+@pytest.mark.parametrize(("others", "same"), [(({1: 8.0}, {7: 8.0}), True), (({6: 8.0}, {7: 8.0}), False)])
+def test_the_kernels_of_one_peer_are_enough_to_be_the_same(
+    others: Sequence[dict[int, float]], same: bool
+) -> None:
+    """Ranks of a pipeline run other kernels than those of another stage."""
+    found = beyond(hour({}, 1.5 * MS, kernels={1: 8.0}), *[hour({}, kernels=own) for own in others])
+    assert (list(found), found[0].same_kernels) == ([0], same)
 
 
 def test_a_pause_is_told_of_each_rank_that_has_one_wherever_another_spends_more() -> None:

@@ -6,13 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.dispatch_facts import dispatch_chains
 from traceanalyzer.report.job_facts import _pace
 from traceanalyzer.report.overlay.counters import MOST_SAMPLES, _drawn
 from traceanalyzer.report.page.chosen import _representative
+from traceanalyzer.rule.faults import FaultOf
 
 
 def test_the_rank_that_waits_least_sets_the_pace() -> None:
@@ -52,3 +57,26 @@ def test_a_step_after_those_that_are_asked_for_is_not_shown_for_its_findings() -
     findings: Any = [SimpleNamespace(step=14), SimpleNamespace(step=14), SimpleNamespace(step=11)]
     assert list(_representative(steps, findings)) == [2, 1, 3]
     assert list(_representative(steps, findings[:2])) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("behind", "order"),
+    [
+        ((), ["large", "fusing", "small"]),
+        ((0,), ["large", "fusing", "small"]),
+        ((0, 2), ["large", "small", "fusing"]),
+    ],
+)
+def test_what_fuses_a_chain_stands_after_all_that_say_why_the_chain_is_there(
+    behind: tuple[int, ...], order: list[str]
+) -> None:
+    """By itself it would stand between the two others, by what it saves."""
+    savings = [samples.saving(share) for share in (0.4, 0.3, 0.2)]
+    findings = [
+        samples.finding(0, by=name, severity=Severity.HIGH, saving=saving)
+        for name, saving in zip(("large", "fusing", "small"), savings, strict=True)
+    ]
+    faults = FaultOf((0, 1, 2), tuple(savings), (Severity.HIGH,) * 3, {1: frozenset(behind)})
+    told, (of_trace,) = by_fault(findings, [faults])
+    assert [one.by for one in told] == order
+    assert [one.saving for one in of_trace] == [one.saving for one in told]

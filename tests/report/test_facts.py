@@ -68,6 +68,18 @@ def test_launches_that_ask_for_the_occupancy_are_adaptive() -> None:
     assert "aten::cumsum" in one.text
 
 
+def test_what_an_op_before_asked_for_makes_no_launch_adaptive() -> None:
+    """aten::sort asks for the occupancy and launches nothing; then aten::mul launches with its fixed grid."""
+    trace = TraceBuilder()
+    trace.op("aten::sort", 0, 20 * US)
+    trace.op("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 5 * US, 2 * US, category="cuda_runtime")
+    trace.op("aten::mul", 30 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 35 * US, 5 * US, 1)
+    trace.kernel(43 * US, 5 * US, 1)
+    (one,) = named(facts_of(Analysis(trace.load())), "adaptive-launches")
+    assert (one.values["launches"], one.values["adaptive"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "bound"), [("pairs/launch_bound.bad", "cpu"), ("pairs/clean_gemm.fixed", "gpu")]
 )

@@ -78,3 +78,24 @@ def test_what_other_backends_do_the_gpus_may_do_themselves(name: str) -> None:
 def test_copies_belong_to_the_collective_that_asked_for_them() -> None:
     (one,) = found(program(name="gloo:broadcast"))
     assert "of tensors on the CPU" in one.message
+
+
+def test_what_is_copied_is_told_a_step_and_not_a_call() -> None:
+    """Two all-reduces a step, each of a tensor of 8 MiB on the GPU."""
+    trace = TraceBuilder()
+    for step in range(4):
+        trace.step(step, step * 10 * MS, 10 * MS)
+        for part in range(2):
+            at, number = step * 10 * MS + part * 5 * MS, 10 * step + 2 * part
+            trace.op("c10d::allreduce_", at + 10 * US, 40 * US)
+            trace.launch("cudaMemcpyAsync", at + 20 * US, 10 * US, number + 1)
+            trace.memcpy(
+                at + 40 * US, 400 * US, number + 1, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20
+            )
+            trace.annotation("gloo:all_reduce", at + 50 * US, 4_000 * US, tid=GLOO)
+            trace.op("aten::add", at + 4_100 * US, 30 * US)
+            trace.launch("cudaLaunchKernel", at + 4_110 * US, 5 * US, number + 2)
+            trace.kernel(at + 4_120 * US, 500 * US, number + 2)
+    (one,) = found(trace.load())
+    assert "2 gloo:all_reduce a step run on the CPU, with 16.0 MiB copied to the host and back" in one.message
+    assert one.evidence["copied_bytes"] == 4 * 2 * (8 << 20)

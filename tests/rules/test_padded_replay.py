@@ -9,16 +9,20 @@ from tests.rules.kernel_programs import F32, NVJET, US, found
 from traceanalyzer import Trace
 
 
-def served(rows: list[int], captured: int = 4_096) -> Trace:
-    """Requests of some rows, each with one replay of a graph of two kernels that has room for more."""
+def served(rows: list[int], captured: int = 4_096, *, others: int = 0) -> Trace:
+    """Requests of some rows, each with one replay of a graph of two kernels that has room for more.
+
+    Args:
+        others: rows of another tensor of which as many are taken before and after the replay; 0 for none.
+    """
     trace, now = TraceBuilder(devices=[H200], record_shapes=1), 0
     for number, asked in enumerate(rows, start=1):
         begin = now
         for at in (now + 10 * US, now + 50 * US):
-            shapes = {"Input Dims": [[captured, 8], [], [], [], []], "Input type": [F32, *["Scalar"] * 4]}
-            trace.op(
-                "aten::slice", at, 2 * US, **shapes, **{"Concrete Inputs": ["", "0", "0", str(asked), "1"]}
-            )
+            for place, whole in enumerate([captured, others] if others else [captured]):
+                shapes = {"Input Dims": [[whole, 8], [], [], [], []], "Input type": [F32, *["Scalar"] * 4]}
+                shapes |= {"Concrete Inputs": ["", "0", "0", str(asked), "1"]}
+                trace.op("aten::slice", at + 3 * place * US, 2 * US, **shapes)
         trace.launch("cudaGraphLaunch", now + 20 * US, 8 * US, number)
         for place in range(2):
             trace.kernel(now + (30 + 210 * place) * US, 200 * US, number, name=NVJET)
@@ -37,3 +41,10 @@ def test_a_graph_for_many_more_rows_than_are_asked_for() -> None:
 def test_a_graph_that_is_filled_by_half_or_more_is_no_fault() -> None:
     assert found(served([300, 500, 400, 260], captured=512), "padded-replay") == []
     assert found(served([4_096] * 4), "padded-replay") == []
+
+
+def test_of_two_slices_of_a_replay_the_fuller_one_tells_its_rows() -> None:
+    """The first rows of a longer mask are taken beside those of the input."""
+    (one,) = found(served([300, 500, 700, 200], others=65_536), "padded-replay")
+    assert (one.evidence["captured"], one.evidence["fewest"], one.evidence["most"]) == (4_096, 200, 700)
+    assert found(served([6] * 4, captured=8, others=64), "padded-replay") == []

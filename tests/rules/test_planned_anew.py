@@ -22,13 +22,14 @@ def decoding(
     name: str = "aten::_cudnn_attention_forward",
     shapes: bool = True,
     stall: int = 20 * MS,
+    layers: int = 8,
 ) -> Trace:
-    """Steps of eight layers of attention over so many positions, the first of which stops in some steps."""
+    """Steps of some layers of attention over so many positions, the first of which stops in some steps."""
     trace = TraceBuilder()
     for step, length in enumerate(lengths):
         at = step * 40 * MS
         trace.step(step, at, 39 * MS)
-        for layer in range(8):
+        for layer in range(layers):
             slow = stall * (layer == 0 and step in stalled)
             start = at + (100 * layer + 10) * US + stall * (layer > 0 and step in stalled)
             dims = {
@@ -55,6 +56,13 @@ def test_each_new_length_is_planned_anew() -> None:
     assert "flash" in one.advice.lower()
     (other,) = found(decoding(GROWING, name="aten::cudnn_convolution"))
     assert "flash" not in other.advice.lower()
+
+
+def test_stalled_calls_do_not_count_as_usual() -> None:
+    """Of two layers one stops in each step: half of the calls."""
+    (one,) = found(decoding(GROWING, layers=2))
+    assert (one.evidence["stall_ns"], one.evidence["usual_ns"]) == (20 * MS + 40 * US, 60 * US)
+    assert "with shapes that it had before it takes 60.0 µs" in one.message
 
 
 @pytest.mark.parametrize(

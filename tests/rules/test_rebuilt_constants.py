@@ -69,6 +69,7 @@ def _changing(step: int) -> list[Call]:
     [
         pytest.param(calling(*[[*WINDOW, *USE]] * 2), id="two steps"),
         pytest.param(calling(*[[*WINDOW, *USE]] * 3, USE), id="not in every step"),
+        pytest.param(calling([*WINDOW, *USE] * 4, USE, USE, USE), id="often in the first step only"),
         pytest.param(calling(*map(_changing, range(4))), id="another length in every step"),
         pytest.param(calling(*[[*SINES, *USE]] * 4), id="times one number that may be data"),
         pytest.param(calling(*[[WINDOW[0], *USE, *WINDOW[1:]]] * 4), id="others between"),

@@ -11,8 +11,8 @@ from tests.rules.kernel_programs import NVJET, US, found
 from traceanalyzer.model.finding import Severity
 
 
-def anomaly_mode() -> TraceBuilder:
-    """Four steps, each with five nodes of backward and the three ops that check each."""
+def anomaly_mode(*unchecked: str) -> TraceBuilder:
+    """Four steps, each with five nodes of backward and the three ops that check each, and nodes without checks."""
     trace, number = TraceBuilder(), 0
     for step in range(4):
         begin = step * 400 * US
@@ -25,12 +25,22 @@ def anomaly_mode() -> TraceBuilder:
                 trace.op(name, at + (20 + 10 * place) * US, 9 * US)
                 trace.launch("cudaLaunchKernel", at + (21 + 10 * place) * US, 3 * US, number)
                 trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
+        for place, name in enumerate(unchecked):
+            trace.op(f"autograd::engine::evaluate_function: {name}", begin + (350 + 5 * place) * US, 4 * US)
     return trace
 
 
 def test_anomaly_mode_is_seen_by_its_checks() -> None:
     (one,) = found(anomaly_mode().load(), "recomputation")
     assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
+
+
+def test_nodes_that_compute_no_gradient_need_no_check() -> None:
+    """Five nodes of eleven are checked; the others accumulate, or give a view."""
+    views = ("ViewBackward0", "TBackward0", "TransposeBackward0", "ExpandBackward0")
+    (one,) = found(anomaly_mode(*["torch::autograd::AccumulateGrad"] * 2, *views).load(), "recomputation")
+    assert (one.cause, one.evidence["checks"]) == ("anomaly-mode", 20)
+    assert found(anomaly_mode(*["MulBackward0"] * 6).load(), "recomputation") == []
 
 
 def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> TraceBuilder:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.builder import H200, TraceBuilder
 from tests.loaded import selected
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Severity, Status
@@ -181,3 +181,24 @@ def test_without_counters_it_does_not_apply(shared: Shared) -> None:
     (outcome,) = diagnose(trace, select=["throttling"]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
     assert "no clock counters" in str(outcome.why)
+
+
+def test_each_device_is_held_against_its_own_highest_clock() -> None:
+    """The second device's clock is a tenth lower than the first one's, and falls when that falls."""
+    trace = TraceBuilder(devices=[H200, {**H200, "id": 1}])
+    for number, mhz in enumerate(DIP):
+        trace.step(number + 3, number * MS, MS - 10 * US)
+        for device, share in ((0, 1.0), (1, 0.9)):
+            counter = {"ts": number * MS / US, "pid": f"GPU {device} Counters", "args": {"": mhz * share}}
+            trace.event(ph="C", name="SM Clock (MHz)", **counter)
+            for piece in range(10):
+                at, launched = number * MS + (piece + 1) * 90 * US, 20 * number + 10 * device + piece + 1
+                trace.launch("cudaLaunchKernel", at + 10 * device * US, 5 * US, launched)
+                trace.kernel(at + 20 * US, round(50 * US * FULL / mhz), launched, device=device)
+    report = diagnose(trace.load(), select=["throttling"])
+    assert {one.device: (one.count, one.cost_ns) for one in report.findings} == dict.fromkeys(
+        (0, 1), (30, 30 * 25 * US)
+    )
+    low = {one.device: one.message for one in report.findings}
+    assert "1,320 of 1,980 MHz" in low[0]
+    assert "1,188 of 1,782 MHz" in low[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.loops import Loop, loop_of
-from traceanalyzer import diagnose
+from traceanalyzer import Severity, diagnose
 
 
 @pytest.mark.parametrize(("pause_us", "severity"), [(100, "info"), (800, "high")], ids=["2.5 %", "26 %"])
@@ -19,3 +19,21 @@ def test_little_time_between_ops_is_no_first_finding(pause_us: int, severity: st
     found = {one.cause: one for one in diagnose(loop_of(body), select=["scheduler-gap"]).findings}
     assert found["host-code"].severity == severity
     assert found["host-code"].cost_share < 0.03 or severity == "high"
+
+
+@pytest.mark.parametrize(("slow", "told"), [((2, 4), False), ((1, 3, 5), True)])
+def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[int, ...], told: bool) -> None:
+    """Of six steps two, or three: only the latter is most of them, however many devices are idle meanwhile."""
+
+    def body(loop: Loop, number: int) -> None:
+        loop.host_op("aten::empty", 2_000_000 if number in slow else 5_000)
+        loop.launches += 1
+        loop.launch("cudaLaunchKernel", loop.now, 5_000, loop.launches)
+        loop.kernel(loop.now + 10_000, 20_000, loop.launches, device=1)
+        loop.now += 8_000
+
+    report = diagnose(loop_of(body), select=["scheduler-gap"])
+    held = [one for one in report.findings if one.cause == "long-call"]
+    assert {one.device: one.steps for one in held} == dict.fromkeys((0, 1), len(slow))
+    assert ["at the same place in most of the steps" in one.message for one in held] == [told] * 2
+    assert [one.severity is Severity.INFO for one in held] == [not told] * 2

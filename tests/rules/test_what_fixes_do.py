@@ -9,6 +9,8 @@ import pytest
 from tests.rules.kernel_programs import F32, NVJET, SGEMM, Op, found, program
 
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor>(int)"
+GAMMA_BETA = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float>(long)"
+INPUT_GRADIENT = "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel<float, float>(int)"
 SOFTMAX_KERNEL = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false>(int)"
 
 
@@ -109,3 +111,13 @@ def test_a_product_of_few_blocks_is_told_to_split_the_sum() -> None:
     assert "split-K" in one.advice
     (one,) = found(program([Op("aten::argmax", REDUCE, 100, grid=16)]), "low-occupancy")
     assert "each long row" in one.advice
+
+
+def test_what_helps_one_kernel_of_an_op_is_no_advice_for_all_of_them() -> None:
+    """A norm's weight gradients have a kernel of their own under torch.compile; its other kernel's rows stay few."""
+    own = Op("aten::native_layer_norm_backward", GAMMA_BETA, 60, grid=16)
+    (one,) = found(program([own]), "low-occupancy")
+    assert "torch.compile" in one.advice
+    (one,) = found(program([own, replace(own, kernel=INPUT_GRADIENT)]), "low-occupancy")
+    assert (one.count, one.by) == (12, "aten::native_layer_norm_backward")
+    assert one.advice.startswith("Give it more rows at once")

@@ -11,6 +11,7 @@ from tests.loaded import analysed
 from tests.recorded import TRACES, name_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.report.diagnosis import restricted
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime
 from traceanalyzer.timeline.nesting import Nesting
@@ -67,3 +68,19 @@ def test_stretches_are_20_us_or_more_and_an_op_that_only_asks_is_the_host_s() ->
     )
     assert [side.tolist() for side in gaps] == [[10_000], [30_000]]
     assert [side.tolist() for side in host] == [[10_000, 69_999], [30_000, 90_000]]
+
+
+@pytest.mark.parametrize(("until_ns", "length_ns"), [(None, 390_000), (150_000, 140_000)])
+def test_a_stretch_ends_with_the_part_of_the_trace_that_is_asked_for(
+    until_ns: int | None, length_ns: int
+) -> None:
+    """Two ops at 0 and 0.4 ms of one step, of which a part may be asked for that ends between them."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number in range(2):
+        trace.op("aten::mm", 400_000 * number, 10_000)
+        trace.launch("cudaLaunchKernel", 400_000 * number + 1_000, 5_000, number + 1)
+        trace.kernel(400_000 * number + 8_000, 1_000, number + 1)
+    analysis = restricted(trace.load(), None if until_ns is None else (0, until_ns))
+    for gaps in map(analysis.index, (CpuGaps, HostTime)):
+        assert (gaps.end_ns - gaps.start_ns).tolist() == [length_ns]

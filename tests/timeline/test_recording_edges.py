@@ -77,6 +77,19 @@ def test_a_synchronisation_that_returned_at_once_knows_the_device_to_be_idle() -
     assert sum(head(trace).values()) == MS
 
 
+@pytest.mark.parametrize(("waited_us", "known_us"), [(50, 1_000), (150, 1_150)])
+def test_what_a_synchronisation_waited_before_the_first_step_tells_nothing_of_that_step(
+    waited_us: int, known_us: int
+) -> None:
+    """It began 1 ms before the first step and reaches so far into it: 0.1 ms is no wait."""
+    trace = TraceBuilder()
+    trace.launch("cudaDeviceSynchronize", 0, MS + waited_us * US, 50)
+    trace.step(0, MS, 11 * MS)
+    trace.op("aten::normal_", MS + (waited_us + 10) * US, 4_900 * US)
+    iteration(trace, 6 * MS)
+    assert Analysis(trace.load()).index(StepMarks).known_ns == {0: known_us * US}
+
+
 def test_nobody_knows_what_happened_while_no_thread_had_a_row() -> None:
     trace = TraceBuilder()
     trace.op("aten::empty", 0, 10 * US)
