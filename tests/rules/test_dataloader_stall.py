@@ -80,7 +80,7 @@ def collating(loop: Loop, number: int) -> None:
 def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
     (found,) = alarms(loop_of(collating), "dataloader-stall")
     assert (
-        "the loader spends most of its time in code outside of ops (80 % of the loader's time), aten::copy_ (20 %)"
+        "the loader spends its time in code outside of ops (80 % of the loader's time), aten::copy_ (20 %)"
         in found.message
     )
     assert (

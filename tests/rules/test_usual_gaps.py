@@ -35,5 +35,5 @@ def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[in
     report = diagnose(loop_of(body), select=["scheduler-gap"])
     held = [one for one in report.findings if one.cause == "long-call"]
     assert {one.device: one.steps for one in held} == dict.fromkeys((0, 1), len(slow))
-    assert ["at the same place in most of the steps" in one.message for one in held] == [told] * 2
+    assert ["at the same place of the step" in one.message for one in held] == [told] * 2
     assert [one.severity is Severity.INFO for one in held] == [not told] * 2

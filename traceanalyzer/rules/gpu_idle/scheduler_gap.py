@@ -27,8 +27,8 @@ _OPTIMIZERS = (
     "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
 )
 _SAME_PLACE = (
-    "Look at what comes right before that call: it is no chance. Usual reasons are garbage collection that an "
-    "allocation starts, a lock that another thread holds, and memory that is used for the first time."
+    "Look at what comes right before the long call, since it is always in this place. Usual reasons are garbage "
+    "collection that an allocation starts, a lock that another thread holds, and memory that is used for the first time."
 )
 _READY = "Nothing to do: fetching a batch that is ready takes so long."
 _USUAL = (
@@ -139,7 +139,7 @@ def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, ra
     if ready:
         return text.happened, _READY
     if cause == _JITTER and not rare:
-        return f"{text.happened}, at the same place in most of the steps", _SAME_PLACE
+        return f"{text.happened}, at the same place of the step", _SAME_PLACE
     return text.happened, _LARGE_GRAPH if _launches_graphs(found) else text.advice
 
 

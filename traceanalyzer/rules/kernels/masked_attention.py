@@ -46,8 +46,8 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     What it looks for: calls of scaled_dot_product_attention that run fused kernels and take a mask. The mask has a
     row for each of at least 64 queries, and is the same for all heads. Forward and backward kernels count, and so
     do ops inside the call that convert or expand the mask.
-    Why it costs: with a mask, either flash attention cannot be used, or its kernel reads the mask again for every
-    head. Each layer converts a boolean mask again.
+    Why it costs: flash attention takes no mask. The fused kernels that take one read it again for every head. Each
+    layer converts a boolean mask again.
     Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask;
     is_causal=True; sequences of different lengths as nested tensors; if a mask is needed, one mask in the
     model's dtype for all layers.

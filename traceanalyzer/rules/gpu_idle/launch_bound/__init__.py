@@ -204,7 +204,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -
         + ("; median {launch} from launch to launch)" if pace else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
         + "; the GPU waits for the launches of {ops:of these waits}"
-        + ("" if placed or (part and part.placed) else "; the launches come from {lines:of these waits}")
+        + ("" if placed or (part and part.placed) else "; by line of code: {lines:of these waits}")
     )
 
 

@@ -49,8 +49,8 @@ _BATCH = (
     "graph, if this holds: {}."
 )
 STACK = (
-    "If no repeat needs the result of another (samples or requests, not layers or time steps), stack their inputs and "
-    "run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
+    "If the repeats do not depend on one another (samples and requests do not, layers and time steps do), stack their "
+    "inputs and run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.

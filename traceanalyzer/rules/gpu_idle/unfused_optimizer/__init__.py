@@ -51,7 +51,7 @@ class Limits:
     min_sure_share: float = limit(
         0.03,
         "the finding is info if the low end of the saving's interval is below this share of the step, because "
-        "both implementations are common",
+        "healthy programs use loop and foreach optimizers, too",
     )
 
 

@@ -75,7 +75,7 @@ def dataloader_stall(
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
             message="{by} takes {typical} (at most {largest}) {in_steps}: as recorded, the GPU is idle for "
             "{total_a_step}"
-            + ("; the loader spends most of its time in {ops:of the loader's time}" if spent else "")
+            + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
                 "; the same time by function: {functions:of the loader's time}"
                 if next(iter(functions), NO_LINE) != NO_LINE

@@ -31,13 +31,13 @@ class Limits:
     )
     max_read_share: float = limit(
         0.5,
-        "all other ops of the trace may read at most this share of the results; an example is the last result of "
-        "each loop, which several ops read; chosen",
+        "at most this share of the results may be read, by whatever op; the last result of each loop, for example, is "
+        "read; chosen",
     )
     max_live_share: float = limit(
         0.1,
-        "between the first and the last op that makes the result, ops whose results other ops need may take at most "
-        "this share of the time, because the ops that make one result run close together; chosen",
+        "between the first and the last op that makes the result, useful ops may take at most this share of the time, "
+        "because the ops that make one result run close together; chosen",
     )
     min_left_share: float = limit(
         0.2,
