@@ -79,7 +79,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
     pass_of = parameters.passes_of(calls, marks, leaves)
-    gone = discarded(calls, work, leaves, marks, added, pass_of)
+    gone = discarded(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _made(calls, work, leaves, gone, marks, _CLEARED)
         return
