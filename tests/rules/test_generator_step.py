@@ -23,6 +23,7 @@ def adversaries(
     zeroing: str = "",
     read: list[int] | None = None,
     at: str = "aten::mul",
+    read_in: int = -1,
     taken_in: int = -1,
     blocks: tuple[int, int] = OF_MAKER,
     maker: tuple[list[int], list[int]] = (HEAD, LAYER),
@@ -35,6 +36,8 @@ def adversaries(
     Args:
         zeroing: how the judges' gradients are set to zero; None is set otherwise.
         read: shape of what an op takes between the maker's step and the judges' next one.
+        at: that op.
+        read_in: the step in which it does so; -1 for all.
         taken_in: the step after which the judges' optimizer takes what the maker's loss added.
         beside: one more layer has judges' gradients: it runs once, between the made and the real sample.
     """
@@ -53,7 +56,7 @@ def adversaries(
         _stepped(run, *blocks)
         if number == taken_in:
             _stepped(run, len(judge), len(judge))
-        if read:
+        if read and read_in in (-1, number):
             run.op(at, read, read)
     return run
 
@@ -112,6 +115,12 @@ def test_gradients_of_judges_that_the_makers_loss_goes_through_first_are_needles
     real, of_weights, added = 50 + 50 + 50 + 50, 4 * 20, 4 * 5
     assert unused.cost_ns == 3 * (real + of_weights + added) * US
     assert unused.confidence == "medium"
+
+
+def test_the_last_step_does_not_count_if_another_one_reads_the_gradients() -> None:
+    (unused,) = found(adversaries(steps=4, read=FIRST, read_in=0).trace, "unused-gradient")
+    assert unused.evidence["unused"] == 2  # 4 in two of four steps
+    assert unused.cost_ns == 2 * (4 * 50 + 4 * 20 + 4 * 5) * US
 
 
 def test_a_network_that_runs_only_once_is_no_part_of_a_backward_in_vain() -> None:
