@@ -28,6 +28,7 @@ def adversaries(
     blocks: tuple[int, int] = OF_MAKER,
     maker: tuple[list[int], list[int]] = (HEAD, LAYER),
     beside: bool = False,
+    sparse: bool = False,
 ) -> FineTuning:
     """Steps: the judges' loss, then the maker's, which goes back through judges of a real and of a made sample first.
 
@@ -39,6 +40,7 @@ def adversaries(
         at: that op.
         read_in: the step in which it does so; -1 for all.
         taken_in: the step after which the judges' optimizer takes what the maker's loss added.
+        sparse: the maker's optimizer updates such a tensor by an op that takes no list.
         beside: one more layer has judges' gradients: it runs once, between the made and the real sample.
     """
     run = FineTuning(1_500 * US)
@@ -53,7 +55,7 @@ def adversaries(
             _gone_through(run, beside=beside)
         for made in maker:
             run.layer(made)
-        _stepped(run, *blocks)
+        _stepped(run, *blocks, sparse=sparse)
         if number == taken_in:
             _stepped(run, len(judge), len(judge))
         if read and read_in in (-1, number):
@@ -86,11 +88,13 @@ def _cleared(run: FineTuning, zeroing: str) -> None:
         run.long_list("aten::_foreach_zero_", int(zeroing))
 
 
-def _stepped(run: FineTuning, size: int, blocks: int) -> None:
+def _stepped(run: FineTuning, size: int, blocks: int, *, sparse: bool = False) -> None:
     start = run.now
     run.now += 2 * US
     run.long_list("aten::_foreach_add_", size)
     run.long_list("aten::_fused_adamw_", blocks)
+    if sparse:
+        run.op("aten::add_", FIRST, FIRST)
     run.trace.annotation("Optimizer.step#AdamW.step", start, run.now - start)
 
 
@@ -133,6 +137,7 @@ def test_a_network_that_runs_only_once_is_no_part_of_a_backward_in_vain() -> Non
 @pytest.mark.parametrize(
     "asked",
     [
+        pytest.param({"sparse": True}, id="the maker's optimizer has one of them, with a sparse gradient"),
         pytest.param({"frozen": True}, id="frozen meanwhile"),
         pytest.param({"steps": 2}, id="one step of which the next is recorded"),
         pytest.param({"zeroing": "all but one"}, id="one is not set to zero"),

@@ -23,6 +23,7 @@ from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
     blocks_of,
     lists_of,
     shapes_of,
+    taken_by,
     updated_at_an_end,
 )
 from traceanalyzer.rules.kernels.unused_gradient.set_to_zero import Zeroing
@@ -77,7 +78,8 @@ def discarded(
         mark = int(after[own[-1]])
         if mark < len(lists) and not lists[mark] and blocks[mark]:
             lists[mark] = updated_at_an_end(own, shapes, int(sizes[mark]), int(blocks[mark]))
-    passes = [_pass(own, shapes, lists, int(after[own[-1]])) for own in each]
+    taken = taken_by(calls, marks)
+    passes = [_pass(own, shapes, lists, taken, int(after[own[-1]])) for own in each]
     zeroed = Zeroing.found(calls, work)
     verdicts = [_verdict(at, passes, leaves, shapes, lists, added, zeroed) for at in range(len(passes))]
     kinds = [(len(one.leaves), one.shapes) for one in passes]
@@ -98,7 +100,9 @@ def discarded(
     return gone
 
 
-def _pass(own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], mark: int) -> _Pass:
+def _pass(
+    own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], taken: list[set[Shape]], mark: int
+) -> _Pass:
     """Of the gradients of one pass those beyond the optimizer's, where they are the last or the first ones."""
     listed = lists[mark] if mark < len(lists) else Counter[Shape]()
     beyond = Counter(shapes[at] for at in own.tolist())
@@ -106,7 +110,8 @@ def _pass(own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], mark: int
     beyond = +beyond
     alone = frozenset(shape for shape in beyond if not listed[shape])
     for end in (own[len(own) - beyond.total() :], own[: beyond.total()]):
-        if listed and () not in alone and Counter(shapes[at] for at in end.tolist()) == beyond:
+        other = listed and () not in alone and not alone & taken[mark]
+        if other and Counter(shapes[at] for at in end.tolist()) == beyond:
             return _Pass(own, end, alone, mark)
     return _Pass(own, own[:0], frozenset(), mark)
 

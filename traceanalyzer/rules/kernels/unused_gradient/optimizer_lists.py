@@ -95,6 +95,16 @@ def lists_of(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
     return found
 
 
+def taken_by(calls: Calls, marks: Calls) -> list[set[Shape]]:
+    """Shapes of the tensors that ops of each step of an optimizer take; a sparse gradient is in none of its lists."""
+    inner = calls[calls.is_op & calls.inside(marks)]
+    number, signatures = signatures_of(calls.events.trace, inner.rows)
+    taken: list[set[Shape]] = [set() for _ in range(len(marks))]
+    for mark, which in set(zip(inner.index_of_enclosing(marks).tolist(), number.tolist(), strict=True)):
+        taken[mark].update(tensors(signatures[which]))
+    return taken
+
+
 def _numbers(op: Signature) -> list[Shape]:
     """Shapes of a list of single numbers, such as a temperature, or the steps that an optimizer counts."""
     return [()] * op.dims[0].count([]) if op.dims and isinstance(op.dims[0], list) else []
