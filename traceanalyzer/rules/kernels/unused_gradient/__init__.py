@@ -53,16 +53,18 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     frozen layers only for this embedding. The cost is the same as in the first case.
     - unused gradients are never cleared: each is added to the gradient of the step before. An example is a
     perceptual loss, if its network is not frozen. The cost is only the work that computes these gradients.
-    - the next optimizer's step does not use the gradients, and backward computes them anew before their own
-    optimizer uses them. An example is the gradients of critics from the actor's loss. The rule finds this case only
-    if the shapes of the optimizers' lists of tensors are recorded, or if the numbers of CUDA blocks of the
-    optimizers' kernels tell these tensors.
+    - the next optimizer's step does not use the gradients, and the program clears them before their own optimizer
+    uses them: it sets them to zero, or backward computes them anew. Examples are the gradients of critics from the
+    actor's loss, and those of discriminators from the generator's loss. The cost is the work that computes these
+    gradients, and a whole backward pass of a network on real data. The rule finds this case only if the shapes of the
+    optimizers' lists of tensors are recorded, or if the numbers of CUDA blocks of the optimizers' kernels tell these
+    tensors.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's activations
     stay in memory until its backward pass has run.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class token still
     requires a gradient; a discriminator's loss on images that are not detached from their generator; an actor's
     loss through critics that require gradients. Good: backbone.requires_grad_(False);
-    discriminator(images.detach()); critics frozen while the actor's loss is computed.
+    discriminator(images.detach()); critics or discriminators that are frozen while the other part's loss is computed.
     How sure: confidence is high if the gradients are never cleared, else medium. Frozen layers with the same shapes
     as trained layers are not found.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
@@ -79,7 +81,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
     pass_of = parameters.passes_of(calls, marks, leaves)
-    gone = discarded(calls, work, leaves, marks, added, pass_of)
+    gone = discarded(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _made(calls, work, leaves, gone, marks, _CLEARED)
         return

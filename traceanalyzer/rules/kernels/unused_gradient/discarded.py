@@ -21,16 +21,18 @@ from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
     FUSED,
     LISTS,
     blocks_of,
-    first_updated,
     lists_of,
     shapes_of,
+    taken_by,
+    updated_at_an_end,
 )
+from traceanalyzer.rules.kernels.unused_gradient.set_to_zero import Zeroing
 from traceanalyzer.timeline.names import VIEWING_OP
 
 # Backward itself, what takes parameters in forward, and moving averages of them, as of a target network.
 _NO_READERS = (
     r"^autograd::|^torch::autograd|Backward\d*$|^aten::(linear|b?mm|matmul|addb?mm|embedding)|conv"
-    r"|(?<!foreach_)norm$|lerp_$"
+    r"|(?<!foreach_)norm$|(lerp|zero)_$"
 )
 
 
@@ -51,8 +53,13 @@ class _Pass:
     mark: int
 
 
-def discarded(calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows) -> Mask:
+def discarded(
+    calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, least: int
+) -> Mask:
     """Which gradients end or begin a pass, are in no optimizer's list until made anew, and are read by no op.
+
+    What comes after the last pass is not recorded: it is as the others of its kind, if all of them, at least so many,
+    are such.
 
     Args:
         leaves, marks: gradients of parameters, and steps of optimizers.
@@ -70,11 +77,13 @@ def discarded(calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask
     for own in each:
         mark = int(after[own[-1]])
         if mark < len(lists) and not lists[mark] and blocks[mark]:
-            lists[mark] = first_updated(own, shapes, int(sizes[mark]), int(blocks[mark]))
-    passes = [_pass(own, shapes, lists, int(after[own[-1]])) for own in each]
-    verdicts = [_verdict(at, passes, shapes, lists, added) for at in range(len(passes))]
+            lists[mark] = updated_at_an_end(own, shapes, int(sizes[mark]), int(blocks[mark]))
+    taken = taken_by(calls, marks)
+    passes = [_pass(own, shapes, lists, taken, int(after[own[-1]])) for own in each]
+    zeroed = Zeroing.found(calls, work)
+    verdicts = [_verdict(at, passes, leaves, shapes, lists, added, zeroed) for at in range(len(passes))]
     kinds = [(len(one.leaves), one.shapes) for one in passes]
-    gone = np.zeros(len(leaves), bool)
+    gone, proven = np.zeros(len(leaves), bool), Counter[tuple[int, frozenset[Shape]]]()
     for at, (one, kind) in enumerate(zip(passes, kinds, strict=True)):
         alike = {verdict for (verdict, _), other in zip(verdicts, kinds, strict=True) if other == kind}
         anew = verdicts[at][1]
@@ -84,10 +93,16 @@ def discarded(calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask
         reads = _reads(calls, work, marks, one, int(begin), int(end), int(blocks[one.mark]))
         if reads is not None and not one.shapes & reads:
             gone[one.beyond] = True
+            proven[kind] += 1
+    for (verdict, _), one, kind in zip(verdicts, passes, kinds, strict=True):
+        if verdict is None and least <= proven[kind] == kinds.count(kind) - 1:
+            gone[one.beyond] = True
     return gone
 
 
-def _pass(own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], mark: int) -> _Pass:
+def _pass(
+    own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], taken: list[set[Shape]], mark: int
+) -> _Pass:
     """Of the gradients of one pass those beyond the optimizer's, where they are the last or the first ones."""
     listed = lists[mark] if mark < len(lists) else Counter[Shape]()
     beyond = Counter(shapes[at] for at in own.tolist())
@@ -95,13 +110,20 @@ def _pass(own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], mark: int
     beyond = +beyond
     alone = frozenset(shape for shape in beyond if not listed[shape])
     for end in (own[len(own) - beyond.total() :], own[: beyond.total()]):
-        if listed and () not in alone and Counter(shapes[at] for at in end.tolist()) == beyond:
+        other = listed and () not in alone and not alone & taken[mark]
+        if other and Counter(shapes[at] for at in end.tolist()) == beyond:
             return _Pass(own, end, alone, mark)
     return _Pass(own, own[:0], frozenset(), mark)
 
 
 def _verdict(
-    at: int, passes: list[_Pass], shapes: list[Shape], lists: list[Counter[Shape]], added: Mask
+    at: int,
+    passes: list[_Pass],
+    leaves: Calls,
+    shapes: list[Shape],
+    lists: list[Counter[Shape]],
+    added: Mask,
+    zeroed: Zeroing,
 ) -> tuple[bool | None, list[int] | None]:
     """(whether the gradients beyond the optimizer's are cleared unused, those that are then made anew).
 
@@ -117,7 +139,8 @@ def _verdict(
         between = lists[this.mark : later.mark]
         if not all(between) or any(this.shapes & one.keys() for one in between):
             return False, None
-        if not added[anew].any():
+        since, until = leaves.end_ns[this.leaves].max(), leaves.start_ns[anew].min()
+        if not added[anew].any() or zeroed.all_of(shapes, this.beyond, int(since), int(until)):
             return True, anew
     return None, None
 
@@ -127,7 +150,8 @@ def _reads(
 ) -> set[Shape] | None:
     """Of its shapes those that an op takes in that time that is neither forward, backward nor an optimizer's.
 
-    None where shapes of such an op were not recorded, unless it has as many blocks as the optimizer.
+    None where shapes of such an op were not recorded, unless it has as many blocks as the optimizer. Many tensors are
+    vectors of some length: whoever reads a network's gradients reads more of them than those of its biases.
     """
     ops = calls[(calls.start_ns >= begin_ns) & (calls.start_ns < end_ns) & calls.is_top_op]
     ops = ops[~ops.inside(marks) & ~ops.name.matches(_NO_READERS) & ~ops.name.meets(VIEWING_OP.search)]
@@ -137,4 +161,5 @@ def _reads(
     ]
     if unknown.any() and (blocks_of(work, ops[unknown]) != max(blocks, 1)).any():
         return None
-    return {shape for op in signatures for shape in one.shapes.intersection(tensors(op))}
+    telling = {shape for shape in one.shapes if len(shape) > 1} or one.shapes
+    return {shape for op in signatures for shape in telling.intersection(tensors(op))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
@@ -13,6 +15,7 @@ _NODE = "autograd::engine::evaluate_function"
 _WRITES = r"^aten::(_foreach_zero|_foreach_copy|zero|fill|copy|add|sub|addcmul|addcdiv)_$"
 _CONVOLUTION, _LAYERS = "aten::convolution_backward", r"^aten::(convolution_backward|mm)$"
 _NO_INPUT = "[False"  # of what a convolution's backward is asked for: gradients of input, weight and bias
+_OF_LAYER = r": (Mm|Addmm)Backward\d*$"  # the gradient of its input comes first, that of its weight then
 _OF_WEIGHT = r"wgrad|_bwd_weight|backward_filter"
 
 
@@ -69,6 +72,7 @@ def made_for(calls: Calls, work: Work, leaves: Calls, kept: Mask, alone: Calls) 
     owner, layer = inner.index_of_enclosing(nodes), makes & inner.name.matches(_LAYERS)
     weight = {int(owner[at]): signatures[number[at]] for at in np.flatnonzero(layer).tolist()}
     products = makes & ~inner.name.one_of(_CONVOLUTION)
+    products &= ~_of_input(inner, nodes, owner, products)
     biases = inner.name.one_of("aten::sum") & np.isin(owner, list(weight))
     gone = (
         calls.joined((alone, nodes[_in_vain(nodes, weight)], inner[products | biases])).distinct().outermost()
@@ -82,20 +86,37 @@ def made_for(calls: Calls, work: Work, leaves: Calls, kept: Mask, alone: Calls) 
     )
 
 
+def _of_input(inner: Calls, nodes: Calls, owner: Rows, products: Mask) -> Mask:
+    """Products of a layer before its last one: the gradient of its input may have the shape of a weight, too."""
+    mine = products & inner.name.one_of("aten::mm") & nodes.name.matches(_OF_LAYER)[owner]
+    last = np.zeros(len(nodes), np.int64)
+    np.maximum.at(last, owner[mine], inner.start_ns[mine])
+    return mine & (inner.start_ns < last[owner])
+
+
 def _in_vain(nodes: Calls, weight: dict[int, Signature]) -> Mask:
-    """Nodes from a network's last layer to its first, whose input needs no gradient; two runs of it are told apart."""
+    """Nodes from a network's last layer to its first, whose input needs no gradient.
+
+    The weights of first layers tell runs and networks apart, and so does how often each weight is used.
+    """
     found, layers = np.zeros(len(nodes), bool), sorted(weight)
-    for place, last in enumerate(layers):
-        own = weight[last]
-        if own.name != _CONVOLUTION or not own.scalars[-1:] or not own.scalars[-1].startswith(_NO_INPUT):
-            continue
-        first = last
+    lasts = [place for place, at in enumerate(layers) if _needs_no_input(weight[at])]
+    shapes = {at: (int(nodes.step[at]), str(one.dims[2:3])) for at, one in weight.items()}
+    begins, runs = {shapes[layers[place]] for place in lasts}, Counter(shapes.values())
+    for place in lasts:
+        last = first = layers[place]
         for earlier in reversed(layers[:place]):
-            if nodes.step[earlier] != nodes.step[last] or weight[earlier].dims[2:3] == own.dims[2:3]:
+            own = shapes[earlier]
+            if nodes.step[earlier] != nodes.step[last] or own in begins or runs[own] % runs[shapes[last]]:
                 break
             first = earlier
         found[first : last + 1] = True
     return found
+
+
+def _needs_no_input(layer: Signature) -> bool:
+    """Whether it is a convolution whose input gets no gradient."""
+    return layer.name == _CONVOLUTION and bool(layer.scalars) and layer.scalars[-1].startswith(_NO_INPUT)
 
 
 def _makes(op: Signature, shapes: set[Shape]) -> bool:

@@ -2,7 +2,8 @@
 
 Lists of more than about 30 tensors have no recorded shapes. A fused optimizer's kernels have one block for each 65,536
 elements of each tensor, and the one that counts its steps has one for each tensor. If the first gradients of a pass, so
-many, make as many blocks, and the last ones do not, the first are the optimizer's.
+many, make as many blocks, and the last ones do not, the first are the optimizer's; so are the last ones, the other way
+round.
 """
 
 from __future__ import annotations
@@ -52,11 +53,26 @@ def chunks(shapes: list[Shape]) -> Rows:
 
 def first_updated(own: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
     """Shapes of the first gradients of a pass, so many, if they make so many blocks; empty where the last do, too."""
-    each = chunks([shapes[at] for at in own.tolist()])
-    first, last = each[:size].sum() == blocks, each[len(each) - size :].sum() == blocks
-    if not 0 < size <= len(own) or not first or (last and size < len(own)):
-        return Counter()
-    return Counter(shapes[at] for at in own[:size].tolist())
+    first, last = _ends(own, shapes, size, blocks)
+    return Counter() if last and size < len(own) else first
+
+
+def updated_at_an_end(own: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
+    """Shapes of the first gradients of a pass, or of the last, so many, if these alone make so many blocks."""
+    first, last = _ends(own, shapes, size, blocks)
+    return Counter() if first and last and size < len(own) else first or last
+
+
+def _ends(own: Rows, shapes: list[Shape], size: int, blocks: int) -> tuple[Counter[Shape], Counter[Shape]]:
+    """Shapes of the first and of the last gradients, so many; empty where they do not make so many blocks."""
+
+    def fitting(part: list[Shape]) -> Counter[Shape]:
+        return Counter(part if chunks(part).sum() == blocks else ())
+
+    if not 0 < size <= len(own):
+        return Counter(), Counter()
+    each = [shapes[at] for at in own.tolist()]
+    return fitting(each[:size]), fitting(each[len(each) - size :])
 
 
 def lists_of(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
@@ -77,6 +93,16 @@ def lists_of(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
         if mark not in unknown:
             found[mark] = max(found[mark], count, key=lambda one: (any(one), one.total()))
     return found
+
+
+def taken_by(calls: Calls, marks: Calls) -> list[set[Shape]]:
+    """Shapes of the tensors that ops of each step of an optimizer take; a sparse gradient is in none of its lists."""
+    inner = calls[calls.is_op & calls.inside(marks)]
+    number, signatures = signatures_of(calls.events.trace, inner.rows)
+    taken: list[set[Shape]] = [set() for _ in range(len(marks))]
+    for mark, which in set(zip(inner.index_of_enclosing(marks).tolist(), number.tolist(), strict=True)):
+        taken[mark].update(tensors(signatures[which]))
+    return taken
 
 
 def _numbers(op: Signature) -> list[Shape]:
