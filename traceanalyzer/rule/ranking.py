@@ -14,8 +14,8 @@ _LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
 
-    Facts that cost nobody anything stand by the share of GPU time that they are about, and so does the op that takes a
-    third of the step or more: where nothing above it explains it, that is what to look at.
+    Facts that cost nobody anything stand by the share of GPU time that they are about. An op that takes a third of the
+    step or more stands where that third puts it: where nothing before it explains it, that is what to look at.
 
     Where nothing is sure to be wrong, what the time goes to comes first.
     """
@@ -34,8 +34,9 @@ def _about(found: Finding) -> float | None:
     """Share of GPU time that a fact is about which costs nobody anything; None of other findings."""
     if found.cost_ns or found.saving is not None:
         return None
-    part = found.evidence.get("part_share", 0.0)
-    about = part if part >= _LARGE_SHARE else found.evidence.get("gpu_share")
+    if found.evidence.get("part_share", 0.0) >= _LARGE_SHARE:
+        return _LARGE_SHARE
+    about = found.evidence.get("gpu_share")
     return None if about is None else float(about)
 
 

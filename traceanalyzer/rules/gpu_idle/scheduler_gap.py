@@ -27,8 +27,8 @@ _OPTIMIZERS = (
     "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
 )
 _SAME_PLACE = (
-    "Look at what comes right before the long call, since it is always in this place. Usual reasons are garbage "
-    "collection that an allocation starts, a lock that another thread holds, and memory that is used for the first time."
+    "Look at what comes right before the long call, since it is always in this place. Usual reasons: garbage "
+    "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
 _READY = "Nothing to do: fetching a batch that is ready takes so long."
 _USUAL = (
