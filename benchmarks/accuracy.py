@@ -40,7 +40,7 @@ _HEAD = """# Accuracy
 
 Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
 pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200; `round15` and later ones on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
+without the profiler is known (H200; `round15` to `round21` on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
 `round1` and so on, `real`, `noise`, `slowdown` and `public` are folders of a larger collection of traces, `fixtures`
 this repository's. Written by `python -m benchmarks.accuracy`.
 

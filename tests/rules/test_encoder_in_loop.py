@@ -68,7 +68,7 @@ LOOPS = conditioned(KEYS), conditioned(KEYS, last=[ENCODE]), sampler()  # of whi
 @pytest.mark.parametrize("before", [(CLONE, HALVES), (CLONE, of_one("to", IMAGE), of_one("clone", IMAGE))])
 def test_an_image_that_the_step_makes_once_is_encoded_once(before: Sequence[Op]) -> None:
     (one,) = found(program(sampler(before=before)), "loop-invariant")
-    assert "in each of 5 iterations of a loop" in one.message
+    assert "each of 5 iterations of a loop" in one.message
     assert one.cost_ns == pytest.approx(6 * 4 * SPENT * 1e3)  # steps, iterations but the first
     assert one.saving is not None
     assert one.saving.share > 0.25
