@@ -16,7 +16,6 @@ from tests.groups import group_of, place_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
-_COVERING = ("numbers",)  # folders whose slow tests count lines, too
 _ABSENT = f"no shared traces in {SHARED.name}/: set TRACEANALYZER_TRACES to their folder"
 
 
@@ -89,11 +88,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         named = _named(item, names)
         if named and group_of(item) is None:
             item.add_marker(pytest.mark.xdist_group(named))
+        if group_of(item) is not None or _is_property(item):  # tracing takes as long again
+            item.add_marker("no_cover")
         if is_listed(item):
             item.add_marker("slow")
-        slow = item.get_closest_marker("slow") is not None and item.path.parent.name not in _COVERING
-        if slow or group_of(item) is not None or _is_property(item):  # tracing takes as long again
-            item.add_marker("no_cover")
     items.sort(key=place_of)
 
 
