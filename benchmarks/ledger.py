@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from benchmarks.faults import FAULTS
 from traceanalyzer import diagnose
 from traceanalyzer.render.data.json import render_json
 
+AnyRow = TypeVar("AnyRow")
 TRUTH = Path(__file__).resolve().parent / "truth"
 JUDGING = (
     "round2",
@@ -97,7 +98,7 @@ class Row:
 
 def rows() -> list[Row]:
     """All rows, source after source, the oldest first."""
-    return [row for path in sorted(TRUTH.glob("*.csv")) for row in _read(path)]
+    return [row for path in sorted(TRUTH.glob("*.csv")) for row in read(path, Row)]
 
 
 def unfitted(found: Iterable[Row]) -> list[Row]:
@@ -134,27 +135,29 @@ def sentence(found: Iterable[Row]) -> str:
     )
 
 
-def _read(path: Path) -> Iterator[Row]:
+def read(path: Path, kind: type[AnyRow]) -> Iterator[AnyRow]:
+    """The rows of a file, each a dataclass of this kind."""
+    known: Any = kind
     with path.open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):
-            yield Row(**{field.name: value_of(str(field.type), line[field.name]) for field in fields(Row)})
+            yield known(**{one.name: _value(str(one.type), line[one.name]) for one in fields(known)})
 
 
-def value_of(kind: str, text: str) -> Any:
-    """A field of a row, of the type of this name."""
+def _value(kind: str, text: str) -> Any:
     return text == "yes" if kind == "bool" else float(text) if kind == "float" else text
 
 
-def _write(path: Path, found: Sequence[Row]) -> None:
+def write(path: Path, kind: type[AnyRow], found: Sequence[AnyRow]) -> None:
+    """Rows of this kind as a file, in place of what it held."""
     path.parent.mkdir(exist_ok=True)
+    rows_of: Sequence[Any] = found
     with path.open("w", encoding="utf-8", newline="") as stream:
-        out = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
+        out = csv.DictWriter(stream, [one.name for one in fields(cast(Any, kind))], lineterminator="\n")
         out.writeheader()
-        out.writerows({name: text_of(value) for name, value in asdict(row).items()} for row in found)
+        out.writerows({name: _text(value) for name, value in asdict(row).items()} for row in rows_of)
 
 
-def text_of(value: Any) -> str:
-    """A field as the file has it."""
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -202,10 +205,22 @@ def _meta(trace: Path) -> dict[str, Any]:
     return dict(json.loads(Path(str(trace).replace(".json.gz", ".meta.json")).read_text(encoding="utf-8")))
 
 
+def _times_ms(meta: Mapping[str, Any]) -> list[float]:
+    """The repeats of the step without the profiler, the shortest first."""
+    times = meta["unprofiled_step_ms"]
+    return sorted(times) if isinstance(times, list) else [times]
+
+
+def measured_share(bad: Path, good: Path) -> float:
+    """What the fix saved of the unprofiled step, by the medians; by the meta files of two traces."""
+    before, after = (statistics.median(_times_ms(_meta(trace))) for trace in (bad, good))
+    return 1 - after / before
+
+
 def _row(
     report: Mapping[str, Any], bad: Path, good: Path, program: str, rules: Sequence[str]
 ) -> dict[str, Any] | None:
-    trace, before, after = report["traces"][0], _meta(bad), _meta(good)
+    trace, before = report["traces"][0], _meta(bad)
     faults = {fault["id"]: fault for fault in trace.get("faults") or []}
     own = [finding for finding in report["findings"] if finding["rule"] in rules]
     said = [(finding, (faults.get(finding.get("fault")) or finding)["saving"]) for finding in own]
@@ -213,8 +228,7 @@ def _row(
     if not known:
         return None
     finding, saving = max(known, key=lambda one: one[1]["share"])
-    times = [meta["unprofiled_step_ms"] for meta in (before, after)]
-    first, second = (sorted(one) if isinstance(one, list) else [one] for one in times)
+    repeats = _times_ms(before)
     return {
         "program": program,
         "gpu": trace["meta"]["devices"][0]["name"] if trace["meta"]["devices"] else "",
@@ -225,8 +239,8 @@ def _row(
         "said": saving["share"],
         "low": saving["low_share"],
         "high": saving["high_share"],
-        "true": 1 - statistics.median(second) / statistics.median(first),
-        "spread": first[-1] / first[0] - 1,
+        "true": measured_share(bad, good),
+        "spread": repeats[-1] / repeats[0] - 1,
         "stacks": bool(trace["meta"].get("capabilities", {}).get("stacks")),
     }
 
@@ -254,8 +268,8 @@ def main() -> None:
         reports = Path(options["--reports"]) if "--reports" in options else None
         made = record(source, traces, options["--commit"], reports, "--fitted" in sys.argv)
         path = TRUTH / f"{source}.csv"
-        before = [row for row in (_read(path) if path.exists() else ()) if row.commit != options["--commit"]]
-        _write(path, [*before, *made])
+        known = read(path, Row) if path.exists() else ()
+        write(path, Row, [*(row for row in known if row.commit != options["--commit"]), *made])
         print(summary(made))
         return
     every = rows()

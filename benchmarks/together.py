@@ -11,12 +11,10 @@ program says that the others save. DIR holds `PROGRAM.bad.json` and `PROGRAM.fix
 
 from __future__ import annotations
 
-import csv
 import json
-import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +56,12 @@ def record(source: str, traces: Path, reports: Path, commit: str) -> list[Whole]
     found = []
     for path in sorted(reports.glob("*.bad.json")):
         program = path.name.removesuffix(".bad.json")
-        steps = [_measured(traces / f"{program}.{variant}.meta.json") for variant in ("bad", "fixed")]
+        pair = (traces / f"{program}.{variant}.json.gz" for variant in ("bad", "fixed"))
         said, left = (_together(reports / f"{program}.{variant}.json") for variant in ("bad", "fixed"))
         if said is not None and left is not None:
-            true = 1 - steps[1] / steps[0]
+            true = ledger.measured_share(*pair)
             found.append(Whole(program, source, true, said, left, program in named, commit))
     return found
-
-
-def _measured(path: Path) -> float:
-    return float(statistics.median(json.loads(path.read_text(encoding="utf-8"))["unprofiled_step_ms"]))
 
 
 def _together(path: Path) -> float | None:
@@ -79,13 +73,7 @@ def _together(path: Path) -> float | None:
 
 def rows() -> list[Whole]:
     """All rows, source after source."""
-    found = []
-    for path in sorted(TRUTH.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as stream:
-            for line in csv.DictReader(stream):
-                values = {one.name: ledger.value_of(str(one.type), line[one.name]) for one in fields(Whole)}
-                found.append(Whole(**values))
-    return found
+    return [row for path in sorted(TRUTH.glob("*.csv")) for row in ledger.read(path, Whole)]
 
 
 def sentence(found: Iterable[Whole]) -> str:
@@ -105,7 +93,7 @@ def main() -> None:
         options = dict(zip(sys.argv, sys.argv[1:], strict=False))
         source, traces = sys.argv[2], Path(sys.argv[3])
         made = record(source, traces, Path(options["--reports"]), options["--commit"])
-        _write(TRUTH / f"{source}.csv", made)
+        ledger.write(TRUTH / f"{source}.csv", Whole, made)
         print(sentence(made))
         return
     for row in (every := rows()):
@@ -113,14 +101,6 @@ def main() -> None:
             f"{row.source + '/' + row.program:44} said {row.said:6.1%} error {row.error:+5.1f} named {row.named}"
         )
     print(sentence(every))
-
-
-def _write(path: Path, found: Sequence[Whole]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        out = csv.DictWriter(stream, [field.name for field in fields(Whole)], lineterminator="\n")
-        out.writeheader()
-        out.writerows({name: ledger.text_of(value) for name, value in asdict(row).items()} for row in found)
 
 
 if __name__ == "__main__":

@@ -43,22 +43,27 @@ def said(rule: Rule, analysis: Analysis, *, sentences: bool = True) -> Said:
     """What the rule finds, with its sentences or without."""
     try:
         hits = list(rule.hits(analysis))
-        hits = hits if sentences else [replace(one, message="m", advice="") for one in hits]
     except Unavailable as why:
         return 0, 0, type(why).__name__
     whole = hashlib.sha256()
-    for part in (part for one in hits for part in _parts(one)):
+    for part in (part for one in hits for part in _parts_of_hits(one, sentences)):
         whole.update(part)
     return len(hits), sum(len(one.occurrences) for one in hits), whole.hexdigest()[:8]
 
 
+def _parts_of_hits(hits: Hits, sentences: bool) -> Iterator[bytes]:
+    yield hits.occurrences.start_ns.tobytes()
+    yield from _parts(hits.losses())
+    kept = {one.name: getattr(hits, one.name) for one in fields(hits) if one.name not in _UNSAID}
+    if not sentences:  # `where` is a sentence's end, made of the shapes and lines beside it
+        evidence = {name: value for name, value in hits.evidence.items() if name != "where"}
+        kept |= {"message": "", "advice": "", "evidence": evidence}
+    yield from _parts(list(kept.values()))
+
+
 def _parts(value: Any) -> Iterator[bytes]:
     """Bytes of every number and text in a value."""
-    if isinstance(value, Hits):
-        yield value.occurrences.start_ns.tobytes()
-        yield from _parts(value.losses())
-        yield from _parts([getattr(value, one.name) for one in fields(value) if one.name not in _UNSAID])
-    elif isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         yield repr(value.tolist()).encode()
     elif is_dataclass(value) and not isinstance(value, type):
         yield type(value).__name__.encode()

@@ -27,7 +27,7 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.05  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "In findings, times are recorded, savings predicted, shares of GPU time."
+_OF_FINDINGS = "Times in findings are as recorded; savings are predicted."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
