@@ -1,6 +1,8 @@
 # Everything runs in .venv, made on first use; pip takes packages from wherever it is configured to.
 PYTHON ?= python3
 BIN := .venv/bin
+# Python compiles what is imported; compiling all of torch takes longer than installing it.
+PIP := $(BIN)/python -m pip install --quiet --no-compile
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
 # More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again;
 # PYTEST='-m ""' runs also what is marked `slow`: more programs, processes and jobs of a kind that one test has already,
@@ -42,11 +44,11 @@ bench: .venv/tested
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable .
+	$(PIP) --editable .
 	touch $@
 
 .venv/tested: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(PIP) --editable '.[test]'
 	touch $@
 
 clean:

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.faults import FAULTS
 from benchmarks.replay_truth import at_hand
 from tests.chosen import one_of_each_writer
-from tests.conftest import SHARED, shared_names
+from tests.conftest import SHARED
 from tests.groups import last
 from tests.loaded import analysed, reported
 from tests.recorded import SHOWING
@@ -181,40 +181,6 @@ def test_the_truth_is_within_the_interval(savings: list[tuple[str, float, Saving
         if not said.low_share - ALLOWED <= true <= said.high_share + ALLOWED
     ]
     assert len(outside) <= 0.15 * len(savings), outside
-
-
-@pytest.mark.slow
-@last
-def test_steps_without_the_profiler_are_near_the_truth() -> None:
-    """Of the traces that the replay was fitted on; those that came later are printed."""
-    fitted, later = _with_known_steps()
-    errors = _step_errors(fitted)
-    print("steps of traces that came later:", _summary(_step_errors(later)))
-    assert statistics.median(errors) <= 0.05, _summary(errors)
-    assert sum(error <= 0.2 for error in errors) >= 0.9 * len(errors), _summary(errors)
-
-
-def _with_known_steps() -> tuple[list[Path], list[Path]]:
-    paths = [SHARED / f"{name}.json.gz" for name in shared_names() if name.startswith(STEP_KNOWN)]
-    if not paths:
-        pytest.skip("no shared traces")
-    return [path for path in paths if at_hand(path)], [path for path in paths if not at_hand(path)]
-
-
-def _step_errors(paths: list[Path]) -> list[float]:
-    return [error for path in paths if (error := _step_error(path)) is not None]
-
-
-def _summary(errors: list[float]) -> str:
-    if not errors:
-        return "none"
-    near = sum(error <= 0.2 for error in errors) / len(errors)
-    return f"median error {statistics.median(errors):.1%}, {near:.0%} within 20 % of {len(errors)}"
-
-
-def _step_error(path: Path) -> float | None:
-    step, truth = reported(path).traces[0].step, truth_ns(path)
-    return abs(step.unprofiled_ns / truth - 1) if step and truth else None
 
 
 @last
