@@ -38,14 +38,19 @@ _NO_USERS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_part_share: float = limit(
-        0.05, "an op must take at least this share of the step; a smaller op is not worth looking at first"
+        0.05,
+        "reported only if the op takes at least this share of the step; a smaller op is not worth looking "
+        "at first",
     )
     min_near_share: float = limit(
-        0.5, "a peak limits an op if the op reaches at least this share of the peak"
+        0.5,
+        "a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the "
+        "peak",
     )
     max_latency_ns: int = limit(
         5_000,
-        "if the kernels of an op take at most this time on average, starting them limits the op; H200, MI300X",
+        "if the kernels of an op take at most this time on average, the start of each kernel limits the op;"
+        " H200, MI300X",
     )
 
 
@@ -62,8 +67,8 @@ def hotspot(
     """The op that takes the largest share of the step, and what bounds it.
 
     What it looks for: GPU time by outermost op (the op that the user calls, or its backward node) and by
-    collective. The finding shows line, annotation, shapes and kernels. It also compares the op's rate with
-    the peak rates of arithmetic, of memory, and of the link to the host.
+    collective. The finding shows the op's line of code or annotation, its shapes and its kernels. It also
+    compares the op's rate with the peak rates of arithmetic, of memory, and of the link to the host.
     Why it matters: this op is the first to look at, whatever makes it long. The finding is a fact, not a
     fault, so it is always info.
     Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
