@@ -12,8 +12,8 @@ from traceanalyzer.rule.registry import MIN_SHARE, Rule
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
 
 _MIN_SHARE_SOURCE = (
-    "a finding is reported only if its cost is at least this share of the recorded time, or if fixing it saves at "
-    "least this share of the predicted step"
+    "a finding is reported only if its cost is at least this share of the window (the recorded time), or if fixing it "
+    "saves at least this share of the predicted step"
 )
 _ZERO_SOURCE = "0 means that the cost does not decide whether a finding is reported"
 

@@ -29,8 +29,8 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """A hidden copy fills the output of a matrix product with the tensor to which the product is added.
 
     What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel
-    on the same stream, with only small memsets of a workspace between them. The copy writes the op's `input`
-    (the bias) into the output, and the GEMM adds to this output (cause `seeded-destination`).
+    on the same stream. Between copy and GEMM there are only small memsets of a workspace. The copy writes the
+    op's `input` (the bias) into the output, and the GEMM adds to this output (cause `seeded-destination`).
     Why it costs: the whole output is read and written once more before the product starts. While other
     streams compute, the time of the copy is not part of the cost.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which the GEMM adds at its end (epilogue). Or let

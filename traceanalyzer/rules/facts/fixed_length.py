@@ -45,10 +45,10 @@ class Limits:
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """All batches have one width, and a mask hides their padding.
 
-    What it looks for: attention with a mask of keys that has one row for each sequence (its shape is
-    sequences x 1 x 1 x width, or expanded from that). The rule also finds attention that is written by hand
-    (softmax between matrix products), if such a mask is applied before softmax. The width is the same in all
-    steps.
+    What it looks for: attention with a mask of keys that has one row for each sequence. The mask has the
+    shape sequences x 1 x 1 x width, or is expanded from this shape. The rule also finds attention that is
+    written by hand (softmax between matrix products), if such a mask is applied before softmax. The width is
+    the same in all steps.
     Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
     If sequences of 70 tokens are padded to 512, a step takes several times as long.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest sequence of the

@@ -66,7 +66,7 @@ def cold_start(
 
     What it looks for: stalls that happen once. These are loading of kernels, the first use of a library or of
     the driver's allocator, tuning (cuDNN benchmark), compilation, and capture of CUDA graphs. If the first
-    steps are far longer than the others, the time of Python code before their launches is part of the cold
+    steps are far longer than the others, Python code before the launches of these steps is part of the cold
     start, too. The rule reports all these stalls in one finding.
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).

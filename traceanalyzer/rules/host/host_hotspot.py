@@ -39,7 +39,7 @@ class Limits:
     min_cost_share: float = limit(
         0.02,
         "reported only if the GPU is idle during the work for at least this share of a normal step; a "
-        "smaller share may be random variation, H200",
+        "smaller share may be random variation (measured on H200)",
     )
     min_steps_share: float = limit(
         0.5,
@@ -51,7 +51,7 @@ class Limits:
     only_op_share: float = limit(
         0.8,
         "the finding names an op, and not the user's function, if the op takes at least this share of the "
-        "time of all ops in that function; chosen",
+        "time of all ops in the function; chosen",
     )
     skew_times: float = limit(
         2.0,

@@ -38,7 +38,7 @@ class Limits:
     left_share: float = limit(
         0.9,
         "used for the predicted saving: moving rows by index is predicted to take at most this share of the"
-        " products' time, forward and backward; H200, torch 2.11",
+        " products' time, forward and backward; measured on an H200 with torch 2.11",
     )
     moved_times: float = limit(
         4.0,
@@ -49,7 +49,7 @@ class Limits:
     moved_floor_ns: int = limit(
         20_000,
         "used for the predicted saving: moving rows by index is predicted to take at least this time, "
-        "because it is several short kernels; H100",
+        "because it is several short kernels; measured on an H100",
     )
 
 

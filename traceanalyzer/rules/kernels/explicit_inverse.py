@@ -53,7 +53,7 @@ class Limits:
     floor_ns: int = limit(
         2_000,
         "used for the predicted saving: no kernel is predicted to take less than this time, even with few "
-        "operations; H200, torch 2.11",
+        "operations; measured on an H200 with torch 2.11",
     )
 
 
@@ -61,10 +61,10 @@ class Limits:
 def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
-    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix of
-    that shape with another matrix. The other matrix has at most a quarter as many columns as the inverse. Ops
-    that factorise a matrix of that shape again (determinant, logarithm of the determinant, solve) are part of
-    the finding.
+    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a matrix product. One
+    factor has the shape of the inverse. The other factor has at most a quarter as many columns as the inverse
+    has rows. Ops that factorise a matrix of that shape again (determinant, logarithm of the determinant,
+    solve) are part of the finding.
     Why it costs: an inverse takes three times as many operations as a factorisation. Solving for a few
     columns takes little more than the factorisation. inv factorises with LU. For a batch of matrices, LU also
     launches thousands of short kernels, and Cholesky launches a tenth as many.
@@ -75,7 +75,7 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     medium.
     When it is wrong: the inverse is kept and used often in later steps.
     Saving: two thirds of the inverse's time, the launches that Cholesky does not need, and the other
-    factorisations. The backward pass is not counted, because it takes about as long with Cholesky.
+    factorisations. The saving does not include the backward pass, which takes about as long with Cholesky.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

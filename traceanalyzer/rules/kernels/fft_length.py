@@ -31,7 +31,8 @@ class Limits:
         " operations at the device's peak rates; on an H100, nine of ten transforms take less",
     )
     min_call_ns: int = limit(
-        10_000, "shorter calls are ignored, because their time is latency; H100, torch 2.11"
+        10_000,
+        "shorter calls are ignored, because their time is latency; measured on an H100 with torch 2.11",
     )
     floor_ns: int = limit(
         8_000,

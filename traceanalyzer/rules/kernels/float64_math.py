@@ -64,7 +64,7 @@ class Limits:
     floor_ns: int = limit(
         2_000,
         "used for the predicted saving: kernels of at most this duration do not get faster with half the "
-        "bytes; H200, torch 2.11",
+        "bytes; measured on an H200 with torch 2.11",
     )
     moving_share: float = limit(
         0.5,

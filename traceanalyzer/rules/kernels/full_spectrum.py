@@ -36,7 +36,7 @@ class Limits:
     floor_ns: int = limit(
         2_000,
         "used for the predicted saving: kernels of at most this duration do not get faster with half the "
-        "numbers; H200, torch 2.11",
+        "numbers; measured on an H200 with torch 2.11",
     )
     min_elements: int = limit(
         1 << 16,
@@ -50,8 +50,9 @@ class Limits:
     pointwise_share: float = limit(
         0.5,
         "without recorded shapes: a pointwise kernel on complex numbers is regarded as work on a full "
-        "spectrum if it takes at least this share of the median time of the transforms' kernels; such a "
-        "kernel moves at least as many bytes as a kernel of a transform; H100, torch 2.11",
+        "spectrum if it is long enough: at least this share of the median time of the transforms' kernels; "
+        "such a kernel moves at least as many bytes as a kernel of a transform; measured on an H100 with "
+        "torch 2.11",
     )
 
 

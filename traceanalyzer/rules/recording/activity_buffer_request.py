@@ -17,8 +17,8 @@ from traceanalyzer.timeline.profiler_rows import ProfilerRows
 class Limits:
     min_stall_ns: int = limit(
         20_000,
-        "shorter stalls are ignored; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200), but a "
-        "normal launch call takes only 4 to 10 µs",
+        "shorter stalls are ignored; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200); a normal "
+        "launch call takes only 4 to 10 µs",
     )
 
 
@@ -28,9 +28,9 @@ def activity_buffer_request(
 ) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
-    What it looks for: the rows `Activity Buffer Request` and `Buffer Flush` of CUPTI (the library that
-    records the GPU for the profiler), and the op or runtime call that was stalled during such a row. A row on
-    a thread of CUPTI stalls nothing and costs nothing.
+    What it looks for: the rows `Activity Buffer Request` and `Buffer Flush`, and the op or runtime call that
+    was stalled during such a row. These rows are written by CUPTI, the library that records the GPU for the
+    profiler. A row on a thread of CUPTI stalls nothing and costs nothing.
     Why it costs: the stalled op seems to take milliseconds, and the device is idle during this time. Without
     the profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.

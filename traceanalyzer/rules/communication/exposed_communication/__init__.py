@@ -31,7 +31,8 @@ class Limits:
     gain_share: float = limit(
         0.3,
         "used for the predicted saving: of the transfer time that runs beside compute after the fix, only "
-        "this share is saved, because compute slows down while NCCL runs; DDP on 2 H200, NVLink",
+        "this share is saved, because compute slows down while NCCL runs; measured with DDP on 2 H200, "
+        "NVLink",
     )
     waiting_times: float = limit(
         1.75,
@@ -47,7 +48,7 @@ class Limits:
     min_waiting_ns: int = limit(
         20_000,
         "with the traces of all ranks: shorter waits in a collective are ignored; the ends that two ranks "
-        "record for one collective differ by up to 10 µs, 2 H200",
+        "record for one collective differ by up to 10 µs (measured on 2 H200)",
     )
     min_late_ns: int = limit(
         100_000,

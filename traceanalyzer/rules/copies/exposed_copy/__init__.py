@@ -34,7 +34,7 @@ class Limits:
     min_worker_ns: int = limit(
         20_000,
         "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
-        "dispatch of an op, without its work, takes up to 10 µs, H200 host",
+        "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
     )
     min_worker_share: float = limit(
         0.2,
@@ -88,9 +88,9 @@ def exposed_copy(
 
     What it looks for: copies to the device, to the host or between devices, if no kernel runs during most of
     the copy. There are four causes: the copy uses pageable memory; the host waits for the copy; the copy is
-    queued on the kernels' stream; the copy is on another stream, but starts too late. If the host works on
-    the copied data (ops on CPU tensors right before a copy to the device, or right after a copy to the host),
-    the advice names that op.
+    queued on the kernels' stream; the copy is on another stream, but starts too late. If an op on the CPU
+    works on the copied data, the advice names that op. Such an op runs right before a copy to the device, or
+    right after a copy to the host.
     Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory. Copy
     engines could move the data while the kernels of another batch run.
     Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side
@@ -103,9 +103,9 @@ def exposed_copy(
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
     Saving: predicted as if the copies used pinned memory, were as fast as the link, and overlapped with
-    kernels. One case differs: after a copy to the host, an op on the CPU works on the data, and only a few
-    bytes are copied back (argmax, sampling). Then both copies and the op are replaced by one pass over the
-    data on the device.
+    kernels. One case differs: an op on the CPU works on the data after a copy to the host (argmax, sampling),
+    and only a few bytes are copied back. Then both copies and the op are replaced by one pass over the data
+    on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

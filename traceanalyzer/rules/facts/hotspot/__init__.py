@@ -50,7 +50,7 @@ class Limits:
     max_latency_ns: int = limit(
         5_000,
         "if the kernels of an op take at most this time on average, the start of each kernel limits the op;"
-        " H200, MI300X",
+        " measured on H200 and MI300X",
     )
 
 
@@ -64,7 +64,7 @@ def hotspot(
     waits: CollectiveWaits | None,
     limits: Limits,
 ) -> Iterator[Hits]:
-    """The op that takes the largest share of the step, and what bounds it.
+    """The op that takes the largest share of the step, and what limits it.
 
     What it looks for: GPU time by outermost op (the op that the user calls, or its backward node) and by
     collective. The finding shows the op's line of code or annotation, its shapes and its kernels. It also
@@ -73,8 +73,8 @@ def hotspot(
     fault, so it is always info.
     Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
     necessary in the vendor's kernel profiler.
-    How sure: the time is measured. What bounds the op is computed from recorded shapes and dtypes, and from
-    the device's data sheet. Without these, the bound is unknown.
+    How sure: the time is measured. What limits the op is computed from recorded shapes and dtypes, and from
+    the device's data sheet. Without these, the limit is unknown.
     When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """

@@ -29,8 +29,8 @@ _ADVICE = {
 class Limits:
     min_wait_ns: int = limit(
         200_000,
-        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the profiler, "
-        "H200 host",
+        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the "
+        "profiler (measured on the host of an H200)",
     )
     min_steps_share: float = limit(
         0.5,

@@ -38,7 +38,8 @@ class Limits:
     min_cost_share: float = limit(
         0.02,
         "reported only if the pauses, and the GPU's idle time during them, take at least this share of a "
-        "normal step on average; in healthy traces, random variation stays below this share, H200",
+        "normal step on average; in healthy traces, random variation stays below this share (measured on "
+        "H200)",
     )
     min_pause_ns: int = limit(
         1_000_000,
@@ -55,19 +56,20 @@ class Limits:
     )
     min_calls: int = limit(
         3,
-        "with fewer than min_steps steps: if an op has at least this many calls, and only its first call "
-        "has a long pause before it, this pause is a cold start and is not reported",
+        "with fewer than min_steps steps: a pause is a cold start, and is not reported, if it comes before "
+        "the first of at least this many calls of an op; the op's later calls must come without such a "
+        "pause",
     )
     alike_share: float = limit(
         0.5,
-        "two pauses at the same place are the same pause if the length of the second is more than this "
-        "share of the length of the first; chosen",
+        "a pause comes back if another step has a pause at the same place that is longer than this share of"
+        " the first pause; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "confidence is low if the user's Python calls in the pauses take less than this time on average, "
-        "because recording their stacks then makes the pauses longer; code with calls of 2.8 µs took 1.2 ms"
-        " without stacks and 4.1 ms with stacks, H200",
+        "confidence is low if the user's Python calls in the pauses take less than this time on average; "
+        "recording the stacks of so short calls makes the pauses longer; code with calls of 2.8 µs took 1.2"
+        " ms without stacks and 4.1 ms with stacks (measured on H200)",
     )
 
 

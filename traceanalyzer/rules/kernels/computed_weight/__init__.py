@@ -61,14 +61,14 @@ class Limits:
     )
     min_times: float = limit(
         3.0,
-        "in training, a weight is reported as computed again only if it is computed at least this many "
-        "times for each gradient of its parameters; two times are normal if two networks, or two passes of "
-        "a GAN, use the weight; chosen",
+        "in training: reported only if a weight is computed at least this many times for each gradient of "
+        "its parameters; two times are normal if two networks, or two passes of a GAN, use the weight; "
+        "chosen",
     )
     cpu_ns: int = limit(
         20_000,
         "used for the predicted saving: the additional ops of the narrow products take this CPU time for "
-        "each layer, forward and backward together; H200, torch 2.11",
+        "each layer, forward and backward together; measured on an H200 with torch 2.11",
     )
 
 
@@ -94,9 +94,8 @@ def computed_weight(
     Example: a loop over time steps that computes the same weights in each iteration.
     Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
     Python frames.
-    Why it costs: in inference, the weight is the same in each call. If W + B A is trained (LoRA), the
-    backward pass computes the gradient of the whole matrix, although only the small gradients of B and A are
-    needed.
+    Why it costs: in inference, the weight is the same in each call. If W + B A is trained (LoRA), only the
+    small gradients of B and A are needed. But the backward pass computes the gradient of the whole matrix.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm kept on a model that is used only for
     inference. Good: F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer,
     "weight") after loading.

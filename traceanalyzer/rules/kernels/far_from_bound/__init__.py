@@ -50,7 +50,8 @@ class Limits:
         "compute the same result; chosen",
     )
     min_call_ns: int = limit(
-        10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
+        10_000,
+        "shorter calls are ignored, because their time is latency; measured on an H200 with torch 2.11",
     )
     floor_ns: int = limit(
         5_000,
@@ -60,7 +61,7 @@ class Limits:
     adding_ns: int = limit(
         10_000,
         "used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the "
-        "launch of index_add_ is predicted to take this CPU time; H200, torch 2.11",
+        "launch of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11",
     )
     min_gpu_share: float = limit(
         0.02,

@@ -66,7 +66,7 @@ class Limits:
     floor_ns: int = limit(
         2_000,
         "used for the predicted saving: no kernel is predicted to take less than this time, even with few "
-        "bytes; H200, torch 2.11",
+        "bytes; measured on an H200 with torch 2.11",
     )
 
 

@@ -23,25 +23,26 @@ from traceanalyzer.rules.kernels.full_sort.without_shapes import seen_by_kernels
 class Limits:
     max_used_share: float = limit(
         0.25,
-        "reported only if later ops use at most this share of the sorted elements; larger shares were not "
-        "measured with topk; H100, torch 2.11",
+        "reported only if later ops use at most this share of the sorted elements; topk was not measured "
+        "with larger shares (H100, torch 2.11)",
     )
     min_row_elements: int = limit(
         4_096,
         "reported only if rows have at least this many elements; 4,096 rows of 1,024 elements take 159 µs "
         "with sort and 134 µs with topk; 4,096 rows of 4,096 elements take 567 µs with sort and 307 µs with"
-        " topk; H100",
+        " topk; measured on an H100",
     )
     bytes_times: float = limit(
         12.0,
         "used for the predicted saving: topk is predicted to take this many times as long as reading its "
-        "input at the memory's peak rate; measured: 11 to 15 times for 102 to 1,720 MB; H100, torch 2.11",
+        "input at the memory's peak rate; 11 to 15 times were measured for 102 to 1,720 MB, H100, torch "
+        "2.11",
     )
     floor_ns: int = limit(
         45_000,
-        "used for the predicted saving: topk is predicted to take at least this time, a little less than "
-        "the shortest measured times (54 µs for 64 rows of 8,400 elements, 70 µs for 64 rows of 32,000 "
-        "elements); H100, torch 2.11",
+        "used for the predicted saving: topk is predicted to take at least this time; the shortest measured"
+        " times are a little longer (54 µs for 64 rows of 8,400 elements, 70 µs for 64 rows of 32,000 "
+        "elements); measured on an H100 with torch 2.11",
     )
     min_bytes: int = limit(
         4_194_304,
@@ -52,16 +53,16 @@ class Limits:
         16,
         "used for the predicted saving: with fewer rows than this, few_rows_floor_ns replaces floor_ns; "
         "topk takes 75 µs for 16 rows of 128,256 elements, and 114 µs for one row of 1,000,000 elements; "
-        "H100",
+        "measured on an H100",
     )
     few_rows_floor_ns: int = limit(
         110_000,
-        "used for the predicted saving: topk of few rows is predicted to take at least this time (measured:"
-        " 114 µs for one row); H100, torch 2.11",
+        "used for the predicted saving: topk of few rows is predicted to take at least this time; 114 µs "
+        "were measured for one row, H100, torch 2.11",
     )
     max_time_share: float = limit(
         0.7,
-        "reported only if the predicted time of topk is at most this share of the sort's time, because the "
+        "reported only if the predicted time of topk is at most this share of the sort's time; the "
         "prediction is off by up to 25 %, and was measured only on an H100",
     )
 
@@ -73,8 +74,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     What it looks for: sorts on the device (sort, argsort, msort) whose rows have 4,096 elements or more.
     Later ops take only the start or the end of each sorted row, at most a quarter of it. No other op takes a
     tensor of that shape and dtype in the rest of the step.
-    Why it costs: a sort makes several passes, one for every few bits of the dtype. Each pass reads and writes
-    all values and indices. The passes of topk only read and count values, and topk writes only the requested
+    Why it costs: a sort makes one pass for every few bits of the dtype, and each pass reads and writes all
+    values and indices. The passes of topk only read and count values, and topk writes only the requested
     part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
     How sure: shapes and slice bounds are recorded. If any other op uses a tensor of this shape (for instance

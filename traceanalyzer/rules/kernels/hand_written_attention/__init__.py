@@ -31,7 +31,8 @@ class Limits:
     fused_share: float = limit(
         0.475,
         "if shapes are not recorded: fused bfloat16 attention is predicted to take this share of the time "
-        "of the two hand-written products (without the softmax); 512 to 2,048 tokens, H200",
+        "of the two hand-written products (without the softmax); measured with 512 to 2,048 tokens on an "
+        "H200",
     )
     fused_share_fp32: float = limit(
         0.7,

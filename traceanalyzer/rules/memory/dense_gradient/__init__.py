@@ -23,23 +23,23 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_touched_share: float = limit(
         0.20,
-        "a table is reported only if less than this share of its rows are looked up; if more rows are looked "
-        "up, sparse updates save little; H200, Adagrad",
+        "a table is reported only if less than this share of its rows are looked up; if more rows are "
+        "looked up, sparse updates save little; measured with Adagrad on an H200",
     )
     summed_fills: float = limit(
         27.0,
         "used for the predicted saving: a sparse update of n rows is predicted to take this many times as "
-        "long on the GPU as filling n rows with zeros; Adagrad, H200",
+        "long on the GPU as filling n rows with zeros; measured with Adagrad on an H200",
     )
     added_cpu_ns: int = limit(
         100_000,
         "used for the predicted saving with SGD: a table's sparse backward pass and its update take this "
-        "CPU time; H200 host, torch 2.11",
+        "CPU time; measured on the host of an H200 with torch 2.11",
     )
     summed_cpu_ns: int = limit(
         370_000,
         "used for the predicted saving with Adagrad and SparseAdam: sparse updates take this much more CPU "
-        "time than dense updates; H200 host, torch 2.11",
+        "time than dense updates; measured on the host of an H200 with torch 2.11",
     )
 
 
