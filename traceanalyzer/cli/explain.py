@@ -34,12 +34,28 @@ def explain(words: tuple[str, ...]) -> None:
     name, known = " ".join(words), registry.all_rules()
     chosen = [rule for rule in known if rule.slug == name]
     chosen = chosen or [rule for rule in known if rule.group == name]
+    others = []
     if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
-        chosen += [rule for rule in known if rule not in chosen and _names(rule, name)]
+        others = [rule for rule in known if rule not in chosen and _names(rule, name)]
     if chosen:
-        put_text("\n".join(rule_page(rule, width()) for rule in chosen))
+        pages = [rule_page(rule, width()) for rule in (*chosen, *others)]
+        kind = "rule" if chosen[0].slug == name else "group of rules"
+        put_text("\n".join([*([_both(name, kind, others)] if others else []), *pages]))
         return
     put_text(_cause_page(name, known))
+
+
+def _both(name: str, kind: str, others: list[Rule]) -> str:
+    """Why the pages of other rules follow: they have a cause of this name."""
+    from traceanalyzer.render.text.page import Page
+
+    page = Page(width())
+    slugs = ", ".join(rule.slug for rule in others)
+    page.put(
+        f"{name} is a {kind}, and also a cause in findings of {slugs}. The pages of all these rules follow."
+    )
+    page.blank()
+    return page.text()
 
 
 def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
@@ -61,6 +77,9 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
     naming = [rule for rule in known if _names(rule, name)]
     if not page.lines and not naming:
         find_rule(name)  # says what comes close
+    if not page.lines:
+        page.put(f"{name} is a cause in findings of {', '.join(rule.slug for rule in naming)}.")
+        page.blank()
     pages = [rule_page(rule, page.width) for rule in naming]
     return "\n".join([*([page.text()] if page.lines else []), *pages])
 

@@ -50,7 +50,8 @@ class LimitInfo:
     @property
     def shown(self) -> str:
         """The value with its unit, `2.00 µs`; empty where the name has none."""
-        form = _FORMS.get(self.name.rpartition("_")[2])
+        words = self.name.split("_")
+        form = _FORMS.get("share" if "share" in words else words[-1])
         return form(self.value) if form else ""
 
 

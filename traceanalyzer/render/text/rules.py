@@ -12,9 +12,10 @@ from traceanalyzer.rule.registry import MIN_SHARE, Rule
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
 
 _MIN_SHARE_SOURCE = (
-    "a finding is reported if its cost is at least this share of the recorded time, or its saving at least this "
-    "share of the step"
+    "a finding is reported only if its cost is at least this share of the window (the recorded time), or if fixing it "
+    "saves at least this share of the predicted step"
 )
+_ZERO_SOURCE = "0 means that the cost does not decide whether a finding is reported"
 
 
 def rule_page(rule: Rule, width: int = 80) -> str:
@@ -25,8 +26,9 @@ def rule_page(rule: Rule, width: int = 80) -> str:
     for paragraph in _PARAGRAPH.split(rule.page):
         page.put(" ".join(paragraph.split()), indent=2 * paragraph.startswith("- "), hang=2)
     page.blank()
-    page.put(f"Thresholds (to change one: --set {rule.slug}.{MIN_SHARE}=0.1):")
-    for limit in [LimitInfo(MIN_SHARE, rule.min_share, _MIN_SHARE_SOURCE), *limits_of(rule.limits)]:
+    page.put(f"Thresholds. To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1")
+    source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
+    for limit in [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]:
         shown = f" ({limit.shown})" if limit.shown else ""
         page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
         page.put(limit.explained, indent=8)

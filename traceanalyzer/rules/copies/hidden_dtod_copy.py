@@ -16,8 +16,8 @@ from traceanalyzer.timeline import kernel_families as families
 class Limits:
     max_memsets: int = limit(
         2,
-        "at most this many memsets may be between copy and GEMM; cuBLAS clears one workspace of 4 bytes "
-        "(H200, torch 2.11)",
+        "at most this many memsets are allowed between the copy and the GEMM; cuBLAS clears one workspace "
+        "of 4 bytes (H200, torch 2.11)",
     )
 
 
@@ -26,18 +26,19 @@ _ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their fi
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination",))
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
-    """A hidden copy seeds the destination of a GEMM.
+    """A hidden copy fills the output of a matrix product with the tensor to which the product is added.
 
     What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel
-    on the same stream, with no work between them except small memsets of a workspace. The copy writes the
-    op's `input` (the bias) into the output, and the GEMM adds to it.
-    Why it costs: the whole output is read and written once more before the product starts. The time of the
-    copy is not counted if other streams compute meanwhile.
+    on the same stream. Between copy and GEMM there are only small memsets of a workspace. The copy writes the
+    op's `input` (the bias) into the output, and the GEMM adds to this output (cause `seeded-destination`).
+    Why it costs: the whole output is read and written once more before the product starts. While other
+    streams compute, the time of the copy is not part of the cost.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which the GEMM adds at its end (epilogue). Or let
     torch.compile fuse the addition with the next op.
     How sure: copy, memsets and GEMM must belong to one op. Other copies (clone, copy_, FSDP's copy-out) have
     their own op and are not reported.
-    When it is wrong: copies inside a CUDA graph have no op, so the rule does not find them.
+    When it is wrong: no wrong finding is known.
+    What it misses: copies inside a CUDA graph, because they have no op.
     Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
     """
     ordered = work.in_order()

@@ -25,17 +25,19 @@ _LENGTHS = r"ctc_loss"  # with it `padded-batch` knows the lengths
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_positions: int = limit(
-        64, "batches must be at least this many positions wide; narrower batches have little padding; chosen"
+        64,
+        "reported only if batches are at least this many positions wide; narrower batches have little "
+        "padding; chosen",
     )
     min_calls: int = limit(
         3,
-        "at least this many ops must have a mask of that width; if steps are marked, at least this many steps"
-        " (all, if there are fewer) must have such an op; chosen",
+        "reported only if at least this many ops have a mask of that width; if steps are marked, at least "
+        "this many steps must have such an op, or all steps if fewer are marked; chosen",
     )
     min_gpu_share: float = limit(
         0.3,
-        "ops on these positions must take at least this share of GPU time; a smaller share is not worth a "
-        "look; chosen",
+        "reported only if ops on these positions take at least this share of GPU time; a smaller share is "
+        "not worth a look; chosen",
     )
 
 
@@ -43,17 +45,20 @@ class Limits:
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """All batches have one width, and a mask hides their padding.
 
-    What it looks for: attention with a mask of keys that differs from sequence to sequence (sequences x 1 x 1
-    x width, or expanded from that). Attention that is written by hand (softmax between matrix products)
-    counts, too, if such a mask is applied before softmax. The width is the same in all steps.
-    Why it matters: layers compute padding like all other positions, and a mask only hides the results. If
-    sequences of 70 tokens are padded to 512, a step takes several times as long.
+    What it looks for: attention with a mask of keys that has one row for each sequence. The mask has the
+    shape sequences x 1 x 1 x width, or is expanded from this shape. The rule also finds attention that is
+    written by hand (softmax between matrix products), if such a mask is applied before softmax. The width is
+    the same in all steps.
+    Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
+    If sequences of 70 tokens are padded to 512, a step takes several times as long.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest sequence of the
     batch; batches of sequences with about the same length; sequences packed one after the other.
     How sure: shapes are recorded, the lengths of sequences are not. So this is a fact, not a fault, and
     always info. The mean of the mask tells how much of the width is filled.
-    When it is wrong: the sequences fill the width, or one width is needed for a compiled model or a CUDA graph.
-    Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging Face's.
+    When it is wrong: the sequences fill the width, or one width is needed for a compiled model or a CUDA
+    graph.
+    Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging
+    Face's documentation.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the mask of attention")

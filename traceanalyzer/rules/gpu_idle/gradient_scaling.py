@@ -17,9 +17,9 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 class Limits:
     max_ops_before: int = limit(
         12,
-        "GradScaler computes the reciprocal of its scale, and later checks the gradients; at most this many "
-        "ops may be between these two; with one device there are 6 ops, with each further device two more; "
-        "torch 2.11",
+        "GradScaler first computes the reciprocal of its scale and then checks the gradients; the rule "
+        "connects the two if at most this many ops are between them; with one device there are 6 ops, with "
+        "each further device two more; torch 2.11",
     )
 
 
@@ -31,16 +31,16 @@ _FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
 def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """GradScaler unscales and checks every gradient.
 
-    What it looks for: the op that unscales gradients and looks for overflows, the small ops of GradScaler right
-    before it, and the op that updates the scale.
+    What it looks for: the op that unscales gradients and looks for overflows, the small ops of GradScaler
+    right before it, and the op that updates the scale.
     Why it costs: checking needs one more pass over all gradients, and the CPU launches a dozen ops on single
     numbers.
-    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good: autocast(dtype=torch.bfloat16)
-    without a scaler. bfloat16 has the range of float32.
-    How sure: only GradScaler runs these ops. The multiplication of the loss by the scale, and the work of the
-    optimizer for scaling, are not counted.
-    When it is wrong: the model needs the precision of float16, which has three bits more than bfloat16. GPUs
-    older than the A100 have no bfloat16 units. On these GPUs the finding is info.
+    Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good:
+    autocast(dtype=torch.bfloat16) without a scaler. bfloat16 has the range of float32.
+    How sure: only GradScaler runs these ops. Two parts are not in the cost: the multiplication of the loss by
+    the scale, and the work that the optimizer does for scaling.
+    When it is wrong: the model needs the precision of float16, whose mantissa has three bits more than that
+    of bfloat16. GPUs older than the A100 have no bfloat16 units. On these GPUs the finding is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; on an H200 with torch 2.11 a step took
     2.36 ms in float16 with GradScaler and 2.10 ms in bfloat16, both measured in one process.
     """

@@ -32,19 +32,23 @@ _PYTHON = "Python before the first op"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
-        3, "at least this many steps are needed; with fewer steps the rule cannot know which steps are normal"
+        3,
+        "the rule needs at least this many steps to know which steps are normal; with fewer steps, it "
+        "reports every stall of a kind that a cold start causes",
     )
     times_usual: float = limit(
-        2.0, "a first step is cold if it takes at least this many times the median time of the other steps"
+        2.0,
+        "a first step is cold if it takes more than this many times the median time of the other steps",
     )
     min_excess_ns: int = limit(
         1_000_000,
-        "a shorter cold start is ignored; on an H200 the shortest cold start took 2 ms, and steps vary at "
-        "random by up to 0.5 ms",
+        "a cold start is ignored if its stalls take less than this time in all; on an H200 the shortest "
+        "cold start took 2 ms, and steps vary at random by up to 0.5 ms",
     )
     min_whole_share: float = limit(
         0.05,
-        "a recording without normal steps is not a cold start if stalls take less than this share of it",
+        "with fewer than min_steps steps: the finding is info if the GPU is idle in these stalls for less "
+        "than this share of the recorded time",
     )
 
 
@@ -62,16 +66,16 @@ def cold_start(
 
     What it looks for: stalls that happen once. These are loading of kernels, the first use of a library or of
     the driver's allocator, tuning (cuDNN benchmark), compilation, and capture of CUDA graphs. If the first
-    steps are far longer than the others, the time of Python code before their launches counts, too. All these
-    stalls are one finding.
+    steps are far longer than the others, Python code before the launches of these steps is part of the cold
+    start, too. The rule reports all these stalls in one finding.
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: loading, compilation and allocation are recorded. The first use of a library is recognised by a
-    call that takes many times its usual time. Stalls that recur in half of the later steps are never a cold
-    start. If the recording also has normal steps, the finding is info, because the cold start does not slow
-    the normal steps. If the recording has no normal steps, all of it is treated as a cold start.
-    When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer recording
-    shows it.
+    call that takes many times its usual time. A stall that recurs in at least half of the later steps is
+    never part of a cold start. With at least three steps (min_steps), the finding is info, because the cold
+    start does not slow the later steps. With fewer steps, the severity follows from the cost.
+    When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer
+    recording shows it.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """
     cold = _cold_steps(steps, activity, limits)

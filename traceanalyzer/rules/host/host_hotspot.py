@@ -34,15 +34,16 @@ class Limits:
     min_stretch_ns: int = limit(
         100_000,
         "shorter pauses without a launch are ignored (with recorded stacks: pauses shorter than twice this "
-        "time); dispatching an op takes tens of µs",
+        "time); without any other work, the CPU needs up to tens of µs from one launch to the next",
     )
     min_cost_share: float = limit(
         0.02,
-        "the work must take at least this share of a normal step; a smaller share may be random variation, "
-        "H200",
+        "reported only if the GPU is idle during the work for at least this share of a normal step; a "
+        "smaller share may be random variation (measured on H200)",
     )
     min_steps_share: float = limit(
-        0.5, "work counts as recurring if at least this share of the steps has it; chosen"
+        0.5,
+        "work is regarded as recurring if at least this share of the steps has it; chosen",
     )
     naming_share: float = limit(
         0.5, "the finding names an op if the op takes at least this share of the pauses; chosen"
@@ -50,7 +51,7 @@ class Limits:
     only_op_share: float = limit(
         0.8,
         "the finding names an op, and not the user's function, if the op takes at least this share of the "
-        "time of all ops in that function; chosen",
+        "time of all ops in the function; chosen",
     )
     skew_times: float = limit(
         2.0,
@@ -65,15 +66,16 @@ def host_hotspot(
 ) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
-    What it looks for: pauses in which the CPU launches nothing. If an op that makes no call of the
-    CUDA runtime takes most of the pause, the finding names this op. Otherwise it names the user's
-    function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON,
-    sorting. Time that a more specific rule reports is not counted.
+    What it looks for: pauses in which the CPU launches nothing. If an op that makes no call of the CUDA
+    runtime takes most of the pause, the finding names this op. Otherwise it names the user's
+    function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. Time that
+    a more specific rule reports is not part of the cost.
     Why it costs: the device is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
     How sure: an op without a runtime call works on the CPU. Its time and the device's idle time are measured.
     Time in library code is added to the time of the user's function that calls the library. If the named op
-    computes nothing (aten::view), its thread was preempted, or it waited for a lock.
+    computes nothing (aten::view), the operating system had stopped its thread, or the thread waited for a
+    lock.
     When it is wrong: the work happens only once. If only one step is recorded, a finding that names a
     function is info, because one step cannot show that the work recurs.
     Source: measured on an H200 with torch 2.11.

@@ -22,25 +22,34 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
+    max_kept_share: float = limit(
+        0.5,
+        "reported only if topk keeps at most this share of the experts for a token; chosen",
+    )
     min_rows: int = limit(
-        64, "at least this many tokens are needed; with fewer, moving rows by index saves nothing; chosen"
+        64,
+        "reported only if there are at least this many tokens; with fewer tokens, moving rows by index "
+        "saves nothing; chosen",
     )
     min_gpu_share: float = limit(
-        0.03, "work on the dense tensor must take at least this share of GPU time; chosen"
+        0.03,
+        "reported only if work on the dense tensor takes at least this share of GPU time; chosen",
     )
     left_share: float = limit(
         0.9,
-        "moving rows by index takes at most this share of the time of the products, forward and backward; "
-        "H200, torch 2.11",
+        "used for the predicted saving: moving rows by index is predicted to take at most this share of the"
+        " products' time, forward and backward; measured on an H200 with torch 2.11",
     )
     moved_times: float = limit(
         4.0,
-        "moving rows by index takes this many times as long as one pass over the rows at the memory's peak; "
-        "the passes (fill the slots, copy, gather, add up) were counted, not measured",
+        "used for the predicted saving: moving rows by index is predicted to take this many passes over the"
+        " product's result at the memory's peak rate; the passes (fill the slots, copy, gather, add up) "
+        "were counted, not measured",
     )
     moved_floor_ns: int = limit(
-        20_000, "moving rows by index takes at least this time, because it is several short kernels; H100"
+        20_000,
+        "used for the predicted saving: moving rows by index is predicted to take at least this time, "
+        "because it is several short kernels; measured on an H100",
     )
 
 
@@ -48,19 +57,21 @@ class Limits:
 def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
-    What it looks for: topk over E scores of each of T tokens, tensors of T x E x C numbers, and a forward
-    product that sums over all T tokens. Its result has E x C rows, one for each slot of each expert. The cost
-    is all work on tensors of T x E x C numbers.
+    What it looks for: topk over E scores (one for each expert) of each of T tokens; tensors of T x E x C
+    numbers, where C is the number of slots of each expert; and, in the forward pass, a matrix product that
+    sums over all T tokens. The product's result has E x C rows, one for each slot. The cost is the time of
+    all work on tensors of T x E x C numbers.
     Why it costs: the tensor has E x C numbers per token, and all except k of these are zero. So the products,
     and all other work on the tensor, mostly move and multiply zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index (a running
     count within its expert), and move rows with index_copy and index_select.
-    How sure: shapes and the order of the products are recorded. That most numbers are zero follows from topk,
-    but is not recorded, so confidence is medium.
-    When it is wrong: each slot is a weighted mean of all tokens (soft dispatch), so hardly any number is
+    How sure: shapes and the order of the products are recorded. topk shows that most numbers must be zero,
+    but the numbers themselves are not recorded. So confidence is medium.
+    When it is wrong: each slot is a weighted mean of all tokens (soft dispatch). Then hardly any number is
     zero.
-    Saving: the time of all work on the tensor, minus the time to move the rows by index. Moving takes four
-    passes over the rows that a product makes, but at most 90 % of the product's time.
+    Saving: the time of all work on the tensor, minus the time to move the rows by index. Moving rows is
+    predicted to take four passes over the result of each product. The prediction is at least 20 µs, but never
+    more than 90 % of the product's time.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

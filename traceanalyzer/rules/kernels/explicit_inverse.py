@@ -34,20 +34,26 @@ _LAUNCH_NS = 5_000.0  # CPU time of each without the profiler, chosen; 9.6 us wi
 class Limits:
     min_rows: int = limit(
         256,
-        "the matrix must have at least this many rows; smaller matrices take little time, or are inverted in "
-        "large batches; chosen",
+        "reported only if the matrix has at least this many rows; smaller matrices take little time, or are"
+        " inverted in large batches, which are not judged; chosen",
     )
     max_columns_share: float = limit(
         0.25,
-        "the number of columns that the inverse is multiplied by may be at most this share of the inverse's "
+        "reported only if the inverse is multiplied by few columns: at most this share of the inverse's "
         "rows; with more columns, solving takes nearly as long as the inverse; chosen",
     )
     near_ops: int = limit(
-        8, "the product must be one of the first so many ops after the inverse; views are not counted; chosen"
+        8,
+        "the product is searched among this many ops after the inverse; views are not counted; chosen",
     )
-    min_gpu_share: float = limit(0.05, "such inverses must take at least this share of GPU time; chosen")
+    min_gpu_share: float = limit(
+        0.05,
+        "reported only if such inverses take at least this share of GPU time; chosen",
+    )
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, even with few operations; H200, torch 2.11"
+        2_000,
+        "used for the predicted saving: no kernel is predicted to take less than this time, even with few "
+        "operations; measured on an H200 with torch 2.11",
     )
 
 
@@ -55,13 +61,13 @@ class Limits:
 def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
-    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a product of a matrix
-    of that shape with another matrix. The other matrix has at most a quarter as many columns as the
-    inverse. Other ops on a matrix of that shape count as well, if they factorise it again: determinant,
-    logarithm of the determinant, solve.
+    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a matrix product. One
+    factor has the shape of the inverse. The other factor has at most a quarter as many columns as the inverse
+    has rows. Ops that factorise a matrix of that shape again (determinant, logarithm of the determinant,
+    solve) are part of the finding.
     Why it costs: an inverse takes three times as many operations as a factorisation. Solving for a few
-    columns takes little more than the factorisation. For a batch, LU also launches thousands of short
-    kernels, and Cholesky launches a tenth as many.
+    columns takes little more than the factorisation. inv factorises with LU. For a batch of matrices, LU also
+    launches thousands of short kernels, and Cholesky launches a tenth as many.
     Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
     torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(). If k is not symmetric and positive definite:
     lu_factor and lu_solve.
@@ -69,7 +75,7 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     medium.
     When it is wrong: the inverse is kept and used often in later steps.
     Saving: two thirds of the inverse's time, the launches that Cholesky does not need, and the other
-    factorisations. The backward pass is not counted, because it takes about as long with Cholesky.
+    factorisations. The saving does not include the backward pass, which takes about as long with Cholesky.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -27,27 +27,27 @@ _SHOWN = 3
 class Limits:
     times: float = limit(
         1.5,
-        "a transform of a good length is assumed to take this many times the minimum time "
-        "(roofline/op_bounds.py) that its bytes and operations need; on an H100 nine of ten transforms take "
-        "less",
+        "a transform of a good length is assumed to take this many times the minimum time for its bytes and"
+        " operations at the device's peak rates; on an H100, nine of ten transforms take less",
     )
     min_call_ns: int = limit(
-        10_000, "shorter calls are ignored, because their time is latency; H100, torch 2.11"
+        10_000,
+        "shorter calls are ignored, because their time is latency; measured on an H100 with torch 2.11",
     )
     floor_ns: int = limit(
         8_000,
-        "a transform of a good length takes at least this time; a million numbers take 7 to 13 µs, H100, "
-        "torch 2.11",
+        "used for the predicted saving: no transform of a good length is predicted to take less than this "
+        "time; measured: 7 to 13 µs for a million numbers, H100, torch 2.11",
     )
     speedup: float = limit(
         2.0,
-        "if lengths are not recorded: a good length is assumed to be this many times as fast as Bluestein in "
-        "one kernel; measured on an H100: 2.4 to 4 times",
+        "if lengths are not recorded: a transform of a good length is assumed to be this many times as fast"
+        " as Bluestein in one kernel; measured on an H100: 2.4 to 4 times",
     )
     speedup_passes: float = limit(
         8.0,
-        "if lengths are not recorded: a good length is assumed to be this many times as fast as Bluestein in "
-        "several passes; measured on an H100: 10 to 33 times",
+        "if lengths are not recorded: a transform of a good length is assumed to be this many times as fast"
+        " as Bluestein in several passes; measured on an H100: 10 to 33 times",
     )
 
 
@@ -55,19 +55,21 @@ class Limits:
 def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Fourier transforms have a length with a large prime factor.
 
-    What it looks for: torch.fft calls along a dimension whose length has a prime factor above 7. They must
-    take longer than calls with a good length, which has only the prime factors 2, 3, 5 and 7. If lengths are
-    not recorded: kernels with Bluestein in their name.
+    What it looks for: torch.fft calls along a dimension whose length has a prime factor above 7. They are
+    reported only if they take longer than predicted for a good length. A good length has only the prime
+    factors 2, 3, 5 and 7. If lengths are not recorded, the rule looks for kernels with Bluestein in their
+    name.
     Why it costs: for large prime factors the library computes a convolution of more than twice the length
     (Bluestein's algorithm), in up to eight passes over memory. A good length needs only one pass.
-    Bad: a convolution by FFT of exactly signal + filter - 1 = 8,191 numbers, which is a prime. Good: 8,192
-    numbers, and the result is cut to the needed part. scipy.fft.next_fast_len finds good lengths.
+    Bad: a convolution by FFT of exactly signal + filter - 1 = 8,191 numbers, which is a prime. Good: a
+    convolution of 8,192 numbers; then cut the result to the needed part. scipy.fft.next_fast_len finds good
+    lengths.
     How sure: length and time are recorded. Transforms can be padded if they belong to a convolution, but the
     trace does not show whether they do.
     When it is wrong: the spectrum itself is the result and needs exactly this length.
-    Saving: the recorded time minus the time of a good length on such a device.
+    Saving: the recorded time minus the time that is predicted for a good length on this device.
     Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 4,096 real
-    signals of 8,191 numbers take 3.3 ms, of 8,192 numbers 0.10 ms.
+    signals take 3.3 ms with 8,191 numbers each, and 0.10 ms with 8,192 numbers each.
     """
     chosen = inputs.meets(lambda op: _awkward(fft_lengths(op))) | work.name.matches(_BLUESTEIN)
     for device, found in work[chosen & work.kind.one_of("compute")].by_device():

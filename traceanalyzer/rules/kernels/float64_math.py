@@ -62,17 +62,19 @@ _PLACED_NS, _PLACED_SMS = 3.0e-3, 132
 @dataclass(frozen=True, slots=True)
 class Limits:
     floor_ns: int = limit(
-        2_000, "kernels of at most this duration do not get faster with half the bytes; H200, torch 2.11"
+        2_000,
+        "used for the predicted saving: kernels of at most this duration do not get faster with half the "
+        "bytes; measured on an H200 with torch 2.11",
     )
     moving_share: float = limit(
         0.5,
-        "memory-bound kernels in float32 take this share of their float64 time, because they move half the "
-        "bytes",
+        "used for the predicted saving: memory-bound kernels take this share of their float64 time in "
+        "float32, because they move half the bytes",
     )
     unknown_speedup: float = limit(
         2.0,
-        "on devices without known peaks, float32 products are assumed to be this many times as fast as "
-        "float64 products, because they have half the bytes",
+        "used for the predicted saving: on devices without known peaks, float32 products are assumed to be "
+        "this many times as fast as float64 products, because they have half the bytes",
     )
 
 
@@ -81,17 +83,20 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     """Work runs in float64.
 
     What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a float64
-    tensor among their inputs. If shapes are recorded, the finding names the op where float64 enters.
+    tensor among their inputs. If shapes are recorded, the finding names the op that first mixes float64 with
+    another type.
     Why it costs: float64 needs twice the bytes of float32. On most devices its rate is between 1/2 and 1/64
     of the float32 rate. TF32 cannot speed up float64 products.
     Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64.
     Every result that is computed from this tensor is float64, too, unless the tensor has no dimensions (a
     single number). Good: torch.from_numpy(a).float(), dtype=torch.float32.
-    How sure: kernels and types are recorded. Python scalars do not count.
-    When it is wrong: results need float64. If every floating tensor is float64, and none comes from the host,
-    float64 is probably deliberate, and the finding is info.
-    Saving: products run at the float32 rate (with TF32, unless TF32 is off), all other kernels move half the
-    bytes, and conversions to float64 disappear. Kernels that do not reach the memory's peak rate gain less.
+    How sure: kernels and types are recorded. Python numbers are not reported, because they do not make a
+    float32 tensor float64.
+    When it is wrong: results need float64. If every floating-point tensor is float64, and none is copied from
+    the CPU to the GPU, float64 is probably deliberate. Then the finding is info.
+    Saving: predicted for float32. Then products run at the float32 rate (with TF32, unless TF32 is off), all
+    other kernels move half the bytes, and conversions to float64 disappear. Kernels that do not reach the
+    memory's peak rate gain less.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -29,44 +29,50 @@ _OTHERS = r"^aten::(complex|polar|view_as_complex|stft|istft|fft_i?[hr]fft[2n]?)
 @dataclass(frozen=True, slots=True)
 class Limits:
     left_share: float = limit(
-        0.5, "work on half of a spectrum takes this share of the time of work on the whole spectrum; algebra"
+        0.5,
+        "used for the predicted saving: work on half of a spectrum takes this share of the time of work on "
+        "the whole spectrum; calculated, not measured",
     )
     floor_ns: int = limit(
-        2_000, "kernels of at most this duration do not get faster with half the numbers; H200, torch 2.11"
+        2_000,
+        "used for the predicted saving: kernels of at most this duration do not get faster with half the "
+        "numbers; measured on an H200 with torch 2.11",
     )
     min_elements: int = limit(
         1 << 16,
-        "a spectrum must have at least this many numbers; with smaller spectra, launching takes longer than "
-        "computing; chosen",
+        "reported only if a spectrum has at least this many numbers; with smaller spectra, launching takes "
+        "longer than computing; chosen",
     )
     min_gpu_share: float = limit(
-        0.05, "work on full spectra must take at least this share of GPU time; chosen"
+        0.05,
+        "reported only if work on full spectra takes at least this share of GPU time; chosen",
     )
     pointwise_share: float = limit(
         0.5,
         "without recorded shapes: a pointwise kernel on complex numbers is regarded as work on a full "
-        "spectrum if it takes at least this share of the median time of the transforms' kernels; on a full "
-        "spectrum it moves as many bytes as these, or more; H100, torch 2.11",
+        "spectrum if it is long enough: at least this share of the median time of the transforms' kernels; "
+        "such a kernel moves at least as many bytes as a kernel of a transform; measured on an H100 with "
+        "torch 2.11",
     )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """Complex Fourier transforms work on real numbers.
+    """Complex Fourier transforms are used, although the data is real.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Other ops on complex tensors of that shape count, too.
+    takes the real part of the result. Other ops on complex tensors of that shape are part of the cost, too.
     Without recorded shapes: a transform of a real input converts the input to complex numbers, and the trace
     shows this conversion. In this case the rule reports only if all transforms of the program work on real
     numbers.
-    Why it costs: the spectrum of real numbers has each value twice; the second one is conjugated. The
+    Why it costs: the spectrum of real numbers has each value twice: once as it is, and once conjugated. The
     transforms, and every op on the spectrum, compute and move both values.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
-    half, s=field.shape). Here half is the half of the filter that matches the result of rfft2.
+    filter_half, s=field.shape). Here filter_half is the part of the filter that matches the result of rfft2.
     How sure: input dtypes are recorded, or follow from the ops within the transform. If an op takes the real
     part, the spectrum probably belongs to real numbers, but this is not certain. So confidence is medium.
-    When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert transform
-    does.
+    When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert
+    transform does.
     Saving: half of the time of the transforms and of the work on spectra, and the time to convert inputs to
     complex numbers.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.

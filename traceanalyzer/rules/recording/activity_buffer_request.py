@@ -18,7 +18,7 @@ class Limits:
     min_stall_ns: int = limit(
         20_000,
         "shorter stalls are ignored; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200); a normal "
-        "launch call takes 4 to 10 µs",
+        "launch call takes only 4 to 10 µs",
     )
 
 
@@ -28,14 +28,16 @@ def activity_buffer_request(
 ) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
-    What it looks for: `Activity Buffer Request` and `Buffer Flush` rows of CUPTI, and the op or call that
-    such a row stalled. A row on CUPTI's own thread stalls nothing and costs nothing.
+    What it looks for: the rows `Activity Buffer Request` and `Buffer Flush`, and the op or runtime call that
+    was stalled during such a row. These rows are written by CUPTI, the library that records the GPU for the
+    profiler. A row on a thread of CUPTI stalls nothing and costs nothing.
     Why it costs: the stalled op seems to take milliseconds, and the device is idle during this time. Without
     the profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.
-    How sure: the rows are the profiler's own record. The stalled op is the op that the same thread runs at
+    How sure: the profiler records these rows itself. The stalled op is the op that the same thread runs at
     that time.
-    When it is wrong: CUPTI of CUDA before 12.7 writes no such rows. The stall then looks like a slow launch.
+    When it is wrong: no wrong finding is known.
+    What it misses: CUPTI of CUDA before 12.7 writes no such rows. The stall then looks like a slow launch.
     Source: kineto issue 1020; measured on traces of an H200 with torch 2.11.
     """
     stall = profiler.stall_end_ns - profiler.stall_start_ns

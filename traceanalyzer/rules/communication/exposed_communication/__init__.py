@@ -30,14 +30,15 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 class Limits:
     gain_share: float = limit(
         0.3,
-        "overlap saves only this share of the transfer time that it hides, because compute slows down while "
-        "NCCL runs; DDP on 2 H200, NVLink",
+        "used for the predicted saving: of the transfer time that runs beside compute after the fix, only "
+        "this share is saved, because compute slows down while NCCL runs; measured with DDP on 2 H200, "
+        "NVLink",
     )
     waiting_times: float = limit(
         1.75,
-        "with one rank's trace: a rank counts as waiting if a collective takes at least this many times its "
-        "estimated transfer time; if ranks arrive together, a collective takes 1.0 to 1.7 times, 2 H200, "
-        "NVLink",
+        "with one rank's trace: a rank is regarded as waiting if a collective takes at least this many "
+        "times its estimated transfer time; if ranks arrive together, a collective takes 1.0 to 1.7 times "
+        "that time (measured on 2 H200, NVLink)",
     )
     min_measured_share: float = limit(
         0.5,
@@ -46,13 +47,13 @@ class Limits:
     )
     min_waiting_ns: int = limit(
         20_000,
-        "with the traces of all ranks: shorter waits in a collective are ignored; two ranks record the "
-        "collective's end up to 10 µs apart, 2 H200",
+        "with the traces of all ranks: shorter waits in a collective are ignored; the ends that two ranks "
+        "record for one collective differ by up to 10 µs (measured on 2 H200)",
     )
     min_late_ns: int = limit(
         100_000,
-        "with one rank's trace: a rank counts as waiting only if the collective also takes this much longer "
-        "than its estimated transfer time; the latency between hosts is tens of µs",
+        "with one rank's trace: a rank is regarded as waiting only if the collective also takes at least "
+        "this much longer than its estimated transfer time; the latency between hosts is tens of µs",
     )
 
 
@@ -68,16 +69,17 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
     process group. This time is divided into transfer and waiting for other ranks.
     With the traces of all ranks: waiting is measured. In each collective, the rank that arrives last does not
-    wait. Another rank waits for as long as its kernel runs longer than the kernel of the last rank.
+    wait. The waiting of any other rank is the time of its kernel minus the time of the kernel on the rank
+    that arrived last.
     With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
     collective of the same size. The rest of a collective's time is waiting.
     Why it costs: the GPU computes nothing during this time.
     Bad: all gradients are reduced after the backward pass. Good: they are reduced bucket by bucket during the
     backward pass.
     How sure: exposed time is measured. The trace of one rank does not show whether a long collective waited
-    or was slow. So with one trace, confidence is medium for transfer and low for waiting. The saving counts
-    only part of the transfer, because compute slows down while NCCL runs.
-    When it is wrong: tensor parallelism needs the result at once, so overlap does not help. Use fewer or
+    or was slow. So with one trace, confidence is medium for transfer and low for waiting. The saving is only
+    a part of the transfer's time, because compute slows down while NCCL runs.
+    When it is wrong: tensor parallelism needs the result at once, so overlap does not help. Then use fewer or
     smaller collectives, or split the batch in two, so that one half computes while the other communicates.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """

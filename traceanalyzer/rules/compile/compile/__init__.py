@@ -28,17 +28,18 @@ from traceanalyzer.timeline.names import is_compilation
 class Limits:
     max_versions: int = limit(
         8,
-        "a frame with more versions than this counts as recompiled too often; "
-        "torch._dynamo.config.recompile_limit, torch 2.11",
+        "a frame is regarded as recompiled too often if it has more versions than this; this is the default"
+        " of torch._dynamo.config.recompile_limit in torch 2.11",
     )
     min_times: float = limit(
         2.0,
-        "a region is reported as tiny if entering it takes at least this many times the time of its "
-        "kernels; chosen",
+        "a region is reported as tiny if entering it takes at least this many times as long as its kernels;"
+        " chosen",
     )
     min_eager_share: float = limit(
         0.05,
-        "eager ops inside compiled regions must take at least this share of GPU time; chosen",
+        "eager ops inside compiled regions are reported only if they take at least this share of GPU time; "
+        "chosen",
     )
 
 
@@ -52,13 +53,13 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
 
     What it looks for:
-    - compilation (rows of dynamo, inductor or Triton) in several steps, or in a step that is not the first;
-    - a growing version number of a compiled region (`Torch-Compiled Region: 0/18` is the nineteenth version of
-    frame 0);
-    - the number of regions per step (each region after the first is a graph break), and the CPU time to
-      check guards and to enter a region, compared with the GPU time of the region's kernels;
-    - eager pointwise kernels inside a region, with the compiled kernels right before and after them (cause
-    `eager-ops`).
+    - compilation (trace rows of dynamo, inductor or Triton) in several steps, or in a step that is not the
+      first;
+    - a growing version number of a compiled region (`Torch-Compiled Region: 0/18` is the nineteenth version
+      of frame 0);
+    - the number of regions per step: each region after the first is a graph break;
+    - the CPU time to check guards and to enter a region, compared with the GPU time of the region's kernels;
+    - eager pointwise kernels that run inside a region, between its compiled kernels (cause `eager-ops`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame, dynamo
     gives up and runs this frame eagerly. After a graph break, eager ops run kernel by kernel, and the
     compiled code before and after can no longer be fused with them. Entering a region takes 50 µs without the
@@ -66,15 +67,15 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     Bad: a compiled function that is called with a new length in each step; torch.compiler.disable, print or
     .item() within a compiled function. Good: dynamic=True, mark_dynamic, or few different sizes; no graph
     breaks (fullgraph=True raises an error at each graph break).
-    How sure: the compiler's rows are in the trace. If only the first step compiles, that is a cold start (see
-    cold-start).
+    How sure: the trace has the compiler's rows. If only the first step compiles, the rule cold-start reports
+    it.
     Findings on regions are info, because removing a graph break does not always save time: the guards of a
-    larger region cost time, too. Removing a graph break saves time if eager kernels could be fused. Regions
-    that are entered only once are not judged, because the first call also sets the region up.
-    When it is wrong: a shape occurs only once, as in the last batch of an epoch. It is then compiled only
-    once.
-    Saving: the time of compiling. For `eager-ops`: eager and compiled pointwise kernels in a row become one
-    kernel, which is assumed to take as long as the longest of them.
+    larger region cost time, too. Removing a graph break saves time if eager kernels could be fused. A region
+    that is entered only once is not reported, because the first call also prepares the region.
+    When it is wrong: a shape occurs only once, as in the last batch of an epoch. Then the code is compiled
+    for this shape only once.
+    Saving: the time of compiling. For `eager-ops`: consecutive pointwise kernels, eager and compiled, become
+    one kernel. This kernel is assumed to take as long as the longest of them.
     Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11: four linear layers took 0.12
     ms in eager mode and 0.15 ms compiled.
     """

@@ -60,21 +60,22 @@ _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of 
 class Limits:
     min_gpu_share: float = limit(
         0.10,
-        "an op's copies must take at least this share of GPU time; on healthy H200 traces only gathers take "
-        "so much",
+        "an op is reported only if its copies take at least this share of GPU time; in healthy H200 traces,"
+        " only gathers reach this share",
     )
     min_row_bytes: int = limit(
-        65_536, "gathers of all rows count as reordered state if each row has at least this size; chosen"
+        65_536,
+        "gathers of all rows are regarded as reordered state if each row has at least this size; chosen",
     )
     min_times: int = limit(
         4,
-        "all rows of a tensor must be reordered at least this many times in a step; a shuffle of the data "
-        "happens once; chosen",
+        "state is reported only if all rows of a tensor are reordered at least this many times in a step; a"
+        " shuffle of the data happens only once; chosen",
     )
     min_tensors: int = limit(
         4,
-        "without recorded shapes, at least this many gathers of large rows must follow each other to count as "
-        "reordered state: keys and values of two layers; chosen",
+        "without recorded shapes: gathers are regarded as reordered state if at least this many gathers of "
+        "large rows follow each other, for example of keys and values of two layers; chosen",
     )
 
 
@@ -90,18 +91,19 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op
     that the user called. Two cases have findings of their own:
-    - State is reordered several times a step, such as a key/value cache in beam search. All rows of a
-      tensor are gathered, and no op computes with tensors of that shape. If shapes are not recorded: after a
-      topk or sort, rows of several tensors are gathered one tensor after the other, and the grids of the
-      kernels show that the rows are large.
-    - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the
-      graph is launched.
-    Why it costs: moving data computes nothing. Each pass reads and writes all of it.
-    Bad: a layout, dtype or order that the next op changes back. Good: data in the layout that its readers
-    need.
-    How sure: these ops compute nothing. The trace does not show whether they can be avoided. Transposing copies
-    and concatenations are left to strided-copy.
-    When it is wrong: in recommenders and graph networks gathers are the work itself. So gathers are info.
+    - State is reordered several times a step, such as a key/value cache in beam search. The rule recognises
+      state by two signs: all rows of a tensor are gathered, and no op that computes has an input of that
+      shape. If shapes are not recorded, the signs are others. After a topk or sort, several tensors are
+      gathered one after the other, and the grids of the kernels show that the rows are large.
+    - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the graph
+      is launched.
+    Why it costs: each of these ops reads and writes all of its data, but computes nothing.
+    Bad: a layout, dtype or order that the next op changes back. Good: data that is created in the layout that
+    the next ops need.
+    How sure: these ops only move or convert data. The trace does not show whether they can be avoided. The
+    rule strided-copy reports transposing copies and concatenations.
+    When it is wrong: in recommenders and graph networks, gathers are often needed. So findings on gathers are
+    info.
     Saving: an upper bound, computed as if none of this work was needed. Expect less: when views replaced
     torch.roll, just over half of the predicted saving was measured (H200).
     Source: the roofline model: work without arithmetic is bound by memory.

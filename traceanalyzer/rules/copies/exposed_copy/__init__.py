@@ -28,16 +28,17 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_bare_share: float = limit(
-        0.5, "a copy is reported if no kernel runs during at least this share of the copy's time; chosen"
+        0.5,
+        "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen",
     )
     min_worker_ns: int = limit(
         20_000,
-        "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; only "
-        "dispatching an op takes up to 10 µs, H200 host",
+        "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
+        "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
     )
     min_worker_share: float = limit(
         0.2,
-        "the advice names the host's work if it takes at least this share of the copies' time; chosen",
+        "the advice names the op on the host if it takes at least this share of the copies' time; chosen",
     )
 
 
@@ -86,23 +87,25 @@ def exposed_copy(
     """A copy between host and device runs while no kernel does.
 
     What it looks for: copies to the device, to the host or between devices, if no kernel runs during most of
-    the copy. Three causes are told apart: the copy uses pageable memory; the host waits for the copy; the
-    copy is queued on the kernels' stream. If the host works on the copied data (ops on CPU tensors right
-    before a copy to the device, or right after a copy to the host), the advice names that op.
+    the copy. There are four causes: the copy uses pageable memory; the host waits for the copy; the copy is
+    queued on the kernels' stream; the copy is on another stream, but starts too late. If an op on the CPU
+    works on the copied data, the advice names that op. Such an op runs right before a copy to the device, or
+    right after a copy to the host.
     Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory. Copy
     engines could move the data while the kernels of another batch run.
-    Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side stream,
-    one batch ahead.
+    Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side
+    stream, one batch ahead.
     How sure: times, bytes and kinds of memory are recorded. The link's peak is from the data sheet. The cost
-    is the exposed part of the copy, plus the GPU's idle time that waiting for the copy causes.
-    When it is wrong: a step has nothing else to run during the copy, as for a single request. Then only a
-    faster copy helps.
+    is the time of the copy during which no kernel runs, plus the GPU's idle time that the wait for the copy
+    causes.
+    When it is wrong: the GPU has no other work during the copy, for example with a single request. Then only
+    a faster copy helps.
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
     Saving: predicted as if the copies used pinned memory, were as fast as the link, and overlapped with
-    kernels. One case differs: after a copy to the host, an op on the CPU works on the data, and only a few
-    bytes are copied back (argmax, sampling). Then both copies and the op are replaced by one pass over the
-    data on the device.
+    kernels. One case differs: an op on the CPU works on the data after a copy to the host (argmax, sampling),
+    and only a few bytes are copied back. Then both copies and the op are replaced by one pass over the data
+    on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

@@ -20,12 +20,13 @@ from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 class Limits:
     reached_share: float = limit(
         0.75,
-        "the pointwise kernel that replaces the round trip reaches this share of the memory's peak rate; "
-        "H200, torch 2.11",
+        "used for the predicted saving: the pointwise kernel that replaces the round trip reaches this "
+        "share of the memory's peak rate; measured on an H200 with torch 2.11",
     )
     op_ns: int = limit(
         5_000,
-        "launching the pointwise op that replaces the round trip takes this CPU time; H200 host, torch 2.11",
+        "used for the predicted saving: launching the pointwise op that replaces the round trip takes this "
+        "CPU time; measured on the host of an H200 with torch 2.11",
     )
     min_op_share: float = limit(
         0.1,
@@ -34,9 +35,9 @@ class Limits:
     )
     max_freeing_share: float = limit(
         0.2,
-        "after the copy back, the host frees its temporary arrays; idle time at this point is counted for the"
-        " round trip if it is at most this share of the round trip's time; freeing two arrays of 16 MiB took "
-        "9 %, H200 host",
+        "after the copy back, the host frees its temporary arrays; the pause for this is part of the cost "
+        "if it takes at most this share of the round trip's time; a longer pause has another cause; freeing"
+        " two arrays of 16 MiB took 9 % (measured on the host of an H200)",
     )
 
 
@@ -46,15 +47,15 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: a copy to the host that the CPU waits for, and then a copy of the same number of
-    elements to the device, by the same thread in the same step. Between the copies there is an op on the CPU,
-    or no event at all (work in numpy leaves no events).
+    What it looks for: a copy to the host that the CPU waits for, and then a copy to the device, by the same
+    thread in the same step. Both copies have the same number of elements. Between the copies there is an op
+    on the CPU, or no recorded event at all (the profiler does not record numpy).
     Why it costs: the GPU is idle during both copies, during the work on the host, and until the next
     launches. On the device the same work needs only one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
     How sure: the same number of elements suggests the same data. Confidence is high if an op on the CPU is
-    between the copies, and medium otherwise. If the copy to the device comes first, it is not a round trip: a
-    batch is copied to the device, and its result is fetched later.
+    between the copies, and medium otherwise. A copy to the device that comes first is not a round trip: it is
+    a batch whose result is fetched later.
     When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

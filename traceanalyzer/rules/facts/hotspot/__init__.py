@@ -38,14 +38,19 @@ _NO_USERS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_part_share: float = limit(
-        0.05, "an op must take at least this share of the step; a smaller op is not worth looking at first"
+        0.05,
+        "reported only if the op takes at least this share of the step; a smaller op is not worth looking "
+        "at first",
     )
     min_near_share: float = limit(
-        0.5, "a peak limits an op if the op reaches at least this share of the peak"
+        0.5,
+        "a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the "
+        "peak",
     )
     max_latency_ns: int = limit(
         5_000,
-        "if the kernels of an op take at most this time on average, starting them limits the op; H200, MI300X",
+        "if the kernels of an op take at most this time on average, the start of each kernel limits the op;"
+        " measured on H200 and MI300X",
     )
 
 
@@ -59,17 +64,17 @@ def hotspot(
     waits: CollectiveWaits | None,
     limits: Limits,
 ) -> Iterator[Hits]:
-    """The op that takes the largest share of the step, and what bounds it.
+    """The op that takes the largest share of the step, and what limits it.
 
     What it looks for: GPU time by outermost op (the op that the user calls, or its backward node) and by
-    collective. The finding shows line, annotation, shapes and kernels. It also compares the op's rate with
-    the peak rates of arithmetic, of memory, and of the link to the host.
+    collective. The finding shows the op's line of code or annotation, its shapes and its kernels. It also
+    compares the op's rate with the peak rates of arithmetic, of memory, and of the link to the host.
     Why it matters: this op is the first to look at, whatever makes it long. The finding is a fact, not a
     fault, so it is always info.
     Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
     necessary in the vendor's kernel profiler.
-    How sure: the time is measured. What bounds the op is computed from recorded shapes and dtypes, and from
-    the device's data sheet. Without these, the bound is unknown.
+    How sure: the time is measured. What limits the op is computed from recorded shapes and dtypes, and from
+    the device's data sheet. Without these, the limit is unknown.
     When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """

@@ -29,14 +29,16 @@ _ADVICE = {
 class Limits:
     min_wait_ns: int = limit(
         200_000,
-        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the profiler, "
-        "H200 host",
+        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the "
+        "profiler (measured on the host of an H200)",
     )
     min_steps_share: float = limit(
-        0.5, "waiting counts as recurring if at least this share of the steps waits; chosen"
+        0.5,
+        "waiting is regarded as recurring if at least this share of the steps waits; chosen",
     )
     min_function_share: float = limit(
-        0.5, "the advice names a function if it takes at least this share of the loader's time"
+        0.5,
+        "the advice names a function if the function takes at least this share of the loader's time",
     )
 
 
@@ -46,16 +48,16 @@ def dataloader_stall(
 ) -> Iterator[Hits]:
     """The step waits for its next batch of data.
 
-    What it looks for: idle time of the device during a DataLoader's next(), a DataPipe, or an annotation such
-    as load_batch, on the thread that launches work.
+    What it looks for: idle time of the GPU while the thread that launches work is in a DataLoader's next(),
+    in a DataPipe, or in an annotation such as load_batch.
     Why it costs: the CPU cannot launch work on a batch before the batch is there.
     Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
     prefetching, so that next() returns at once.
     How sure: the time of next() and the device's idle time during next() are measured. The iterator's class
     shows whether there are workers. Loading while the device is busy costs nothing and is not reported.
     When it is wrong: an annotation named load_batch does something else. The finding is info if only a few
-    steps in a row wait: the workers may have just started, or may have been slow once. But in a short
-    recording such a wait may be the first of many.
+    consecutive steps wait: perhaps the workers have just started, or were slow only once. But in a short
+    recording, this wait may be the first of many.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

@@ -22,49 +22,54 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     min_gap_ns: int = limit(
         100_000,
-        "shorter pauses are ignored (with recorded stacks: pauses shorter than twice this time); pauses "
-        "caused by torch's own Python code are shorter (H200)",
+        "a recurring pause is reported from this length on (with recorded stacks: from twice this length); "
+        "pauses caused by torch's own Python code are shorter (H200)",
     )
     python_bound_share: float = limit(
         0.3,
-        "pauses shorter than min_gap_ns are reported, too, if together they take at least this share of "
-        "the steps' time",
+        "recurring pauses shorter than min_gap_ns are reported, too, if together they take at least this "
+        "share of the steps' time",
     )
     min_torch_ns: int = limit(
         1_000_000,
-        "shorter pauses in torch's own code are ignored; the end of backward takes 0.2 to 0.5 ms, and so does"
-        " zero_grad (H200 host)",
+        "pauses in the Python code of torch itself are ignored if they are shorter than this; the end of "
+        "backward takes 0.2 to 0.5 ms, and so does zero_grad (H200 host)",
     )
     min_cost_share: float = limit(
         0.02,
-        "the pauses must take at least this share of a normal step, in addition to the condition of "
-        "min_share; in healthy traces, random variation stays below this share, H200",
+        "reported only if the pauses, and the GPU's idle time during them, take at least this share of a "
+        "normal step on average; in healthy traces, random variation stays below this share (measured on "
+        "H200)",
     )
     min_pause_ns: int = limit(
         1_000_000,
-        "a pause of at least this length is reported even if it comes at a different place in each step; "
-        "garbage collection of 100,000 objects takes 1 ms",
+        "pauses of at least this length are also recurring if they come at different places, but in several"
+        " steps; garbage collection of 100,000 objects takes 1 ms",
     )
     min_steps_share: float = limit(
-        0.5, "a pause counts as recurring if at least this share of the steps has it; chosen"
+        0.5,
+        "a pause is recurring if at least this share of the steps has a pause at the same place; chosen",
     )
     min_steps: int = limit(
-        3, "at least this many steps are needed; with fewer steps the rule cannot know which steps are normal"
+        3,
+        "with fewer steps than this, the rule cannot know which steps are normal, and min_calls applies",
     )
     min_calls: int = limit(
         3,
-        "with fewer than min_steps steps: a pause before the first call of an op is a cold start if the op "
-        "has at least this many calls, and none of its later calls comes after such a pause",
+        "with fewer than min_steps steps: a pause is a cold start, and is not reported, if it comes before "
+        "the first of at least this many calls of an op; the op's later calls must come without such a "
+        "pause",
     )
     alike_share: float = limit(
         0.5,
-        "a pause recurs if another step has a pause at the same place, and its length is at least this share "
-        "of the first pause's length; chosen",
+        "a pause comes back if another step has a pause at the same place that is longer than this share of"
+        " the first pause; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
-        "a pause is regarded as a cost of recording stacks if the calls in the user's code take at most this "
-        "time on average; code with calls of 2.8 µs took 1.2 ms without stacks and 4.1 ms with stacks, H200",
+        "confidence is low if the user's Python calls in the pauses take less than this time on average; "
+        "recording the stacks of so short calls makes the pauses longer; code with calls of 2.8 µs took 1.2"
+        " ms without stacks and 4.1 ms with stacks (measured on H200)",
     )
 
 
@@ -83,10 +88,10 @@ def host_gap(
     Typical: Python, garbage collection, logging, numpy. Other rules report data loading, compilation and
     prof.step().
     Why it costs: during a pause no work is launched.
-    Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric every 100
-    steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
-    Another Python thread does not help: only one thread of a process runs Python at a time, and gc.collect()
-    stops all of them.
+    Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric only
+    every 100 steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
+    Moving the code to another Python thread does not help: only one thread of a process runs Python at a
+    time, and gc.collect() stops all of them.
     How sure: pauses and idle time are measured. With stacks, the finding names the user's function that takes
     most of the pauses. Without stacks, Python and garbage collection cannot be told apart. Recording stacks
     makes code with many calls several times slower. In such code confidence is low.

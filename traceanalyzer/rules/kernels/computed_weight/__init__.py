@@ -41,29 +41,34 @@ _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 class Limits:
     min_calls_share: float = limit(
         0.9,
-        "at least this share of a layer's calls must compute the weight; a smaller share may be chance; "
-        "chosen",
+        "a layer is reported only if at least this share of its calls compute the weight; a smaller share "
+        "may be chance; chosen",
     )
     max_rank_share: float = limit(
         0.25,
-        "a product that makes a weight counts as low-rank if its inner size is at most this share of the weight's "
-        "smaller side; chosen",
+        "a product that makes a weight is regarded as low-rank if its inner size (the columns of B) is at "
+        "most this share of the weight's smaller side; chosen",
     )
-    min_gpu_share: float = limit(0.02, "computing weights must take at least this share of GPU time; chosen")
+    min_gpu_share: float = limit(
+        0.02,
+        "reported only if computing weights takes at least this share of GPU time; chosen",
+    )
     passes: float = limit(
         6.0,
-        "the products with narrow matrices, and adding their result, read or write a layer's input and result"
-        " this many times; 4.8 and 6.0 times were measured on an H200",
+        "used for the predicted saving: the products with narrow matrices, and the addition of their "
+        "result, move this many times the bytes of the layer's input and result; 4.8 and 6.0 times were "
+        "measured on an H200",
     )
     min_times: float = limit(
         3.0,
-        "a weight must be computed at least this many times for each gradient of its parameters; a weight is "
-        "also computed twice if two networks, or two passes of a GAN, use it; chosen",
+        "in training: reported only if a weight is computed at least this many times for each gradient of "
+        "its parameters; two times are normal if two networks, or two passes of a GAN, use the weight; "
+        "chosen",
     )
     cpu_ns: int = limit(
         20_000,
-        "the additional ops of the narrow products take this CPU time for each layer, forward and backward "
-        "together; H200, torch 2.11",
+        "used for the predicted saving: the additional ops of the narrow products take this CPU time for "
+        "each layer, forward and backward together; measured on an H200 with torch 2.11",
     )
 
 
@@ -81,24 +86,26 @@ def computed_weight(
     """A layer's weight is computed from parameters in each call.
 
     What it looks for: linear layers and convolutions whose weight is computed by the ops right before. These
-    ops work on tensors of the weight's shape, or multiply narrow matrices, which gives a matrix of that
-    shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, integers that are unpacked,
-    parameters that are joined. In training, the rule also finds weights that are computed three times or more
-    before their parameters get one gradient.
+    ops work on tensors of the weight's shape, or multiply two narrow matrices into a matrix of that
+    shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, quantised weights that are unpacked,
+    parameters that are concatenated. In training, the rule also finds a weight that is computed at least
+    three times for each gradient of its parameters. Such a weight is computed again although its parameters
+    have not changed.
     Example: a loop over time steps that computes the same weights in each iteration.
     Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
     Python frames.
-    Why it costs: if nothing is trained, the weight is the same in each call. If W + B A is trained (LoRA),
-    backward computes the gradient of the whole matrix, only to get the small gradients of B and A.
-    Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm left on a model that only infers. Good:
-    F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer, "weight") after loading.
+    Why it costs: in inference, the weight is the same in each call. If W + B A is trained (LoRA), only the
+    small gradients of B and A are needed. But the backward pass computes the gradient of the whole matrix.
+    Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm kept on a model that is used only for
+    inference. Good: F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer,
+    "weight") after loading.
     How sure: the order of ops and their shapes are recorded. The tensors themselves are not recorded, so
     confidence is medium. In training, backward makes one gradient per parameter. If a weight is computed more
-    often than gradients are made, some calls compute the same weight again.
+    often than its parameters get a gradient, some calls compute the same weight again.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
     Saving: in inference, the time of the ops that compute weights. In training, the time of these ops and of
-    the large gradients, minus the time of the narrow products.
+    the large gradients, minus the time of the products with the narrow matrices.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

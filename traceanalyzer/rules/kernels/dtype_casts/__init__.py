@@ -40,16 +40,17 @@ _OF_RESULTS = (
 class Limits:
     min_gpu_share: float = limit(
         0.03,
-        "in inference, casts must take at least this share of GPU time",
+        "in inference, casts are reported only if they take at least this share of GPU time",
     )
     min_chain_kernels: int = limit(
         3,
-        "a conversion is left to unfused-pointwise if it is the first of at least this many pointwise kernels",
+        "the rule unfused-pointwise reports a conversion, and this rule does not, if the conversion is the "
+        "first of at least this many pointwise kernels",
     )
     min_training_share: float = limit(
         0.10,
-        "in training, casts must take at least this share of GPU time; with autocast they take up to 9 % in"
-        " healthy models, H200",
+        "in training, casts are reported only if they take at least this share of GPU time; with autocast, "
+        "casts take up to 9 % in healthy models (measured on H200)",
     )
 
 
@@ -57,18 +58,19 @@ class Limits:
 def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
-    What it looks for: conversions between floating dtypes right before a product, convolution or attention on
-    the same stream. Conversions right after such an op are reported separately, as `dtype-casts: results`.
-    Conversions from and to float64 are left to float64-math.
+    What it looks for: conversions between floating-point dtypes right before a matrix product, convolution or
+    attention on the same stream. Conversions right after such an op are reported separately, as `dtype-casts:
+    results`. The rule float64-math reports conversions from and to float64.
     Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
     product's dtype instead.
-    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered anew for each
-    use of a weight, so that the weight is converted for each use. Good: weights in bfloat16, with a float32
-    copy in the optimizer; one autocast around the whole forward pass, if several products use the same
-    trained weight.
-    How sure: dtypes or kernel names identify a conversion, and the product comes next. Conversions that begin a
-    chain of pointwise kernels are left to unfused-pointwise.
-    When it is wrong: the optimizer keeps weights in float32. Then each weight needs one conversion per step.
+    Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered again for each
+    use of a weight, because the weight is then converted for each use. Good: weights in bfloat16, with a
+    float32 copy in the optimizer; one autocast around the whole forward pass, if several products use the
+    same trained weight (autocast then converts the weight once and keeps the copy).
+    How sure: dtypes or kernel names show a conversion, and the next kernel is the product. If a conversion
+    begins a chain of pointwise kernels, the rule unfused-pointwise reports it.
+    When it is wrong: the optimizer keeps weights in float32. Then one conversion per weight and step is
+    needed, and only further conversions are waste.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
     compute = work.kind.one_of("compute")

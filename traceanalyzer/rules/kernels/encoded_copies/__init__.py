@@ -23,36 +23,44 @@ from traceanalyzer.rules.kernels.encoded_copies.networks import networks
 class Limits:
     min_times: float = limit(
         2.0,
-        "there must be at least this many copies of each item, on average, because gathering costs time, too;"
-        " chosen",
+        "reported only if there are at least this many copies of each item on average, because gathering "
+        "the results costs time, too; chosen",
     )
-    min_gpu_share: float = limit(0.1, "the network must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
+    min_gpu_share: float = limit(
+        0.1,
+        "reported only if the network takes at least this share of GPU time; chosen",
+    )
+    floor_ns: int = limit(
+        2_000,
+        "used for the predicted saving: no kernel is predicted to take less than this time, even with few "
+        "bytes; measured on an H200 with torch 2.11",
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A network runs on copies of the same items, so that each item is computed several times.
 
-    What it looks for: an op whose result has more items than its input: a gather (x[index], index_select),
-    overlapping windows (unfold, as_strided), expand or repeat. The layers after this op work on each copy
-    separately: the first dimension of their tensors is the number of copies. The rule stops at a layer that
-    mixes items. Two more cases count:
-    - Indices are copied, and then looked up in a table.
+    What it looks for: an op whose result has more items than its input. Items are entries of the first
+    dimension, such as images, frames or tokens. Such an op is a gather (x[index], index_select), overlapping
+    windows (unfold, as_strided), expand or repeat. The layers after this op work on each copy separately: the
+    first dimension of their tensors is the number of copies. The finding ends before the first layer that
+    combines different items. The rule reports two more cases:
+    - Indices are copied, and each copy is then looked up in an embedding table.
     - Layers work on equal rows. Their input comes from expand (a stride of 0), repeat or repeat_interleave,
-      or from another layer on equal rows. If later layers of the network repeat the same ops, they count as
-      well.
+      or from another layer on equal rows. Later layers with the same sequence of ops are part of the finding,
+      too.
     Why it costs: copies of an item give the same result.
-    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)) once for each frame; then
-    cut the windows from the features. For a condition that is expanded to all tokens: modulate(c).expand(...)
-    instead of modulate(c.expand(...)).
+    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)), which encodes each frame
+    once; then cut the windows from the features. For a conditioning vector (such as a time embedding) that is
+    expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)).
     Other examples: an image with several captions; a user with several candidates; time steps that are
     repeated for all patches of a frame.
     How sure: the numbers of items are known from shapes. The trace does not record which tensor an op reads.
-    The rule concludes it from the order of ops and from shapes, so confidence is medium.
+    The rule concludes this from the order of ops and from shapes, so confidence is medium.
     When it is wrong: the copies are changed before the network runs, so they are not equal.
     Saving: the time that the network's forward pass spends on all copies of an item except one. For equal
-    rows, backward is counted, too.
+    rows, the saving includes the backward pass, too.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

@@ -40,29 +40,33 @@ _BACKWARD = r"Backward\d*$"
 class Limits:
     times: float = limit(
         3.0,
-        "a call must take at least this many times the expected time; in healthy H200 traces, 95 % of 5,357 "
-        "calls take less than 2.9 times the expected time",
+        "a call is reported only if it takes at least this many times its expected time; in healthy H200 "
+        "traces, 95 % of 5,357 calls take less than 2.9 times their expected time",
     )
     passes_times: float = limit(
         1.5,
-        "a filter (blur) in one pass must take at least this many times as long as two passes, one for each "
-        "direction; this limit may be lower than `times`, because both ways compute the same result; chosen",
+        "a blur with one wide filter is reported if it takes at least this many times the predicted time of"
+        " two filters, one along each direction; this limit is lower than `times`, because both ways "
+        "compute the same result; chosen",
     )
     min_call_ns: int = limit(
-        10_000, "shorter calls are ignored, because their time is latency; H200, torch 2.11"
+        10_000,
+        "shorter calls are ignored, because their time is latency; measured on an H200 with torch 2.11",
     )
     floor_ns: int = limit(
         5_000,
-        "every call is expected to take at least this time, even with few bytes, because some calls run "
+        "no call is expected to take less than this time, even with few bytes, because some calls run "
         "several kernels",
     )
     adding_ns: int = limit(
         10_000,
-        "if index_put_ (which sorts) is replaced by index_add_ (one kernel), index_add_ is predicted to take "
-        "this CPU time; H200, torch 2.11",
+        "used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the "
+        "launch of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11",
     )
     min_gpu_share: float = limit(
-        0.02, "the time of the calls beyond their expected time must be at least this share of GPU time"
+        0.02,
+        "reported only if the excess of all these calls together (recorded minus expected time) is at least"
+        " this share of GPU time",
     )
     usual_share: float = limit(
         0.10,
@@ -77,24 +81,24 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
 
     What it looks for: calls that take more than three times as long as expected. The minimum time of a call
     is computed from its recorded inputs (bytes, operations) and the device's peak rates. The expected time is
-    the minimum times the factor that was measured for well-shaped calls of the same kind: large, contiguous
-    and with aligned dimensions.
+    the minimum time multiplied by a factor. This factor was measured for calls of the same kind on large,
+    contiguous tensors with aligned dimensions.
     Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
     - too few rows to run in parallel;
     - a dimension that does not fit loads or tiles;
     - additions to the same addresses;
     - a bad order of memory accesses;
     - a direct convolution where FFTs need a tenth of the operations;
-    - one wide filter for each channel of an image (a blur), where two passes need far fewer operations.
+    - one wide filter for each channel of an image (a blur), where two filters, one along each direction, need
+      far fewer operations.
     Bad: cumsum along a few very long rows; a matrix product with one dimension of a million and two of
     sixteen; index_add_ into few rows; table[index] in training, if the table has few rows. Good: for cumsum,
-    more rows at once or another dimension; for the product and index_add_, several partial sums that are
-    added at the end; for table[index], F.embedding(index, table).
+    more rows at once or another dimension; for the matrix product and index_add_, several partial sums that
+    are added at the end; for table[index], F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
-    Saving: the time beyond the expected time, with a wide interval.
-    Source: the roofline model (Williams et al., 2009); the factors were measured on an H200
-    (roofline/op_bounds.py).
+    Saving: the recorded time minus the expected time, with a wide range.
+    Source: the roofline model (Williams et al., 2009); the factors were measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the least that each op needs")

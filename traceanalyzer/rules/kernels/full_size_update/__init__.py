@@ -51,16 +51,23 @@ _ADVICE = {
 class Limits:
     max_part_share: float = limit(
         0.35,
-        "at most this share of the tensor may be written; if the part is larger, updating only this part "
-        "saves too little; chosen",
+        "reported only if at most this share of the tensor gets other values; if the part is larger, "
+        "updating only this part saves too little; chosen",
     )
     min_gpu_share: float = limit(
-        0.04, "ops on such tensors must take at least this share of GPU time; chosen"
+        0.04,
+        "reported only if ops on such tensors take at least this share of GPU time; chosen",
     )
     min_copies: int = limit(
-        2, "in a step, at least this many copies of tensors of one shape must be made, as in a loop; chosen"
+        2,
+        "for `copied`: reported only if at least this many tensors of one shape are copied in a step, as in"
+        " a loop; chosen",
     )
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000,
+        "used for the predicted saving: no kernel is predicted to take less than this time, even with few "
+        "bytes; measured on an H200 with torch 2.11",
+    )
 
 
 @rule(
@@ -74,28 +81,29 @@ class Limits:
 def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A small part is spread over a tensor of full size, and then all of that tensor is read.
 
-    What it looks for: three ops one after the other. First, a tensor is filled. Then at most a third of it is
-    written (F.pad, a slice, an index, scatter). Then the whole tensor is added to another tensor, multiplied
-    by another tensor (as a mask), or passed to torch.where. If a tensor is sliced several times, the backward
-    pass of each slice does the same (cause `gradient`).
+    What it looks for: three ops one after the other. First, a tensor is filled with zeros or other start
+    values. Then a small part of it gets other values (F.pad, a slice, an index, scatter). Then the whole
+    tensor is added to another tensor, multiplied by another tensor (as a mask), or passed to torch.where. If
+    a tensor is sliced several times, the backward pass of each slice does the same (cause `gradient`).
     Cause `copied`: a tensor is copied in full, only to change a small part of it. This is what index_copy,
     index_add, scatter and slice_scatter do; index_copy_ and others with an underscore change the tensor in
     place.
     Cause `diagonal`: torch.diag of a vector is multiplied by a matrix.
-    Why it costs: filling writes all numbers once. The addition reads two full tensors and writes a new one,
-    although only a small part changes.
+    Why it costs: filling writes the whole tensor once. The addition reads two full tensors and writes a third
+    one, although only a small part changes.
     Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. For `gradient`, bad: x[:,
     t] for each t. Good: x.unbind(1) once; its backward pass writes each part once.
     How sure: shapes and the order of ops are recorded, the tensors themselves are not. If a tensor of some
     shape was filled just before an addition, the rule assumes that the addition reads this tensor. So
     confidence is medium.
-    When it is wrong: the tensor before the addition, or before the copy, is needed again. Then one copy must
-    remain.
+    When it is wrong: the program needs the old values of the tensor again, after the addition or the copy.
+    Then one copy must remain.
     Saving: the time of the fill, and the time that the addition spends outside of the small part. For
     `copied`: the time of the copy.
     For `diagonal`: the time of torch.diag and of the product, minus the time to scale the rows or columns of
     the other factor.
-    Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's documentation.
+    Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's
+    documentation.
     """
     if not any(one.dims for one in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows the sizes of tensors")

@@ -23,42 +23,47 @@ from traceanalyzer.rules.kernels.full_sort.without_shapes import seen_by_kernels
 class Limits:
     max_used_share: float = limit(
         0.25,
-        "at most this share of the sorted elements may be used; larger shares were not measured with topk; "
-        "H100, torch 2.11",
+        "reported only if later ops use at most this share of the sorted elements; topk was not measured "
+        "with larger shares (H100, torch 2.11)",
     )
     min_row_elements: int = limit(
         4_096,
-        "rows must have at least this many elements; 4,096 rows of 1,024 elements take 159 µs with sort and "
-        "134 µs with topk; 4,096 rows of 4,096 elements take 567 µs with sort and 307 µs with topk; H100",
+        "reported only if rows have at least this many elements; 4,096 rows of 1,024 elements take 159 µs "
+        "with sort and 134 µs with topk; 4,096 rows of 4,096 elements take 567 µs with sort and 307 µs with"
+        " topk; measured on an H100",
     )
     bytes_times: float = limit(
         12.0,
-        "topk takes this many times as long as reading its input at the memory's peak; measured: 11 to 15 "
-        "times for 102 to 1,720 MB; H100, torch 2.11",
+        "used for the predicted saving: topk is predicted to take this many times as long as reading its "
+        "input at the memory's peak rate; 11 to 15 times were measured for 102 to 1,720 MB, H100, torch "
+        "2.11",
     )
     floor_ns: int = limit(
         45_000,
-        "topk takes at least this time; 64 rows of 8,400 elements take 54 µs, 64 rows of 32,000 elements take"
-        " 70 µs; H100, torch 2.11",
+        "used for the predicted saving: topk is predicted to take at least this time; the shortest measured"
+        " times are a little longer (54 µs for 64 rows of 8,400 elements, 70 µs for 64 rows of 32,000 "
+        "elements); measured on an H100 with torch 2.11",
     )
     min_bytes: int = limit(
         4_194_304,
-        "if shapes are not recorded, a sort must have at least this many bytes, because the length of its "
-        "rows is not known; chosen",
+        "if shapes are not recorded: a sort is reported only if it has at least this many bytes, because "
+        "the length of its rows is not known; chosen",
     )
     few_rows: int = limit(
         16,
-        "with fewer rows than this, few_rows_floor_ns replaces floor_ns; topk takes 75 µs for 16 rows of "
-        "128,256 elements and 114 µs for one row of 1,000,000 elements; H100",
+        "used for the predicted saving: with fewer rows than this, few_rows_floor_ns replaces floor_ns; "
+        "topk takes 75 µs for 16 rows of 128,256 elements, and 114 µs for one row of 1,000,000 elements; "
+        "measured on an H100",
     )
     few_rows_floor_ns: int = limit(
         110_000,
-        "topk of few rows takes at least this time (measured: 114 µs for one row); H100, torch 2.11",
+        "used for the predicted saving: topk of few rows is predicted to take at least this time; 114 µs "
+        "were measured for one row, H100, torch 2.11",
     )
     max_time_share: float = limit(
         0.7,
-        "the predicted time of topk must be at most this share of the sort's time, because the prediction is "
-        "off by up to 25 %, and was measured only on an H100",
+        "reported only if the predicted time of topk is at most this share of the sort's time; the "
+        "prediction is off by up to 25 %, and was measured only on an H100",
     )
 
 
@@ -69,16 +74,17 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     What it looks for: sorts on the device (sort, argsort, msort) whose rows have 4,096 elements or more.
     Later ops take only the start or the end of each sorted row, at most a quarter of it. No other op takes a
     tensor of that shape and dtype in the rest of the step.
-    Why it costs: a sort makes several passes, one for every few bits of the dtype. Each pass reads and writes
-    all values and indices. topk only counts in its passes, and writes only the requested part.
+    Why it costs: a sort makes one pass for every few bits of the dtype, and each pass reads and writes all
+    values and indices. The passes of topk only read and count values, and topk writes only the requested
+    part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
     How sure: shapes and slice bounds are recorded. If any other op uses a tensor of this shape (for instance
     the scores themselves), the rule reports nothing.
-    Without shapes: a sort begins with a copy, which shows the number of bytes. The op after the sort must
-    take a part of the result; the rule sees this from the op's low number of GPU threads. Then confidence is
-    low, because a later op may use the rest.
-    When it is wrong: a kernel without an op reads the whole result. Or equal values must keep their order, as
-    in a stable sort.
+    Without shapes: a sort begins with a copy, which shows the number of bytes. If the next op has few GPU
+    threads, the rule concludes that this op takes only a part of the result. Confidence is low, because a
+    later op may use the rest.
+    When it is wrong: a custom kernel, for which the profiler records no op, reads the whole result. Or equal
+    values must keep their order, as in a stable sort.
     Saving: the time of the sort, minus the time of topk for the same number of bytes. A single row of at most
     a million elements is not reported, because topk is not faster there.
     Source: torch.topk in PyTorch's documentation; measured on an H100 with torch 2.11: sorting 256 rows of

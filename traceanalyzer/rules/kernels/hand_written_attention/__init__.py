@@ -25,18 +25,19 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 class Limits:
     max_kernels_between: int = limit(
         8,
-        "at most this many kernels may be between a product and the softmax: scale, mask, bias, conversions, "
-        "dropout",
+        "at most this many kernels are allowed between a product and the softmax (scale, mask, bias, "
+        "conversions, dropout)",
     )
     fused_share: float = limit(
         0.475,
-        "if shapes are not recorded: fused bfloat16 attention takes this share of the time of only the two "
-        "products; 512 to 2,048 tokens, H200",
+        "if shapes are not recorded: fused bfloat16 attention is predicted to take this share of the time "
+        "of the two hand-written products (without the softmax); measured with 512 to 2,048 tokens on an "
+        "H200",
     )
     fused_share_fp32: float = limit(
         0.7,
-        "if shapes are not recorded: fused float32 attention takes this share of the time of all kernels of the "
-        "hand-written attention",
+        "if shapes are not recorded: fused float32 attention is predicted to take this share of the time of"
+        " all kernels of the hand-written attention (with the softmax)",
     )
 
 
@@ -47,16 +48,16 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     What it looks for: on one stream, a batched matrix product, a softmax and another batched product with
     only pointwise work between them. In the backward pass: two products, then the gradient of the softmax,
     then two products.
-    Why it costs: each of these ops writes the matrix of queries by keys to memory, and the next op reads it
-    again. Fused attention never writes it.
-    Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q, k,
-    v, attn_mask=mask), or is_causal=True.
+    Why it costs: each of these ops writes the attention matrix (queries x keys) to memory, and the next op
+    reads this matrix again. Fused attention never writes it.
+    Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q,
+    k, v, attn_mask=mask), or is_causal=True.
     How sure: the ops and their order are recorded. The softmax of a router or of a classifier is not
     reported, because the products around it are not batched, or a top-k is between them.
-    When it is wrong: the attention weights themselves are needed, or are changed in a way that no fused kernel
-    supports.
-    Saving: the recorded time, minus the time that both products take at the rate of fused attention on this
-    device.
+    When it is wrong: the attention weights themselves are needed, or are changed in a way that no fused
+    kernel supports.
+    Saving: the recorded time, minus the time that fused attention on this device takes for the operations of
+    both products.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)

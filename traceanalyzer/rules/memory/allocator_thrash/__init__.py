@@ -17,16 +17,19 @@ from traceanalyzer.timeline.steps import Steps
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
-        3, "at least this many steps are needed; fewer steps do not show whether the cost recurs"
+        3,
+        "the rule needs at least this many steps; fewer steps do not show whether the calls recur",
     )
     spike_times: float = limit(
-        5.0, "a first step is warm-up if it has more than this many times the calls of the median step"
+        5.0,
+        "first steps are regarded as warm-up if they have more than this many times the calls of the median"
+        " step",
     )
     off_share: float = limit(
         0.5,
-        "the cache counts as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the "
-        "allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of these"
-        " ops",
+        "the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the"
+        " allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of "
+        "these ops",
     )
 
 
@@ -71,15 +74,16 @@ def allocator_thrash(
     """Memory is allocated from the driver in every step.
 
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls of CUDA and HIP, in more than
-    half of the steps, by threads that launch work. The rule ignores first steps that have far more such
-    calls, because these steps are warm-up.
+    half of the steps, by threads that launch work. First steps with far more such calls are warm-up, and the
+    rule ignores them.
     Why it costs: such a call takes 50 µs to milliseconds, and the CPU launches no work during it. cudaFree
     also waits for the device. After the first steps of a loop, PyTorch's caching allocator needs no such
     calls.
     Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
     How sure: the calls are recorded. The cost is the GPU's idle time during the calls.
     When it is wrong: the allocator's cache is still growing. For this reason the rule needs at least three
-    steps. The time of such calls differs from run to run: one program spent 3.3 to 10.1 ms a step on an H200.
+    steps. The time of such calls also differs from run to run: in runs of one program on an H200, they took
+    3.3 to 10.1 ms a step.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

@@ -23,21 +23,23 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_touched_share: float = limit(
         0.20,
-        "at most this share of a table's rows may be looked up; if more are looked up, sparse updates save "
-        "little; H200, Adagrad",
+        "a table is reported only if less than this share of its rows are looked up; if more rows are "
+        "looked up, sparse updates save little; measured with Adagrad on an H200",
     )
     summed_fills: float = limit(
         27.0,
-        "the GPU time of a sparse update is this many times the time to fill as many rows as are looked up; "
-        "Adagrad, H200",
+        "used for the predicted saving: a sparse update of n rows is predicted to take this many times as "
+        "long on the GPU as filling n rows with zeros; measured with Adagrad on an H200",
     )
     added_cpu_ns: int = limit(
-        100_000, "sparse backward and SGD's update of a table take this CPU time; H200 host, torch 2.11"
+        100_000,
+        "used for the predicted saving with SGD: a table's sparse backward pass and its update take this "
+        "CPU time; measured on the host of an H200 with torch 2.11",
     )
     summed_cpu_ns: int = limit(
         370_000,
-        "sparse updates of Adagrad and SparseAdam take this much more CPU time than dense updates; H200 host,"
-        " torch 2.11",
+        "used for the predicted saving with Adagrad and SparseAdam: sparse updates take this much more CPU "
+        "time than dense updates; measured on the host of an H200 with torch 2.11",
     )
 
 
@@ -55,22 +57,25 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows
     between two optimizer steps, and their backward pass. The cost is the time to fill the gradient, plus a
-    share of every pass over gradients: optimizer, accumulation, clipping, zeroing. This share is the table's
-    part of all elements in the pass.
+    share of every op that reads or writes gradients (optimizer, accumulation, clipping, zeroing). This share
+    is the table's part of all elements that the op handles.
     Why it costs: a table of 8 million rows has a gradient of 8 million rows, and only a few thousand of these
     rows are not zero. The whole gradient is written and read several times. The optimizer also reads and
     writes its states for all rows.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that
     supports sparse gradients.
-    How sure: the numbers of rows are recorded. An index that occurs several times counts several times, so
+    How sure: the numbers of rows are recorded. A row that is looked up several times is counted each time, so
     the true number of used rows may be smaller. Ops on more than about 30 tensors (_foreach_*, fused
     optimizers) have no recorded shapes. The rule assumes that such an op handles all parameters with a
-    gradient. Without shapes, the rule uses times instead, and confidence is medium. A table is reported if
-    filling its gradient takes far longer than looking up its rows. For an op on many parameters, the table's
-    part of the time is estimated: one pass over the table, at the speed at which its gradient was filled.
-    When it is wrong: momentum and weight decay also change rows that a step does not use. Sparse updates do
-    not change these rows. A table that is also the output layer's weight has a dense gradient anyway. So the
-    rule skips a table if its number of rows is also a dimension of a matrix product.
+    gradient.
+    Without shapes: the rule uses times instead, and confidence is medium. A table is reported if filling its
+    gradient takes far longer than looking up its rows. In an op on many parameters, the table's part of the
+    time is estimated as one pass over the table. The speed of this pass is taken from the fill of the table's
+    gradient.
+    When it is wrong: with momentum or weight decay, a dense update also changes rows that the step does not
+    use. A sparse update does not change these rows, so the training result differs. A table that is also the
+    output layer's weight has a dense gradient anyway. So the rule skips a table if its number of rows is also
+    a dimension of a matrix product.
     Saving: the cost described above, minus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
