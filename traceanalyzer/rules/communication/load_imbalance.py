@@ -26,9 +26,8 @@ class Limits:
     )
     min_step_share: float = limit(
         0.042,
-        "a difference smaller than min_more_share is reported, too, if it is at least this share of the "
-        "step and the other ranks wait for most of this time; two H200 of a healthy job differ by up to "
-        "4.03 %",
+        "if the other ranks wait for most of the difference, it needs to be only this share of the step, "
+        "even if min_more_share does not hold; two H200 of a healthy job differ by up to 4.03 %",
     )
     min_errors: float = limit(
         3.0,

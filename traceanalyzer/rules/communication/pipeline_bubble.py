@@ -38,10 +38,11 @@ class Limits:
 def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A pipeline has too few micro-batches for its stages, and each stage waits for the others.
 
-    What it looks for: sends and receives between neighbours in a process group. Let p be the number of
-    stages (the group's ranks), and m the number of micro-batches (the sends in one direction in a step). If
-    each step finishes all its micro-batches, each stage is idle for (p-1)/(m+p-1) of the step. This time is
-    the bubble. The rule reports the bubble if the GPU runs no compute for about this time.
+    What it looks for: sends and receives between neighbouring ranks of a process group. The number of ranks
+    in the group is the number of stages, p. The number of sends in one direction in a step is the number of
+    micro-batches, m. If each step finishes all its micro-batches, each stage is idle for (p-1)/(m+p-1) of
+    the step. This time is the bubble. The rule reports the bubble if the GPU runs no compute for about this
+    time.
     Why it matters: each stage is idle for this time, whatever it computes. The schedule causes the bubble,
     not a single op. So the finding is a fact, not a fault, and always info.
     Bad: one micro-batch. Good: four times as many micro-batches as stages, if the kernels of one micro-batch

@@ -34,8 +34,8 @@ def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads 
     """One rank does work that the other ranks do not do, and they wait for it.
 
     What it looks for: ops, or Python code before an op, that take much more CPU time per step on one rank.
-    On the other ranks (their median) this work takes less than a third of the time, or has less than two
-    thirds of the calls. The rule also compares the longest pause of each step: on one rank it is more than
+    On the other ranks (their median) this work takes less than a third of the time, or is called less than
+    two thirds as often. The rule also compares the longest pause of each step: on one rank it is more than
     three times as long as on the other ranks. The rule needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest rank.

@@ -29,8 +29,8 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
     What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into
     it, one by one. cuDNN takes the weights as one buffer. If the weights are not in one buffer, torch builds
     a new buffer in each call.
-    Why it costs: each call pays for a kernel that clears the buffer, for a copy of each weight, and for CPU
-    time to find each weight's place in the buffer. This CPU time is 0.1 ms per weight under the profiler
+    Why it costs: each call pays for a kernel that clears the buffer, and for a copy of each weight. The CPU
+    also has to find each weight's place in the buffer. This CPU time is 0.1 ms per weight under the profiler
     (H100 host). In a loop over time steps the copies take longer than the layer itself.
     Bad: p.data = averaged[name], copy.deepcopy or weight norm, which move weights out of the buffer. Good:
     p.data.copy_(averaged[name]), which writes into the buffer. Or call rnn.flatten_parameters() after the

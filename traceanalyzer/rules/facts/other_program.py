@@ -13,9 +13,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 class Limits:
     min_names_share: float = limit(
         0.01,
-        "reported only if the ops or kernels that the other ranks do not run take at least this share of "
-        "the time of this rank's ops, or of its GPU time; healthy pairs of ranks have the same names; "
-        "H200",
+        "reported only if these ops take at least this share of the time of this rank's ops, or these "
+        "kernels this share of its GPU time; healthy pairs of ranks have the same names; H200",
     )
 
 

@@ -46,9 +46,9 @@ def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) 
     """Constants are computed again in every step, or in every call of a function.
 
     What it looks for: sequences of ops that begin without an input tensor (arange, linspace, a window,
-    zeros, ones, full, eye), and then use only tensors that the sequence itself has made. In every step the
-    same ops run with the same shapes and, as far as the trace records them, the same number arguments. They
-    run on the device, or on the CPU with a copy to the device at the end.
+    zeros, ones, full, eye). All later ops of the sequence use only tensors that the sequence itself has
+    made. In every step the same ops run with the same shapes and, as far as the trace records them, the same
+    number arguments. They run on the device, or on the CPU with a copy to the device at the end.
     Why it costs: each call pays for CPU ops, launches and copies, and the result is the same each time.
     Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of
     positions, in forward(). Good: compute the constant once and keep it as a buffer (register_buffer), as an

@@ -53,11 +53,13 @@ class Limits:
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
-    What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time
-    (align1, align2, align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and
-    later). If shapes are recorded, the finding names the dimension that is no multiple of 8.
+    What it looks for: bfloat16 and float16 matrix products with slow kernels. These kernels load less than
+    16 bytes at a time (align1, align2, align4). Or they use tensor cores of an older architecture
+    (cutlass_75_tensorop on sm80 and later). If shapes are recorded, the finding names the dimension that is
+    no multiple of 8.
     Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
-    uses slower kernels. They reach about a third of the rate, or about a seventh if the dimension is odd.
+    uses slower kernels. They reach less than a third of the rate, or about a seventh if the dimension is
+    odd.
     Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never
     used.
     How sure: kernel names show the width of loads. If every dimension is a multiple of 8, an operand is a

@@ -44,8 +44,8 @@ class Limits:
     )
     joined_share: float = limit(
         0.5,
-        "a sequence is regarded as growing only if, for at least this share of its lengths, cat or a "
-        "slice makes a tensor of this length",
+        "a sequence is regarded as growing only if cat or a slice makes tensors of at least this share of "
+        "its lengths",
     )
     min_gpu_share: float = limit(
         0.05, "work on such sequences must take at least this share of GPU time; chosen"

@@ -42,10 +42,10 @@ class Limits:
 def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a masked language model are computed for all positions, though few have a label.
 
-    What it looks for: in training, a log_softmax with as many rows as token ids went into the embedding, and
-    as many columns as the embedding table has rows. In attention, each token attends to all other tokens,
-    without a causal mask. Such a model is usually trained to predict only the tokens that are hidden in its
-    input, about 15 % of all tokens.
+    What it looks for: in training, a log_softmax over tokens x vocabulary: one row for each token id that
+    goes into the embedding, and one column for each row of the embedding table. In attention, each token
+    attends to all other tokens, without a causal mask. Such a model is usually trained to predict only the
+    tokens that are hidden in its input, about 15 % of all tokens.
     Why it costs: the head, the loss and their backward pass take the same time for each position, with or
     without a label.
     Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good:

@@ -17,7 +17,7 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     max_lost_share: float = limit(
         0.01,
-        "reported if more than this share of launches or work is lost; none of 100 recordings, V100 to "
+        "reported if at least this share of launches or work is lost; none of 100 recordings, V100 to "
         "MI300, lost more",
     )
     min_lost_calls: int = limit(
@@ -32,7 +32,7 @@ class Limits:
     )
     min_steps: int = limit(
         3,
-        "fewer steps than this are reported, because they do not show whether a cost recurs",
+        "reported if there are fewer steps than this, because fewer do not show whether a cost recurs",
     )
 
 

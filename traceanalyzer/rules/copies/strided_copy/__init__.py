@@ -55,9 +55,9 @@ class Limits:
     )
     norms_share: float = limit(
         0.5,
-        "the advice is one contiguous() before the first layer, which ends all later copies, in this "
-        "case: at least this share of the transposing copies is made by norms (which copy a transposed "
-        "input), and residual additions keep the transposed layout from layer to layer; chosen",
+        "used if norms make at least this share of the transposing copies (they copy a transposed input), "
+        "and residual additions keep the transposed layout. The advice is then one contiguous() before "
+        "the first layer, which ends all later copies; chosen",
     )
     memory_share: float = limit(
         0.5,
@@ -76,9 +76,9 @@ class Limits:
 def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies between equal dtypes that are not plain memcpys, because one side is
-    transposed, sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). The
-    rule reports these four cases as separate causes:
+    What it looks for: copies (contiguous, clone, reshape, copy_) between equal dtypes that are not plain
+    memcpys, because one side is transposed, sliced or expanded. Concatenations (cat, stack) are reported,
+    too. The rule reports these four cases as separate causes:
     - a buffer that grows by cat;
     - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If the next
       op is attention or a matrix product, and memory limits it, the cost includes its additional time for
@@ -95,8 +95,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     the advised fix.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
-    Saving: the time of these copies. For a growing buffer and for concatenations, the time of an op that
-    writes in place is subtracted, and the CPU time of making views for this op. For data written several
+    Saving: the time of these copies. For a growing buffer and for concatenations, two times are subtracted:
+    that of an op that writes in place, and the CPU time to make views for this op. For data written several
     times, the next op gets faster, too, if it is attention of few queries or a matrix product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """

@@ -42,7 +42,7 @@ class Limits:
     min_loop_ops: int = limit(
         100,
         "the ops between a copy to the host and the next launch are a loop over the copied values if "
-        "there are at least this many ops; chosen",
+        "there are at least so many; chosen",
     )
     where_ns: int = limit(
         20_000,

@@ -50,13 +50,13 @@ class Limits:
     min_saved_share: float = limit(
         0.5,
         "used by min_sure_share: a predicted saving is small if it is less than this share of the "
-        "predicted idle time, because most idle time then has other causes, such as a data loader; chosen",
+        "predicted idle time. Most idle time then has other causes, such as a data loader; chosen",
     )
     min_gap_share: float = limit(
         Severity.HIGH.least_share,
-        "a GPU whose next kernel is always queued still pauses between kernels. If a fix removes these "
-        "pauses, as a CUDA graph does, and the low end of the saving's interval is at least this share of "
-        "the step, the cause is neither profiled-only nor unsure",
+        "a GPU whose next kernel is always queued still pauses between kernels. A CUDA graph, for "
+        "instance, removes these pauses. If the low end of a fix's saving is at least this share of the "
+        "step, the cause is neither profiled-only nor unsure",
     )
     min_same_share: float = limit(
         0.5,
@@ -71,8 +71,8 @@ class Limits:
     min_compile_share: float = limit(
         0.1,
         "torch.compile is advised only if its predicted saving is at least this share of the step, and "
-        "the condition of min_pointwise_share holds as well; the prediction is rough: in measurements it "
-        "was right only on whether torch.compile helps, not on how much",
+        "min_pointwise_share holds as well. The prediction is rough: in measurements it was right only on "
+        "whether torch.compile helps, not on how much",
     )
     min_loop_share: float = limit(
         0.4,
@@ -82,7 +82,7 @@ class Limits:
     min_pointwise_share: float = limit(
         0.3,
         "torch.compile is advised only if at least this share of the launches are eager pointwise "
-        "kernels, which a compiler fuses, and the condition of min_compile_share holds as well",
+        "kernels, which a compiler fuses, and min_compile_share holds as well",
     )
 
 

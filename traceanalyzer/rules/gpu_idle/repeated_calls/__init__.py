@@ -104,9 +104,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - the results of the repeats are concatenated or stacked.
 
     The backward work of the repeats is part of the loop's cost. The rule also finds four other kinds of loops:
-    - a network that is called several times in a row on the same shapes, if no call needs another call's
-      result and one op combines the results. An example is classifier-free guidance with two calls. Together
-      the calls make at least half of the step's launches;
+    - a network that is called several times in a row on the same shapes. No call needs another call's result,
+      and one op combines the results. An example is classifier-free guidance with two calls. Together the
+      calls make at least half of the step's launches;
     - in a loop over time steps with a state: layers that need only x[t] and not the state, such as an encoder
       of frames;
     - in training: an LSTM, GRU or RNN (or a cell of one) that gets x[t] in repeat t. All of x must be known

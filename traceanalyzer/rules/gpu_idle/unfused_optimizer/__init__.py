@@ -76,7 +76,7 @@ def unfused_optimizer(
     When it is wrong: a third-party optimizer does more than the update. Or the fused kernel does not support
     the parameters: they are on several devices or have unusual dtypes. Three kinds of optimizers are not
     reported: those that communicate between ranks, those that mix `_foreach_` ops with other work, and those
-    with sparse gradients, which neither the fused nor the foreach implementation supports.
+    with sparse gradients. (Neither the fused nor the foreach implementation supports sparse gradients.)
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch
     2.11.
     """

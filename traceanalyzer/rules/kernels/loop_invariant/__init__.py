@@ -34,9 +34,9 @@ class Limits:
     )
     min_layers: int = limit(
         4,
-        "a network in the loop is reported only if in each iteration at least this many of its layers use "
-        "nothing that the loop makes. The stages of an ordinary network may look like iterations, but "
-        "fewer layers of a stage read only the conditioning input; chosen",
+        "a network in the loop is reported only if at least this many of its layers use nothing that the "
+        "loop makes. The stages of an ordinary network may look like iterations, but fewer layers of a "
+        "stage read only the conditioning input; chosen",
     )
     min_gpu_share: float = limit(0.05, "the repeated work must take at least this share of GPU time; chosen")
 
@@ -50,9 +50,9 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     the loop" if no op in the loop makes a tensor of the input's shape. Norms, activations and casts of the
     input itself are allowed, though their results have this shape. The tensor that one iteration passes to
     the next (latents, hidden state) is not such an input.
-    Networks: the rule also reports a network in the loop if the network reads only a tensor that the step
-    made once before the loop (such as a conditioning image). The network must have four layers or more, and
-    each iteration must pass a tensor to the next.
+    Networks: the rule also reports a network in the loop that reads only a tensor from before the loop
+    (such as a conditioning image). The step makes this tensor once. The network has four layers or more,
+    and each iteration passes a tensor to the next.
     Why it costs: for instance, each iteration computes the keys and values of the same caption, or the
     features of the same conditioning image. Once is enough.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed

@@ -27,7 +27,7 @@ class Limits:
     selected_passes: float = limit(
         14.0,
         "for `selected`: to gather the selected pairs and compute them again, kernels read or write the "
-        "values of these pairs this many times in all, forward and backward together; counted in a trace",
+        "values of these pairs this many times in all (forward and backward); counted in a trace",
     )
     memory_share: float = limit(
         0.6,

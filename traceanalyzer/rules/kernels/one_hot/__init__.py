@@ -34,7 +34,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     Why it costs: one_hot writes eight bytes per class and element, nearly all of them zeros. The conversion
     reads all these bytes again. A product then multiplies the zeros with an equally large tensor, only to
     pick one of many values. If the one-hot tensor is permuted, the product and its gradients get the
-    permuted layout, too, so later kernels read them in a slow order.
+    permuted layout, too. Later kernels then read them in a slow order.
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @
     table.
     Good: gather and scatter_add along the classes for a Dice loss; class indices for cross_entropy; an

@@ -29,8 +29,8 @@ class Limits:
     )
     near_ops: int = limit(
         8,
-        "the rule searches for the op that makes a tensor among this many ops before the op that reads "
-        "the tensor, views not counted; chosen",
+        "the op that makes a tensor is looked for among this many ops before the op that reads the "
+        "tensor, views not counted; chosen",
     )
     calls: int = limit(
         4,
@@ -44,12 +44,12 @@ class Limits:
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, but only a small part of it is used.
 
-    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops
-    before it that computed the whole tensor. These ops are matrix products, convolutions, resizing, casts,
-    arithmetic, softmax and norms. They can be a whole network, if only a part of its batch is used. An op is
-    part of the cost if a part of its result needs only the same part of its input. For example, each row of
-    a linear layer's result needs only one row of the input. An op is not part of the cost if another op uses
-    more of its result.
+    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor. The rule
+    reports the ops before it that computed the whole tensor. These ops are matrix products, convolutions,
+    resizing, casts, arithmetic, softmax and norms. They can be a whole network, if only a part of its batch
+    is used. An op is part of the cost if a part of its result needs only the same part of its input. For
+    example, each row of a linear layer's result needs only one row of the input. An op is not part of the
+    cost if another op uses more of its result.
     A second case (cause `averaged`): the rows of a product are only averaged or summed. No other op runs
     between the product and this mean or sum.
     Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros

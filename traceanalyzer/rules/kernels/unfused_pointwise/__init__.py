@@ -39,13 +39,13 @@ class Limits:
     )
     whole_share: float = limit(
         0.25,
-        "a kernel is regarded as working on the chain's full-size tensor if it takes at least this share "
-        "of the time of the chain's longest kernel; shorter kernels work on smaller tensors",
+        "a kernel that takes less than this share of the time of the chain's longest kernel is regarded "
+        "as working on a smaller tensor",
     )
     loss_share: float = limit(
         0.3,
-        "the finding says that the chains are a loss over classes if this loss takes at least this share "
-        "of the chains' time; chosen",
+        "the finding names a loss over classes if this loss takes at least this share of the time of the "
+        "chains; chosen",
     )
     min_classes: int = limit(
         1_000,
