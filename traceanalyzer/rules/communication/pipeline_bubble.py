@@ -47,8 +47,9 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     not a single op. So the finding is a fact, not a fault, and always info.
     Bad: one micro-batch. Good: four times as many micro-batches as stages, if the kernels of one micro-batch
     are still long enough to fill the GPU. Or an interleaved schedule.
-    How sure: sends and receives are recorded. If a micro-batch sends several tensors, each tensor counts as
-    a micro-batch. So the true bubble is at least as large as the reported bubble.
+    How sure: sends and receives are recorded. If a micro-batch sends several tensors, the rule takes each
+    tensor as a micro-batch, so m is too high. So the true bubble is at least as large as the reported
+    bubble.
     When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More
     micro-batches do not help if their kernels no longer fill the GPU, or if launching limits the step.
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section

@@ -23,8 +23,9 @@ def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits)
     """A rank runs ops or kernels that the other ranks do not run.
 
     What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the
-    other ranks' traces. These ops or kernels must take at least 1 % of the time of this rank's ops, or of
-    its GPU time. Stages of a pipeline are not compared, because they run different programs.
+    other ranks' traces. They are reported only if the ops take at least 1 % of the time of this rank's ops,
+    or the kernels 1 % of its GPU time. Stages of a pipeline are not compared, because they run different
+    programs.
     Why it matters: all ranks of a job run one program. If one rank differs, it may log, check, save or
     evaluate (often rank 0). Or it has inputs of other shapes, other software or another device. The rules
     `straggler` and `load-imbalance` report the cost. This finding only shows where to look, so it is always

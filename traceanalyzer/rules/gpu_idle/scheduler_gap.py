@@ -50,7 +50,8 @@ class Limits:
     )
     min_steps: int = limit(
         3,
-        "a cost can recur only if there are at least this many steps; fewer do not show whether it recurs",
+        "the rule judges whether a cost recurs only if there are at least this many steps; fewer do not "
+        "show it",
     )
     min_steps_share: float = limit(
         0.5,

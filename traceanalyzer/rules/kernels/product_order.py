@@ -76,7 +76,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     A A' (A' is A transposed) is squared and then multiplied by A, as in Newton-Schulz iterations. Sums and
     scalings may be in between.
     Why it costs: both orders give the same result, but (A B) C first makes the matrix A B, with as many rows
-    as A and as many columns as B. This matrix is large if A has many rows and B has many columns.
+    as A and as many columns as B. This matrix is large if A has many rows and B many columns.
     Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
     (k.T @ v); (x @ a) @ b. For Newton-Schulz: transpose a matrix with more rows than columns first.
     How sure: the rule concludes from shapes and order that the second product reads the first product's

@@ -38,8 +38,8 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
     checkpointing, two are normal.
     Why it costs: each cast of a weight gives the same result, and adds one cast of a gradient to the
     backward pass. Each additional read of a table makes one more gradient of the whole table.
-    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a
-    position bias computed anew in each layer. Good: one autocast block around the whole forward pass,
+    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; the
+    same position bias computed in each layer. Good: one autocast block around the whole forward pass,
     because autocast keeps converted weights until its block ends; the bias computed once and given to all
     layers.
     How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, because

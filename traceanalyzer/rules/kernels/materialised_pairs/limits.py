@@ -45,8 +45,8 @@ class Limits:
     )
     min_pair_times: float = limit(
         4.0,
-        "for `gathered`: the number of gathered pairs must be at least this many times the number of "
-        "rows; chosen",
+        "for `gathered`: reported only if the number of gathered pairs is at least this many times the "
+        "number of rows; chosen",
     )
     max_listed_share: float = limit(
         0.05,
