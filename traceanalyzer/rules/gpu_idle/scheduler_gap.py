@@ -88,8 +88,8 @@ def scheduler_gap(
 ) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no more specific rule reports this time.
 
-    What it looks for: idle time of the device within a step that no other rule reports. This rule reports it
-    by cause, one finding for each cause. `traceanalyzer explain CAUSE` and docs/accounting.md describe the
+    What it looks for: idle time of the device within a step, if no other rule reports it. There is one
+    finding for each cause of idle time. `traceanalyzer explain CAUSE` and docs/accounting.md describe the
     causes. Gaps that lie mostly within an optimizer's step come from the optimizer's Python code in torch,
     and get a separate finding.
     Why it costs: you pay for a GPU that does nothing.

@@ -57,9 +57,9 @@ def trace_health(
 ) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
-    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; a device
-    lane that ends before the last launches; damaged places in the file; no warm-up; fewer than three steps;
-    and missing shapes or stacks (the finding says what they would add to the report).
+    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; recorded
+    GPU work that ends before the last launches; damaged places in the file; no warm-up; fewer than three
+    steps; and missing shapes or stacks (the finding says what they would add to the report).
     Why it costs: it costs no time. But the report cannot judge work that is not recorded. Where work is
     missing, the GPU may have been busy although the report shows it as idle. The finding is always info.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),

@@ -80,9 +80,9 @@ def materialised_pairs(
     What it looks for: a pointwise op on broadcast or expanded inputs, and a reduction of the op's result.
     This result, with one number or row for each pair, has at least eight times as many numbers as all inputs
     together. All work on tensors of the result's shape is part of the cost, also in the backward pass.
-    A second case (cause `selected`): distances or products of all pairs are computed. The forward pass uses
-    only the smallest or largest value along a dimension, but the backward pass computes with all values. An
-    example is a Chamfer distance by torch.cdist.
+    A second case (cause `selected`, named in the finding's title): distances or products of all pairs are
+    computed. The forward pass uses only the smallest or largest value along a dimension, but the backward
+    pass computes with all values. An example is a Chamfer distance by torch.cdist.
     A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
     or subtracted, and then summed over the last dimension. No other op reads these rows. The program gathers
     at least a quarter of all possible pairs.

@@ -65,9 +65,9 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     What it looks for: ctc_loss, if the lengths of all sequences are recorded, or F.pad of each sequence to
     one common length. The rule reports the batches if, in each step, even the longest sequence has at most
     80 % of the padded length.
-    A second case (cause `uneven`): batches of pad_sequence join short and long sequences. If all recorded
-    sequences were sorted by length and then divided into batches, at most 80 % of the padded positions would
-    be needed.
+    A second case (cause `uneven`, named in the finding's title): batches of pad_sequence join short and long
+    sequences. If all recorded sequences were sorted by length and then divided into batches, at most 80 % of
+    the padded positions would be needed.
     Why it costs: layers compute padded positions like all other positions. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the
     batch, rounded up to a multiple of 64; batches of sequences of about the same length.

@@ -50,8 +50,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     is used. An op is part of the cost if a part of its result needs only the same part of its input. For
     example, each row of a linear layer's result needs only one row of the input. An op is not part of the
     cost if another op uses more of its result.
-    A second case (cause `averaged`): the rows of a product are only averaged or summed. No other op runs
-    between the product and this mean or sum.
+    A second case (cause `averaged`, named in the finding's title): the rows of a product are only averaged
+    or summed. No other op runs between the product and this mean or sum.
     Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros
     for this rest. For `averaged`: the mean of the products equals the product of the mean row, so one row is
     enough.

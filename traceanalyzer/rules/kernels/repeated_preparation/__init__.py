@@ -95,7 +95,7 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     What it looks for: in every step, a norm, sum or mean of a tensor of 128 MiB or more, and the ops right
     after it that scale the tensor. No op changes or slices a tensor of that shape, and no copy writes one.
     No kernel without recorded shapes runs long enough to have written such a tensor.
-    A second case (reported as `repeated-preparation: sorted-or-counted`): in every step a tensor of 64 MiB
+    A second case (cause `sorted-or-counted`, named in the finding's title): in every step a tensor of 64 MiB
     or more is sorted, summed cumulatively, counted or made unique. Or the tensor is the second input of
     isin: isin sorts this input and removes duplicates. The case is reported only if no op of a step can have
     written a tensor with as many elements.
