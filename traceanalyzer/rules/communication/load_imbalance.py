@@ -21,18 +21,18 @@ from traceanalyzer.rule.collective_names import collectives_of
 class Limits:
     min_more_share: float = limit(
         0.1,
-        "a rank must compute longer than the others by at least this share; for equal work, the times of two "
-        "H200 differ by up to 6 %",
+        "reported if a rank computes longer than the others by at least this share; for equal work, the "
+        "times of two H200 differ by up to 6 %",
     )
     min_step_share: float = limit(
         0.042,
-        "a difference smaller than min_more_share is enough if it is at least this share of the step and the "
-        "other ranks wait for most of this time; two H200 of a healthy job differ by up to 4.03 %",
+        "if the other ranks wait for most of the difference, it needs to be only this share of the step, "
+        "even if min_more_share does not hold; two H200 of a healthy job differ by up to 4.03 %",
     )
     min_errors: float = limit(
         3.0,
-        "the difference between ranks must be at least this many times its standard error, because steps vary"
-        " by chance; textbook",
+        "reported only if the difference between ranks is at least this many times its standard error, "
+        "because steps vary by chance; the usual three-sigma rule",
     )
 
 
@@ -49,15 +49,15 @@ def load_imbalance(
     """One rank computes more than the others, which wait for it.
 
     What it looks for: a rank whose kernels compute much longer per step than the median of the other ranks.
-    If the other ranks wait for it, a little longer is enough. The rule needs the traces of several ranks,
-    with marked steps or equal numbers of kernels.
+    If the other ranks are seen to wait for it, a smaller difference is reported, too. The rule needs the
+    traces of several ranks, with marked steps or equal numbers of kernels.
     Why it costs: a collective ends only after the last rank has arrived, so the slowest rank sets the length
     of the step.
     Bad: each rank gets equally many samples, but their lengths differ; a few experts get most tokens. Good:
     equal numbers of tokens on all ranks.
     How sure: the times are measured. The trace does not show whether the rank has more work or a slower GPU,
-    so confidence is medium. For the saving, this rank is replayed with the mean load. The rule assumes that
-    the compute time shrinks in proportion.
+    so confidence is medium. For the saving, the recorded timeline is simulated with the mean load on this
+    rank. The rule assumes that compute time is proportional to load.
     When it is wrong: in pipeline parallelism the stages may have different layers on purpose.
     Source: measured on two H200 with torch 2.11, with sequences of different lengths, and with unequal
     numbers of tokens per expert.

@@ -22,16 +22,19 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     max_small_elements: int = limit(
         1_024,
-        "a collective is small if it has at most this many elements; its time is then latency, about 10 µs on "
-        "NVLink",
+        "a collective is small if it has at most this many elements; its time is then only latency, about "
+        "10 µs on NVLink",
     )
     min_small_times: int = limit(
-        3, "a thread must start at least this many small collectives a step; two may be a loss and its count"
+        3,
+        "reported only if a thread starts at least this many small collectives a step; two may be a loss "
+        "and its count",
     )
     max_kernels_between: int = limit(
         8,
-        "at most this many kernels may run between two such collectives; between logged values none run, between "
-        "collectives of layers or iterations 10 to 73, H200 and B200",
+        "reported only if at most this many kernels run between two small collectives. Between logged "
+        "values no kernel runs; between collectives of different layers or iterations, 10 to 73 kernels "
+        "run; measured on H200 and B200",
     )
 
 
@@ -57,23 +60,24 @@ _NORMS: dict[str, Any] = {
     since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "one-by-one", "batch-norm")
 )
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Ranks reduce more often than the step needs.
+    """Ranks run more collectives than the step needs.
 
     What it looks for:
     - gradient accumulation without no_sync: several DistributedDataParallel forward passes for one optimizer
-    step, and a reduction of the gradients in each backward pass;
-    - values that are reduced one by one, for example for logging: in a step, the same op starts three or more
-    collectives of a few elements, one after the other;
+      step, and a reduction of the gradients in each backward pass;
+    - values that are reduced one by one, for example for logging: in a step, the same op starts three or
+      more collectives of a few elements in a row;
     - SyncBatchNorm, which exchanges statistics in each layer, forward and backward.
-    Why it costs: accumulated gradients need only one reduction per optimizer step. Every small collective costs
-    latency, and all ranks wait for the slowest rank.
+    Why it costs: accumulated gradients need only one reduction per optimizer step. Every small collective
+    costs latency, and all ranks wait for the slowest rank.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all micro-batches
     except the last.
-    Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
-    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if each rank's batch is large enough for its own
-    statistics; else GroupNorm or LayerNorm, which need no other rank.
-    How sure: collectives and their sizes are recorded. Small collectives can probably be joined, but this is not
-    certain, so confidence is medium.
+    Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100
+    steps.
+    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if the batch of one rank is large enough for
+    statistics. Else GroupNorm or LayerNorm, which need no other rank.
+    How sure: collectives and their sizes are recorded. For small collectives, the trace does not show
+    whether they can be joined, so confidence is medium.
     When it is wrong: FSDP may reduce gradients after every micro-batch on purpose, to save memory.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """

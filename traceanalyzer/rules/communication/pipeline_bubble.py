@@ -24,12 +24,13 @@ _MORE = 4  # times as many micro-batches, as the advice says what they would lea
 class Limits:
     min_bubble_share: float = limit(
         0.2,
-        "a bubble is reported if it is at least this share of the step; with the usual four micro-batches per stage "
-        "a bubble is always smaller; chosen",
+        "reported only if the bubble is at least this share of the step; with the usual four "
+        "micro-batches per stage a bubble is always smaller; chosen",
     )
     tolerance_share: float = limit(
         0.05,
-        "the time without compute may be shorter than the bubble by at most this share of the step; chosen",
+        "reported only if the measured time without compute is at least the bubble minus this share of "
+        "the step; chosen",
     )
 
 
@@ -37,21 +38,24 @@ class Limits:
 def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A pipeline has too few micro-batches for its stages, and each stage waits for the others.
 
-    What it looks for: sends and receives between neighbours in a process group. Let p be the number of the group's
-    ranks (the stages), and m the number of sends in one direction in a step (the micro-batches). If each step
-    finishes all its micro-batches, each stage idles for (p-1)/(m+p-1) of the step: the bubble. The rule reports the
-    bubble if the GPU runs no compute for about this time.
-    Why it matters: each stage is idle for this time, whatever it computes. The schedule causes the bubble, not a
-    single op. So the finding is a fact, not a fault, and always info.
-    Bad: one micro-batch. Good: four times as many micro-batches as stages, if each micro-batch still fills the
-    GPU; or an interleaved schedule.
-    How sure: sends and receives are recorded. If a micro-batch sends several tensors, each tensor counts as a
-    micro-batch. So the true bubble is at least as large as the reported bubble.
-    When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More micro-batches do
-    not help if their kernels no longer fill the GPU, or if launching limits the step.
-    Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section 2.2;
-    measured on two H200 with two stages: with one micro-batch the two GPUs run no compute for 55 % and 58 % of the
-    step. With eight micro-batches the step is 9 % longer, because launching limits it.
+    What it looks for: sends and receives between neighbouring ranks of a process group. The number of ranks
+    in the group is the number of stages, p. The number of sends in one direction in a step is the number of
+    micro-batches, m. If each step finishes all its micro-batches, each stage is idle for (p-1)/(m+p-1) of
+    the step. This time is the bubble. The rule reports the bubble if the GPU runs no compute for about this
+    time.
+    Why it matters: each stage is idle for this time, whatever it computes. The schedule causes the bubble,
+    not a single op. So the finding is a fact, not a fault, and always info.
+    Bad: one micro-batch. Good: four times as many micro-batches as stages, if the kernels of one micro-batch
+    are still long enough to fill the GPU. Or an interleaved schedule.
+    How sure: sends and receives are recorded. If a micro-batch sends several tensors, the rule takes each
+    tensor as a micro-batch, so m is too high. So the true bubble is at least as large as the reported
+    bubble.
+    When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More
+    micro-batches do not help if their kernels no longer fill the GPU, or if launching limits the step.
+    Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section
+    2.2; measured on two H200 with two stages: with one micro-batch the two GPUs run no compute for 55 % and
+    58 % of the step. This model is too small for the advice: with eight micro-batches its step is 9 % longer
+    than with one, because launching limits it.
     """
     at = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
     if len(at) == 0:

@@ -31,19 +31,19 @@ _ADVICE += "transport NCCL took: without peer access data goes through the host.
 def slow_link(
     work: Work, links: RankLinks | None, waits: CollectiveWaits | None, loads: RankLoads | None
 ) -> Iterator[Hits]:
-    """A link moves data slower than its peers.
+    """One link between GPUs moves data more slowly than the other links.
 
-    What it looks for: two ranks that leave all-to-alls later than the other ranks, if the delay grows with the
-    amount of data. Also process groups with far less bandwidth than other groups of the same size, in the same kind
-    of collective.
+    What it looks for: two ranks that leave all-to-alls later than the other ranks, if the delay grows with
+    the amount of data. The rule also finds process groups that reach far less bandwidth than other groups of
+    the same size, in the same kind of collective.
     Why it costs: the next collective waits for the ranks that are late.
     Bad: a link with lost lanes, or a pair of devices without peer access. Good: equally fast links.
-    How sure: times are measured on aligned clocks. If a rank is late by the same time for every size, its clock
-    is off, and the rank does not count.
-    When it is wrong: some ranks receive more than the others in every all-to-all; or some groups are slower by
-    design, because only these groups cross hosts.
-    Source: measured on jobs of 4 V100 and 8 H200 without a slow link: all ranks leave a collective within 3 % of
-    its transfer time.
+    How sure: times are measured on aligned clocks. If a rank is late by the same time for every amount of
+    data, its clock is wrong, and the rank is not reported.
+    When it is wrong: some ranks receive more data than the others in every all-to-all. Or some groups are
+    slower by design, because only these groups connect different hosts.
+    Source: measured on jobs of 4 V100 and 8 H200 without a slow link: all ranks leave a collective within 3
+    % of its transfer time.
     """
     collectives_of(work)
     if links is None:

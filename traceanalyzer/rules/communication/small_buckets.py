@@ -28,27 +28,28 @@ class Limits:
     )
     small_share: float = limit(
         0.2,
-        "buckets are small if their mean size is at most this share of the usual size; the first bucket is 1 MB by "
-        "design",
+        "buckets are small if their mean size is at most this share of the usual size; "
+        "DistributedDataParallel's first bucket is 1 MB by design",
     )
     min_times: float = limit(
         2.0,
-        "there must be at least this many times as many buckets as with the default size; fewer cost little",
+        "reported only if there are at least this many times as many buckets as with the default size; "
+        "fewer cost little",
     )
     min_late_times: int = limit(
         4,
-        "at least this many all-reduces a step must follow the backward pass; fewer are probably not a loop over "
-        "parameters",
+        "reported only if at least this many all-reduces a step follow the backward pass; fewer are "
+        "probably not a loop over parameters",
     )
     min_bytes: int = limit(
         65_536,
-        "all-reduces after the backward pass must have at least this size on average; smaller ones are logged "
-        "values",
+        "all-reduces after the backward pass are reported only if they have at least this size on "
+        "average; smaller ones are logged values",
     )
     gain_share: float = limit(
         0.3,
-        "overlap saves only this share of the hidden transfer time, because compute slows down while NCCL runs; DDP "
-        "on 2 H200, NVLink",
+        "for the saving: of the transfer time that moves under the backward pass, only this share is "
+        "gained, because compute slows down while NCCL runs; measured with DDP on 2 H200, NVLink",
     )
 
 
@@ -66,19 +67,21 @@ _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c1
 def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Gradients are reduced in too many small parts.
 
-    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average. There are at
-    least twice as many per step as with buckets of 25 MB. Also four or more all-reduces of large tensors per step
-    that run one by one after the backward pass.
-    Why it costs: each all-reduce costs a launch, the latency of a collective and a synchronisation of all ranks.
-    After the backward pass there is no compute that all-reduces can overlap with.
-    Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large models.
+    What it looks for: all-reduces by the hooks of DistributedDataParallel that are small on average. There
+    are at least twice as many per step as with buckets of 25 MB. In a second case, four or more all-reduces
+    per step (64 KiB or more on average) run one by one after the backward pass.
+    Why it costs: each all-reduce costs a launch, the latency of a collective and a synchronisation of all
+    ranks. All-reduces that run after the backward pass cannot overlap with compute.
+    Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large
+    models.
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, which reduces
-    buckets in the gradients' dtype.
-    How sure: calls and sizes are recorded. The time of larger buckets is estimated from the recorded sizes, so
-    confidence is medium.
-    When it is wrong: buckets can also be too large. A single bucket cannot overlap with the backward pass, so keep
-    two or three.
-    Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the step.
+    whole buckets during the backward pass, in the gradients' dtype.
+    How sure: calls and sizes are recorded. The time of larger buckets is estimated from the recorded sizes,
+    so confidence is medium.
+    When it is wrong: if all gradients are in one bucket, its all-reduce cannot overlap with the backward
+    pass. So keep at least two or three buckets.
+    Source: PyTorch's DDP notes; measured on two H200 with torch 2.11: buckets of 0.5 MB cost 28 % of the
+    step.
     """
     every = collectives_of(work)
     every = every[(every.step >= 0) & every.op.there]

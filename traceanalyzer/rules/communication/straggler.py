@@ -31,20 +31,23 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
     causes=("host-pause", "host-work", "late-input", "more-work"),
 )
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
-    """One rank does what its peers do not, and they wait for it.
+    """One rank does work that the other ranks do not do, and they wait for it.
 
-    What it looks for: ops, or Python code before an op, that take CPU time on one rank, and at most a third of this
-    time on each other rank. Also a pause in each step of one rank that is at least three times as long as the
-    longest such pause of the other ranks. The rule needs the traces of several ranks of one program.
+    What it looks for: ops, or Python code before an op, that take much more CPU time per step on one rank.
+    On the other ranks (their median) this work takes less than a third of the time, or is called less than
+    two thirds as often. The rule also compares the longest pause of each step (the median of all steps). It
+    reports a rank whose longest pause is more than three times as long as that of the other ranks. The rule
+    needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
-    slowest.
-    Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,
-    or in another process.
-    How sure: the rank's time is measured. The saving comes from a replay of all ranks in which this rank is as fast
-    as its peers.
-    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. The rule does not find a
-    host that is slower in everything.
-    Source: measured on two H200 with torch 2.11: late input, a pause in every third step, metrics on rank 0.
+    slowest rank.
+    Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred
+    steps, or in another process.
+    How sure: the rank's time is measured. For the saving, the recorded timelines of all ranks are simulated,
+    with this rank as fast as the other ranks.
+    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. The rule does not
+    find a host that is slower in all its work.
+    Source: measured on two H200 with torch 2.11: one job with late input, one with a pause of one rank in
+    every third step, one with metrics on rank 0.
     """
     if behind is None and loads is not None:
         raise Unavailable("no rank does more than its peers, as far as they can be compared")

@@ -19,34 +19,34 @@ _BACKWARD = r"^autograd::engine::evaluate_function"
 class Limits:
     min_times: float = limit(
         1.25,
-        "on average a rank must receive at least this many times as many elements as it sends; 1.25 is a usual "
-        "capacity factor: Switch Transformer",
+        "reported only if, on average, a rank receives at least this many times as many elements as it "
+        "sends; 1.25 is a usual capacity factor: Switch Transformer",
     )
     min_elements: int = limit(
         65_536,
-        "an all-to-all must bring at least this many elements on average; smaller ones carry only the numbers of "
-        "tokens; chosen",
+        "reported only if an all-to-all brings at least this many elements on average; smaller ones carry "
+        "only the numbers of tokens; chosen",
     )
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
-    """The experts of one rank receive more tokens than this rank sends to experts.
+    """The experts of this rank receive more tokens than the rank sends to experts.
 
-    What it looks for: pairs of consecutive all-to-alls outside of the backward pass. The second sends back as many
-    elements as the first received: tokens go to the experts and return. The rule reports a rank that, in the first
-    all-to-all, receives at least 1.25 times as many elements as it sends.
-    Why it matters: the experts of this rank compute for these additional tokens. All other ranks wait for this rank
-    in the second all-to-all. With the traces of several ranks, `load-imbalance` tells what that costs. This rule
-    tells the reason.
-    Bad: a router without a balancing loss. Good: an auxiliary loss or bias, a capacity, or popular experts on
-    several ranks.
-    How sure: the sizes are recorded, but only those of this rank. If other ranks send more or fewer tokens, the
-    true imbalance differs.
-    When it is wrong: another pair of all-to-alls has matching sizes, such as embeddings whose tables are
-    distributed over ranks.
-    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: if one rank has seven
-    eighths of the tokens, the step is 1.7 times as long as if each rank has half of them.
+    What it looks for: pairs of consecutive all-to-alls outside of the backward pass. The second all-to-all
+    sends back as many elements as the first received: tokens go to the experts and return. The rule reports
+    a rank that, in the first all-to-all, receives at least 1.25 times as many elements as it sends.
+    Why it matters: the experts of this rank compute for these additional tokens. All other ranks wait for
+    this rank in the second all-to-all. With the traces of several ranks, `load-imbalance` reports the cost
+    of this waiting. This rule reports the reason, so it is always info.
+    Bad: a router without a balancing loss. Good: an auxiliary loss or a bias that balances the experts, a
+    capacity per expert, or popular experts on several ranks.
+    How sure: the sizes are recorded, but only those of this rank. If other ranks send more or fewer tokens,
+    the true imbalance differs.
+    When it is wrong: a pair of all-to-alls has matching sizes but no experts, such as lookups in embedding
+    tables that are distributed over ranks.
+    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: if one rank gets
+    seven eighths of all tokens, the step is 1.7 times as long as with half of the tokens on each rank.
     """
     every = work.of_kind("communication")
     every = every[every.step >= 0] if (every.step >= 0).any() else every

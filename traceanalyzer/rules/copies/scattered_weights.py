@@ -17,8 +17,8 @@ _RECURRENT = "aten::_cudnn_rnn"
 class Limits:
     min_weights: int = limit(
         2,
-        "a call must copy at least this many weights; a layer has at least two, one for its input and one for its "
-        "state (biases are additional); torch 2.11",
+        "reported only if a call copies at least this many weights; a layer has at least two, one for its "
+        "input and one for its state (biases are additional); torch 2.11",
     )
 
 
@@ -26,18 +26,18 @@ class Limits:
 def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """A recurrent layer copies all of its weights in each call.
 
-    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into it, one
-    by one. cuDNN takes the weights as one buffer. If the weights lie apart in memory, torch makes that buffer anew
-    in each call.
-    Why it costs: each call pays for a kernel, for a copy of each weight, and for CPU time to find each weight's
-    place. This CPU time is 0.1 ms per weight under the profiler (H100 host). In a loop over time steps the copies
-    take longer than the layer.
-    Bad: p.data = averaged[name], copy.deepcopy or weight norm, which put the weights elsewhere. Good:
-    p.data.copy_(averaged[name]), which keeps the buffer; or rnn.flatten_parameters() after the weights were
-    replaced.
-    How sure: torch copies weights inside of the call only if they are not one buffer. Then torch also warns once:
-    "RNN module weights are not part of single contiguous chunk of memory".
-    When it is wrong: no such case is known. Copies by autocast, which casts the weights, do not count.
+    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into
+    it, one by one. cuDNN takes the weights as one buffer. If the weights are not in one buffer, torch builds
+    a new buffer in each call.
+    Why it costs: each call pays for a kernel that clears the buffer, and for a copy of each weight. The CPU
+    also has to find each weight's place in the buffer. This CPU time is 0.1 ms per weight under the profiler
+    (H100 host). In a loop over time steps the copies take longer than the layer itself.
+    Bad: p.data = averaged[name], copy.deepcopy or weight norm, which move weights out of the buffer. Good:
+    p.data.copy_(averaged[name]), which writes into the buffer. Or call rnn.flatten_parameters() after the
+    weights were replaced.
+    How sure: torch copies weights inside the call only if they are not in one buffer. Then torch also warns
+    once: "RNN module weights are not part of single contiguous chunk of memory".
+    When it is wrong: no such case is known. Copies by autocast, which casts the weights, are not reported.
     Source: torch.nn.LSTM.flatten_parameters; measured on an H100 with torch 2.11.
     """
     recurrent = calls[calls.name.one_of(_RECURRENT) & (calls.step >= 0)]

@@ -20,7 +20,9 @@ _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
-        1_000, "the rule regards the classes as a vocabulary if there are at least this many; chosen"
+        1_000,
+        "reported only if there are at least this many classes, so that they are probably a vocabulary; "
+        "chosen",
     )
     min_gpu_share: float = limit(
         0.2,
@@ -33,19 +35,19 @@ class Limits:
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes (at least 1,000), and all work on tensors of
-    N times V numbers. This work is the product that computes the scores, the conversions, the loss, and the
-    backward pass of these. If the scores have three dimensions (batch, length, V), a later op must multiply
-    one number per position by another, as a mask does.
+    What it looks for: log_softmax over N positions and V classes (at least 1,000), and all work on tensors
+    of N times V numbers. This work is the matrix product that computes the scores, the conversions, the
+    loss, and their backward passes. Scores with three dimensions (batch, length, V) are reported only if an
+    op multiplies two tensors of shape (batch, length), as in loss * mask.
     Why it matters: each of these ops handles V numbers for each position, even if the position is padding or
     its label is ignored (-100). Ignored labels are not recorded, so this is a fact, not a fault, and always
     info.
     Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden
-    states of the positions that have a label; or use a loss that never writes all scores.
-    How sure: shapes and times are recorded, labels and masks are not. To find the share of ignored positions,
-    compute (labels == -100).float().mean() or 1 - mask.float().mean(). Instruction tuning often ignores 80 %
-    of the positions.
-    When it is wrong: another tensor has the same two sizes.
+    states of the positions that have a label. Or use a loss that never writes all scores to memory.
+    How sure: shapes and times are recorded, labels and masks are not. To find the share of ignored
+    positions, compute (labels == -100).float().mean() or 1 - mask.float().mean(). Instruction tuning often
+    ignores 80 % of the positions.
+    When it is wrong: a tensor that holds no scores has the same two sizes.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -13,26 +13,29 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit,
 class Limits:
     min_names_share: float = limit(
         0.01,
-        "ops or kernels that the other ranks do not run must take at least this share of the time of this rank's "
-        "ops, or of its GPU time; healthy pairs of ranks have the same names; H200",
+        "reported only if these ops take at least this share of the time of this rank's ops, or these "
+        "kernels this share of its GPU time; healthy pairs of ranks have the same names; H200",
     )
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
 def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
-    """A rank runs ops or kernels that the other ranks do not.
+    """A rank runs ops or kernels that the other ranks do not run.
 
-    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the other
-    ranks' traces. These ops or kernels must take at least 1 % of the time of this rank's ops, or of its GPU time.
-    Stages of a pipeline are not compared, because they run different programs.
-    Why it matters: all ranks of a job run one program. A rank that differs may log, check, save or evaluate
-    (often rank 0), have inputs of other shapes, or have other software or another device. The rules `straggler`
-    and `load-imbalance` tell the cost. This finding only tells where to look, so it is always info.
-    Bad: `if rank == 0: metrics(...)` in each step. Good: compute metrics rarely, in another process, or shared
-    among all ranks.
-    How sure: names are recorded.
-    When it is wrong: one rank's recording begins in another phase, or the compiler has chosen other kernels.
-    Source: 48 recordings of two ranks on two H200: healthy and fixed jobs have the same names on both ranks.
+    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the
+    other ranks' traces. They are reported only if the ops take at least 1 % of the time of this rank's ops,
+    or the kernels 1 % of its GPU time. Stages of a pipeline are not compared, because they run different
+    programs.
+    Why it matters: all ranks of a job run one program. If one rank differs, it may log, check, save or
+    evaluate (often rank 0). Or it has inputs of other shapes, other software or another device. The rules
+    `straggler` and `load-imbalance` report the cost. This finding only shows where to look, so it is always
+    info.
+    Bad: `if rank == 0: metrics(...)` in each step. Good: compute metrics rarely, in another process, or
+    divided among all ranks.
+    How sure: the names of all ops and kernels are recorded.
+    When it is wrong: one rank's recording begins in another phase of the program, or the compiler has chosen
+    other kernels on this rank.
+    Source: 48 recordings of two ranks on two H200: jobs without a fault have the same names on both ranks.
     With metrics on rank 0, or longer inputs on one rank, the names differ.
     """
     ops = calls[calls.is_op & calls.name.one_of(*other.names)]

@@ -48,25 +48,31 @@ class Limits:
         "shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch "
         "2.11",
     )
-    min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
+    min_steps: int = limit(
+        3,
+        "the rule judges whether a cost recurs only if there are at least this many steps; fewer do not "
+        "show it",
+    )
     min_steps_share: float = limit(
-        0.5, "idle time counts as recurring if at least this share of the steps has it; chosen"
+        0.5,
+        "idle time is regarded as recurring if at least this share of the steps has it; chosen",
     )
     max_fetch_ns: int = limit(
         200_000,
-        "if fetching a batch takes less than this time, the batch was ready, and the cause data-loading is info; "
-        "fetching each of 24 batches from worker processes took 25 to 90 µs, H200 and V100 hosts; dataloader-stall "
-        "reports longer waits",
+        "if fetching a batch takes less than this time, the batch was ready, and a finding of the cause "
+        "data-loading is info. Fetching each of 24 batches from worker processes took 25 to 90 µs, H200 "
+        "and V100 hosts. The rule dataloader-stall reports longer waits",
     )
     usual_share: float = limit(
         0.03,
-        "idle time between ops, in the autograd engine or inside an op is info if it is below this share of the "
-        "window and nothing tells what a fix would save; if it is more, it is medium; programs without a fault have "
-        "up to 1.1 % on an H100",
+        "for idle time between ops, in the autograd engine or inside an op, if no saving can be "
+        "predicted: below this share of the window the severity is info, above it the severity is medium. "
+        "Programs without a fault have up to 1.1 % on an H100",
     )
     spike_times: float = limit(
         5.0,
-        "a gap counts as an exception of one step if it is at least this many times as long as in the median step",
+        "a gap is regarded as an exception of one step if it is at least this many times as long as the "
+        "same gap in the median step",
     )
 
 
@@ -80,21 +86,23 @@ class Limits:
 def scheduler_gap(
     idle: IdleTime, calls: Calls, steps: Steps, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
-    """The GPU is idle between kernels, and no other rule says why.
+    """The GPU is idle between kernels, and no more specific rule reports this time.
 
-    What it looks for: idle time of the device that lies within a step and that no other rule reports. There is one
-    finding for each cause; `traceanalyzer explain CAUSE` and docs/accounting.md describe the causes. Gaps that lie
-    mostly within an optimizer's step come from torch's own Python code, and get a separate finding.
+    What it looks for: idle time of the device within a step, if no other rule reports it. There is one
+    finding for each cause of idle time. `traceanalyzer explain CAUSE` and docs/accounting.md describe the
+    causes. Gaps that lie mostly within an optimizer's step come from the optimizer's Python code in torch,
+    and get a separate finding.
     Why it costs: you pay for a GPU that does nothing.
-    Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough, so that
-    the GPU always has queued work.
-    How sure: each cause is concluded from recorded events. Idle time in every step comes from the code. The finding
-    is info if only one of at least three steps has the idle time (then the profiler or chance may cause it), or if
-    only the first steps have it (then the start of the recording causes it).
-    When it is wrong: the profiler slows the CPU. If the device may be busy without the profiler, the finding is
-    info. The short idle time that every program has between its ops is also info, up to 3 % of the window. The
-    cause `python` is known only from recorded stacks; its confidence is at most medium, because recording stacks
-    slows Python.
+    Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough,
+    so that the GPU always has queued work.
+    How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the
+    code. The finding is info in two cases. First, only one of at least three steps has the idle time: then
+    the profiler or chance may cause it. Second, only the first steps have it: then the start of the
+    recording causes it.
+    When it is wrong: the profiler slows the CPU. If the GPU may be busy all the time without the profiler,
+    the finding is info. Every program has short idle times between its ops; up to 3 % of the window they are
+    also info. The cause `python` is known only if stacks are recorded. Recording stacks slows Python, so the
+    confidence of this cause is at most medium.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

@@ -27,16 +27,18 @@ _OTHER_KERNEL = (
 class Limits:
     min_stall_ns: int = limit(
         1_000_000,
-        "a call must take at least this time; a plan of cuDNN's attention takes 20 to 40 ms, H200, torch 2.11",
+        "a stalled call takes at least this time without a call of the CUDA runtime; a plan of cuDNN's "
+        "attention takes 20 to 40 ms, H200, torch 2.11",
     )
     min_new_share: float = limit(
         0.8,
-        "at least this share of the stalled calls must be the first calls with their shapes; else there is another "
-        "reason; chosen",
+        "reported only if at least this share of the stalled calls are the first calls with their shapes; "
+        "else the stalls have another reason; chosen",
     )
     min_steps_share: float = limit(
         0.5,
-        "at least this share of the steps after the first must have such a stall; fewer are a warm-up; chosen",
+        "reported only if at least this share of the steps after the first have such a stall; fewer are a "
+        "warm-up; chosen",
     )
 
 
@@ -46,15 +48,17 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that gets input shapes for the first time, and then takes a millisecond or more without
-    a call of the CUDA runtime. This happens in most steps. With shapes that the op had before, it is fast.
-    Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next launch.
+    What it looks for: an op that gets input shapes for the first time, and then takes a millisecond or more
+    without a call of the CUDA runtime. This happens in most steps. With shapes that the op had before, the
+    op is fast.
+    Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next
+    launch.
     Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
-    length with a mask, lengths padded to a few values, or flash attention, which needs no plan.
-    How sure: the stalls and the shapes are recorded. The rule concludes from both that the library plans during the
-    stall.
-    When it is wrong: something else stalls the CPU at each new shape. The first steps after a short warm-up also
-    have new shapes, but they do not count.
+    length with a mask; lengths padded to a few values; or flash attention, which needs no plan.
+    How sure: the stalls and the shapes are recorded. The rule concludes from both that the library plans
+    during the stall.
+    When it is wrong: something else stalls the CPU at each new shape. The first steps after a short warm-up
+    also have new shapes. Stalls in these steps alone are not reported.
     Source: measured on an H200 with torch 2.11 (cuDNN attention, 35 ms for each new length).
     """
     long = stalls.end_ns - stalls.start_ns >= limits.min_stall_ns

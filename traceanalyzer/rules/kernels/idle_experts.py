@@ -18,14 +18,19 @@ from traceanalyzer.rule.quicker_work import quicker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_kept_share: float = limit(0.5, "topk may keep at most this share of the experts for a token; chosen")
+    max_kept_share: float = limit(
+        0.5,
+        "reported only if topk keeps at most this share of the experts for each token; chosen",
+    )
     capacity_times: float = limit(
         1.25,
-        "after tokens are sorted by expert, each expert gets room for this many times the average number of "
-        "rows per expert; usual in the literature",
+        "for the saving: after tokens are sorted by expert, each expert gets room for this many times the "
+        "average number of rows per expert; usual in the literature",
     )
     min_rows: int = limit(
-        64, "at least this many tokens are needed; with fewer tokens, sorting saves nothing; chosen"
+        64,
+        "reported only if there are at least this many tokens; with fewer tokens, sorting saves nothing; "
+        "chosen",
     )
     min_gpu_share: float = limit(
         0.05, "work on all experts and tokens must take at least this share of GPU time; chosen"
@@ -34,20 +39,20 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits)
 def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """Products run for all experts and tokens, though a few experts are chosen for each token.
+    """Matrix products run for all experts and tokens, though a few experts are chosen for each token.
 
-    What it looks for: topk that keeps k of E scores for each of N rows (tokens), and batched products of E
-    times N rows.
+    What it looks for: topk that keeps k of E scores for each of N rows (tokens), and batched matrix products
+    of E times N rows.
     Why it costs: the products take E / k times as many operations as necessary, and most results are
     multiplied by zero.
     Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: the tokens are sorted by expert, and
-    each expert computes only its own rows: index_select, then grouped products (or batched products with a
-    capacity), then index_add.
-    How sure: shapes and k are recorded. That the gate has zeros follows from topk, but is not recorded. So
-    confidence is medium.
-    When it is wrong: topk chooses something else than the experts of these products.
-    Saving: products and pointwise work shrink to 1.25 k / E of their time. The factor 1.25 leaves room for
-    experts that are chosen more often than others.
+    each expert computes only the rows of its tokens. The ops are index_select, then grouped products (or
+    batched products with a capacity), then index_add.
+    How sure: shapes and k are recorded. The rule concludes from topk that the gate has zeros, but values are
+    not recorded. So confidence is medium.
+    When it is wrong: topk does not choose the experts of these products, but something else.
+    Saving: the time of products and pointwise work shrinks to 1.25 k / E of the present time. The factor
+    1.25 leaves room for experts that are chosen more often than others.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):

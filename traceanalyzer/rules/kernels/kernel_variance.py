@@ -26,36 +26,36 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     min_steps: int = limit(
         3,
-        "at least this many steps must have the same work; of two steps, the rule cannot tell which one is "
-        "unusual",
+        "reported only if at least this many steps have the same work; of two steps, the rule cannot tell "
+        "which one is unusual",
     )
     slow_times: float = limit(
         1.25,
-        "an execution is slow if it takes at least this many times the usual time; 99 % of undisturbed kernels "
-        "(H200) stay below 1.12 times",
+        "an execution is slow if it takes at least this many times the kernel's usual time; 99 % of "
+        "undisturbed kernels (H200) stay below 1.12 times",
     )
     usual_share: float = limit(
         0.2,
-        "the usual time of a kernel is this quantile of its durations: one in five executions is shorter",
+        "a kernel's usual time is this quantile of its durations: one in five executions is shorter",
     )
     rare_share: float = limit(
         0.15,
-        "slow executions are outliers if they are at most this share of all executions; if more are slow, the"
-        " kernel has two modes",
+        "slow executions are outliers if they are at most this share of the kernel's executions; if more "
+        "are slow, the kernel has two modes",
     )
     drift_times: float = limit(
         1.08,
-        "a kernel drifts if in the last steps it takes at least this many times its time in the first "
+        "a kernel drifts if it takes at least this many times as long in the last steps as in the first "
         "steps; undisturbed H200 traces drift by up to 1.05 times",
     )
     max_beside_share: float = limit(
         0.1,
-        "an execution is ignored if other kernels of the program run during more than this share of its time,"
-        " because they slow it down",
+        "an execution is ignored if other kernels of the program run during more than this share of its "
+        "time, because they slow it down",
     )
     min_lost_share: float = limit(
         0.001,
-        "the time lost in slow executions of a kernel must be at least this share of the time of all kernels",
+        "reported only if a kernel's slow executions lose at least this share of the time of all kernels",
     )
 
 
@@ -89,17 +89,17 @@ _TEXTS = {
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 
-    What it looks for: kernels with the same name, grid and block size at the same place in the step (by order
-    of launch). Their durations are compared across steps. The rule reports outliers, two modes (a fast and a
-    slow one), or drift. Collectives are left out, because they wait for other ranks.
-    Why it costs: in some steps the same work takes longer than necessary, because another process shares the
-    GPU, or clocks change. The mean of all executions hides this.
+    What it looks for: kernels with the same name, grid and block size at the same place in the step (by
+    order of launch). Their durations are compared across steps. The rule reports outliers, two modes (a fast
+    and a slow one), or drift. Collectives are not compared, because they wait for other ranks.
+    Why it costs: in some steps the same work takes longer than necessary. Usual reasons are another process
+    on the GPU and changing clocks. The mean of all executions hides this.
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
     How sure: durations are measured. The compared kernels have the same name, grid, block size, place and
-    recorded shapes. Kernels that run a different number of times in each step are compared only if shapes are
-    recorded. Confidence is low if shapes are missing and whole steps are slow.
+    recorded shapes. Kernels that run a different number of times in each step are compared only if shapes
+    are recorded. Confidence is low if shapes are not recorded and all kernels of a step are slow.
     When it is wrong: the duration of the work depends on the data (sparse tensors, early exit).
-    Source: the usual variation, given at the thresholds, was measured on an H200 with torch 2.11.
+    Source: the usual variation was measured on an H200 with torch 2.11; the thresholds give the numbers.
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")

@@ -37,22 +37,26 @@ _UNCHANGED = r"^aten::(to|_to_copy|contiguous|clone|zeros_like|zeros|new_zeros|e
 class Limits:
     max_width_share: float = limit(
         0.5,
-        "the layer's output may have at most this share of the channels of its input; with more output "
-        "channels, the other order saves little; chosen",
+        "reported only if the layer's output has at most this share of the channels of its input; with "
+        "more output channels, the other order saves little; chosen",
     )
     min_times: float = limit(
         2.0,
-        "the result of upsampling or gathering must have at least this many times the elements of its input",
+        "reported only if the result of upsampling or gathering has at least this many times the elements "
+        "of its input",
     )
     near_ops: int = limit(
         8,
-        "at most this many ops may be between gathering and summing, and at most as many between summing and "
+        "at most this many ops are between gathering and summing, and at most as many between summing and "
         "the layer; views are not counted; chosen",
     )
     min_gpu_share: float = limit(
         0.05, "the work that would have fewer channels must take at least this share of GPU time; chosen"
     )
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000,
+        "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +87,26 @@ class _Late:
     causes=("upsampled", "aggregated"),
 )
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """A layer that narrows comes after upsampling or summing neighbours, not before.
+    """A layer that reduces the channels runs after upsampling or after summing rows, not before.
 
-    What it looks for: two cases.
-    - A 1x1 convolution or linear layer is the only reader of an upsampled tensor, and has at most half as
-      many output channels as input channels.
-    - Rows are gathered (index_select, x[index]), then summed (index_add, scatter_add, a sparse product),
-      and then read by a layer that narrows as much. On average each row is gathered at least twice.
+    What it looks for: a layer with at most half as many output channels as input channels, in two cases.
+    - Such a layer (a 1x1 convolution or linear layer) is the only op that reads an upsampled tensor.
+    - Rows are gathered (index_select, x[index]) and then summed (index_add, scatter_add), as over the
+      neighbours in a graph; or a sparse product does both. Then such a layer reads the sums. On average each
+      row is gathered at least twice.
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other
-    order gives the same result. If the layer comes first, the work after it and its backward pass have fewer
-    channels.
+    order gives the same result. If the layer comes first, all later work has fewer channels, forward and
+    backward.
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x),
     size); for rows, compute linear(x) first, then gather and sum its rows. If the layer has a bias, add it
     once, after the sum.
-    How sure: names and shapes of consecutive ops are recorded, so confidence is medium.
-    When it is wrong: another op, which is not recorded, also reads the layer's input.
+    How sure: names, shapes and order of ops are recorded. The trace does not show which tensor an op reads,
+    so confidence is medium.
+    When it is wrong: code that is not recorded as an op also reads the layer's input.
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels. The layer's
-    time shrinks with the number of pixels. If only the other order needs a backward pass, its cost is
-    subtracted.
-    Source: algebra: (A X) W = A (X W).
+    time shrinks with the number of pixels. For gathered rows the remaining time is doubled: the other order
+    may need a backward pass of gathering and summing that the program does not need now.
+    Source: calculated, not measured: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):

@@ -38,35 +38,38 @@ _BY_IMAGE = "Measure before you change the layout: instance norms copy images ba
 class Limits:
     depthwise_share: float = limit(
         0.25,
-        "in channels_last a depthwise convolution takes this share of its time in NCHW; EfficientNet, H200",
+        "for the saving: in channels_last a depthwise convolution takes this share of its time in NCHW; "
+        "measured with EfficientNet, H200",
     )
     transform_share: float = limit(
-        0.6, "in channels_last the last pass of a batch norm takes this share of its time in NCHW; H200"
+        0.6,
+        "for the saving: in channels_last the last pass of a batch norm takes this share of its time in "
+        "NCHW; measured on an H200",
     )
     statistics_least_share: float = limit(
         0.26,
-        "in channels_last a batch norm's statistics take at least this share of their time in NCHW; 16 to "
-        "32 channels, H200",
+        "for the saving: in channels_last a batch norm's statistics are predicted to keep at least this "
+        "share of their time in NCHW; best case measured: 16 to 32 channels, H200",
     )
     backward_least_share: float = limit(
         0.14,
-        "in channels_last a batch norm's backward pass takes at least this share of its time in NCHW; 16 to"
-        " 32 channels, H200",
+        "for the saving: in channels_last a batch norm's backward pass is predicted to keep at least this "
+        "share of its time in NCHW; best case measured: 16 to 32 channels, H200",
     )
     statistics_blocks: float = limit(
         2.0,
-        "with at least this many CUDA blocks per multiprocessor, a batch norm's statistics are equally fast "
-        "in both layouts; H200",
+        "with at least this many CUDA blocks per multiprocessor, a batch norm's statistics are equally "
+        "fast in both layouts; measured on an H200",
     )
     backward_blocks: float = limit(
         4.0,
-        "with at least this many CUDA blocks per multiprocessor, a batch norm's backward pass is equally fast"
-        " in both layouts; H200",
+        "with at least this many CUDA blocks per multiprocessor, a batch norm's backward pass is equally "
+        "fast in both layouts; measured on an H200",
     )
     unknown_sms: int = limit(
         108,
-        "if the trace does not record the number of multiprocessors, this number is assumed, which is that of"
-        " an A100",
+        "if the trace does not record the number of multiprocessors, the rule assumes this number, which "
+        "is an A100's",
     )
 
 
@@ -74,20 +77,21 @@ class Limits:
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
-    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch norm
-    kernels whose grid has one CUDA block per channel; depthwise convolutions in half precision that do not
-    use cuDNN's channels-last kernels.
+    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch
+    norm kernels whose grid has one CUDA block per channel; depthwise convolutions in half precision that do
+    not use cuDNN's channels-last kernels.
     Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
     convolution. torch's batch norm for channels first (NCHW) has only one CUDA block per channel, so most
     multiprocessors are unused.
-    Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and the
-    same for its input images.
-    How sure: kernel names identify conversions and channels-last batch norms.
-    When it is wrong: an op between two convolutions has no kernel for channels last, so it converts its input
-    back. torch's instance norm is such an op; if the program uses it, the finding is info. Convolutions of
-    signals (conv1d) are not counted, because torch has no channels-last layout for their tensors.
+    Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and
+    the same for its input images.
+    How sure: kernel names show conversions, and they show which layout a batch norm uses.
+    When it is wrong: an op between two convolutions has no kernel for channels last, so this op converts its
+    input back. torch's instance norm is such an op; if the program uses it, the finding is info.
+    Convolutions of signals (conv1d) are not reported, because torch has no channels-last layout for their
+    tensors.
     Saving: the time of the conversions, plus the time that batch norms and depthwise convolutions save in
-    channels last (measured in both layouts on an H200).
+    channels last.
     Source: "Channels Last Memory Format in PyTorch"; measured on an H200 in both layouts, torch 2.11.
     """
     name = work.name

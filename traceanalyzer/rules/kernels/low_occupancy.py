@@ -38,37 +38,42 @@ _NORMS = {
 class Limits:
     max_grid_share: float = limit(
         0.5,
-        "the number of a kernel's CUDA blocks may be at most this share of the number of multiprocessors; a "
-        "kernel with more CUDA blocks could become at most twice as fast",
+        "reported only if the number of a kernel's CUDA blocks is less than this share of the number of "
+        "multiprocessors; a kernel with more CUDA blocks could become at most twice as fast",
     )
     min_dur_ns: int = limit(
         20_000,
         "shorter kernels are ignored, because starting them takes much of their time; H200, torch 2.11",
     )
-    max_beside_share: float = limit(0.5, "other streams may work for at most this share of a kernel's time")
+    max_beside_share: float = limit(
+        0.5,
+        "reported only if other streams work for at most this share of a kernel's time",
+    )
     floor_ns: int = limit(
-        5_000, "the saving assumes that the improved kernel takes at least this time; H200, torch 2.11"
+        5_000,
+        "for the saving: the improved kernel is predicted to take at least this time; H200, torch 2.11",
     )
     usual_share: float = limit(
         0.10,
-        "for the backward pass of norms, a finding is info if its saving is below this share of the step, "
-        "because healthy models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
+        "for the backward pass of norms, a finding is info if its saving is below this share of the step. "
+        "Healthy models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
     )
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """A kernel's grid has fewer blocks than the device has multiprocessors.
+    """A kernel has so few CUDA blocks that most of the device's multiprocessors have no work.
 
-    What it looks for: kernels that take more than 20 µs and have few CUDA blocks: fewer than half the number
-    of multiprocessors.
+    What it looks for: kernels that take more than 20 µs. Their number of CUDA blocks is less than half the
+    number of multiprocessors.
     Why it costs: each CUDA block runs on one multiprocessor. The other multiprocessors are unused while the
     kernel runs.
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
     larger batch, or the other dimension), or an algorithm that splits rows. For a matrix product: smaller
     tiles or split-K.
-    How sure: grid and number of multiprocessors are recorded. These are not counted: collectives, persistent
-    kernels (one block per multiprocessor), optimizer kernels, and kernels during which other streams work.
+    How sure: grid and number of multiprocessors are recorded. These are not reported: collectives,
+    persistent kernels (one CUDA block per multiprocessor), optimizer kernels, and kernels during which other
+    streams work for more than half of the time.
     When it is wrong: the work cannot be split further.
     Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".

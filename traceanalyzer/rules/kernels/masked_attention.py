@@ -23,39 +23,39 @@ _MASK = 3  # position of the mask among the inputs
 class Limits:
     min_queries: int = limit(
         64,
-        "the mask must have at least this many rows (queries); with few queries, most of the time goes into reading "
-        "keys and values; chosen",
+        "reported only if the mask has at least this many rows (queries); with few queries, most of the "
+        "time goes into reading keys and values; chosen",
     )
     forward_share: float = limit(
         0.6,
-        "without the mask, the forward kernels take this share of the time that they take with the mask; 4,096 "
-        "positions, H200",
+        "for the cost: without the mask, the forward kernels take this share of their time with the mask; "
+        "measured with 4,096 positions, H200",
     )
     backward_share: float = limit(
         0.57,
-        "without the mask, the backward kernels take this share of the time that they take with the mask; 4,096 "
-        "positions, H200",
+        "for the cost: without the mask, the backward kernels take this share of their time with the "
+        "mask; measured with 4,096 positions, H200",
     )
     min_gpu_share: float = limit(0.1, "masked attention must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.03, limits=Limits)
 def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """Attention takes a mask of queries by keys that is the same for all heads.
+    """Attention gets a mask of shape (queries, keys) that is the same for all heads.
 
-    What it looks for: calls of scaled_dot_product_attention that run fused kernels and take a mask. The mask has a
-    row for each of at least 64 queries, and is the same for all heads. Forward and backward kernels count, and so
-    do ops inside the call that convert or expand the mask.
-    Why it costs: flash attention takes no mask. The fused kernels that take one read it again for every head. Each
-    layer converts a boolean mask again.
+    What it looks for: calls of scaled_dot_product_attention that run fused kernels and get a mask. The mask
+    has a row for each of at least 64 queries, and is the same for all heads. The work is the forward and
+    backward kernels, and the ops inside the call that convert or expand the mask.
+    Why it costs: flash attention accepts no mask. The fused kernels that accept a mask read it again for
+    every head. If the mask is boolean, each layer converts it again.
     Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask;
-    is_causal=True; sequences of different lengths as nested tensors; if a mask is needed, one mask in the
+    is_causal=True; nested tensors for sequences of different lengths. If a mask is needed: one mask in the
     model's dtype for all layers.
-    How sure: the mask's shape is recorded, its values are not. The trace does not show whether the mask hides
+    How sure: the trace records the mask's shape, but not its values. It does not show whether the mask hides
     anything, so confidence is low.
     When it is wrong: the mask hides something that is_causal=True would not hide.
-    Saving: not predicted, because the mask may be needed. The cost is the time of the conversions, plus the part of
-    the kernels' time that the mask causes (measured on an H200).
+    Saving: not predicted, because the mask may be needed. The cost is the time of the conversions, plus the
+    part of the kernels' time that the mask causes (measured on an H200).
     Source: F.scaled_dot_product_attention in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

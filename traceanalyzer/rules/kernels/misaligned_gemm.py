@@ -24,7 +24,9 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 @dataclass(frozen=True, slots=True)
 class Limits:
     aligned_elements: int = limit(
-        8, "a 16-byte load holds this many elements of 2 bytes; CUTLASS, cuBLAS: align8"
+        8,
+        "a dimension must be a multiple of this number: a 16-byte load holds this many elements of 2 "
+        "bytes; CUTLASS, cuBLAS: align8",
     )
     pad_to_elements: int = limit(
         64,
@@ -32,17 +34,18 @@ class Limits:
         "50,304",
     )
     floor_ns: int = limit(
-        5_000, "products of at most this duration do not get faster when aligned; H200, torch 2.11"
+        5_000,
+        "for the saving: products of at most this duration do not get faster when aligned; H200, torch 2.11",
     )
     speedup: float = limit(
         3.5,
-        "if shapes are not recorded, aligned kernels are assumed to be this many times as fast as align2 kernels; "
-        "H200, torch 2.11, k = 4,002",
+        "for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as "
+        "fast as align2 kernels; H200, torch 2.11, k = 4,002",
     )
     speedup_odd: float = limit(
         7.0,
-        "if shapes are not recorded, aligned kernels are assumed to be this many times as fast as align1 kernels; "
-        "H200, n = 50,257 and k = 4,001",
+        "for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as "
+        "fast as align1 kernels; H200, n = 50,257 and k = 4,001",
     )
 
 
@@ -50,19 +53,23 @@ class Limits:
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
-    What it looks for: bfloat16 and float16 products whose kernels load less than 16 bytes at a time (align1,
-    align2, align4), or use tensor cores of an older architecture (cutlass_75_tensorop on sm80 and later). If
-    shapes are recorded, the finding names the dimension that is no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
-    slower kernels. They reach a third of the rate, or an eighth if the dimension is odd.
-    Bad: a vocabulary of 50,257. Good: padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, an operand is a slice or
-    view that starts at an unaligned address. Float32 kernels do not count, though their names contain align1, too.
+    What it looks for: bfloat16 and float16 matrix products with slow kernels. These kernels load less than
+    16 bytes at a time (align1, align2, align4). Or they use tensor cores of an older architecture
+    (cutlass_75_tensorop on sm80 and later). If shapes are recorded, the finding names the dimension that is
+    no multiple of 8.
+    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
+    uses slower kernels. They reach less than a third of the rate, or about a seventh if the dimension is
+    odd.
+    Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never
+    used.
+    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, an operand is a
+    slice or view that starts at an unaligned address. Float32 kernels are not reported, though their names
+    contain align1, too.
     When it is wrong: the products are too small to run faster when aligned.
-    Saving: the products then take as long as aligned products on this device. Small products take as long as memory
-    needs for their bytes.
-    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
-    H200.
+    Saving: the present time of these products, minus their predicted time with aligned kernels on this
+    device. No product is predicted to be faster than reading and writing its bytes.
+    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on
+    an H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
     named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there

@@ -27,16 +27,19 @@ class Limits:
         "worth it",
     )
     floor_ns: int = limit(
-        5_000, "kernels of at most this duration do not get faster on tensor cores; H200, torch 2.11"
+        5_000,
+        "for the saving: kernels of at most this duration do not get faster on tensor cores; H200, torch "
+        "2.11",
     )
     fewer_products: float = limit(
         2.25,
-        "a convolution by Winograd's F(2x2, 3x3) needs this many times fewer multiplications; Lavin and Gray, 2015",
+        "for the saving: a Winograd kernel F(2x2, 3x3) already does this many times fewer "
+        "multiplications, so it gains less from tensor cores; Lavin and Gray, 2015",
     )
     unknown_speedup: float = limit(
         4.0,
-        "on devices without known peaks, tensor cores are assumed to be this many times as fast as ordinary float32 "
-        "units: MI300X's ratio",
+        "for the saving, on devices without known peaks: tensor cores are assumed to be this many times "
+        "as fast as ordinary float32 units, as on MI300X",
     )
 
 
@@ -63,16 +66,19 @@ _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and 
 def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
-    What it looks for: kernels whose names show float32 arithmetic without tensor cores: simt_sgemm, sgemm, f32f32
-    with ffma, scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, and Tensile's names for single precision.
-    Why it costs: tensor cores are 4 to 16 times as fast. They compute in TF32 (float32 in memory, rounded to 10
-    bits for the product), bfloat16 or float16.
-    Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to bfloat16.
-    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and depthwise
-    convolutions are not counted, because memory limits them.
+    What it looks for: kernels whose names show float32 arithmetic without tensor cores: simt_sgemm, sgemm,
+    f32f32 with ffma, scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, and Tensile's names for single
+    precision.
+    Why it costs: tensor cores are 4 to 16 times as fast. They compute in TF32 (float32 in memory, rounded to
+    10 bits for the product), bfloat16 or float16.
+    Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to
+    bfloat16.
+    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and
+    depthwise convolutions are not reported, because memory limits them.
     When it is wrong: results need full float32, as in some scientific code.
-    Saving: the time shrinks by the ratio of the two rates on this device (roofline/peaks.py). No op takes less time
-    than memory needs for its bytes. So products of few columns, or of small matrices, gain less.
+    Saving: the time shrinks by the ratio of the two peak rates in this device's data sheet. No op is
+    predicted to be faster than reading and writing its bytes. So products with few columns, and products of
+    small matrices, gain less.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]

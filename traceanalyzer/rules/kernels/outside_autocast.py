@@ -21,29 +21,34 @@ class Limits:
     )
     min_half_share: float = limit(
         0.1,
-        "at least this share of the time of all products must be in half precision; this shows that the program is "
-        "meant to use half precision",
+        "reported only if at least this share of the time of all products is in half precision; this "
+        "shows that the program is meant to use half precision",
     )
     floor_ns: int = limit(
-        5_000, "products of at most this duration do not get faster in half precision; H200, torch 2.11"
+        5_000,
+        "for the saving: products of at most this duration do not get faster in half precision; H200, "
+        "torch 2.11",
     )
     speedup: float = limit(
-        2.0, "on an unknown device, bfloat16 is assumed to be this many times as fast as TF32: half the bits"
+        2.0,
+        "for the saving, on an unknown device: bfloat16 is assumed to be this many times as fast as TF32, "
+        "because it has half the bits",
     )
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)
 def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """Part of a half-precision program multiplies in float32.
+    """Part of a half-precision program computes matrix products in float32.
 
-    What it looks for: matrix products and convolutions in TF32 (float32 on tensor cores), in a program that also
-    runs products or convolutions in bfloat16 or float16.
-    Why it costs: TF32 has half the rate of half precision, and its operands have twice the bytes.
+    What it looks for: matrix products and convolutions in TF32 (float32 on tensor cores), in a program that
+    also runs products or convolutions in bfloat16 or float16.
+    Why it costs: in TF32 a product runs at half the rate of half precision, and the operands have twice the
+    bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
     How sure: kernel names show the dtype. The trace does not show whether float32 is deliberate.
     When it is wrong: some parts need float32, such as a loss over large logits.
-    Saving: these products then take as long as in half precision on this device.
-    Source: "Automatic Mixed Precision" in PyTorch's documentation; rates are those of roofline/peaks.py.
+    Saving: the present time of these products, minus their predicted time in half precision on this device.
+    Source: "Automatic Mixed Precision" in PyTorch's documentation; rates: the device's data sheet.
     """
     name = work.name
     product = name.matches(families.GEMM) | name.matches(families.CONVOLUTION)

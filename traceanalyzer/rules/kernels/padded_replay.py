@@ -19,15 +19,19 @@ from traceanalyzer.timeline.names import GRAPH_LAUNCH
 class Limits:
     max_used_share: float = limit(
         0.5,
-        "a replay may use at most this share of its rows; with graphs for powers of two at least half of the rows "
-        "are used",
+        "reported only if a replay uses at most this share of its rows; with graphs for powers of two, at "
+        "least half of the rows are used",
     )
     min_replays: int = limit(
-        3, "at least this many such replays are needed; fewer may be the last, incomplete batch; chosen"
+        3,
+        "reported only if there are at least this many such replays; fewer may be the last, incomplete "
+        "batch; chosen",
     )
     min_gpu_share: float = limit(0.05, "such replays must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
-        2_000, "kernels of at most this duration do not get faster with fewer rows; H200, torch 2.11"
+        2_000,
+        "for the saving: kernels of at most this duration do not get faster with fewer rows; H200, torch "
+        "2.11",
     )
 
 
@@ -35,16 +39,17 @@ class Limits:
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: a launch of a CUDA graph between two slices, each of the first k of N rows. The slice before
-    the launch is the input, the slice after it is the result. k is at most half of N.
+    What it looks for: a launch of a CUDA graph between two slices, each of the first k of N rows. The slice
+    before the launch is the graph's input, and the slice after the launch is its result. k is at most half
+    of N.
     Why it costs: a graph computes all N rows, whatever they contain.
-    Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: graphs for a few sizes,
-    such as powers of two; each request replays the smallest graph that fits.
+    Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: several graphs for
+    a few sizes, such as powers of two. Each request replays the smallest graph that fits.
     How sure: launches and slices are recorded. The trace does not show whether the graph's work grows with
     these rows, so confidence is medium.
-    When it is wrong: the sliced tensor is a cache of N places, of which only k are filled so far.
-    Saving: the graph's work shrinks to p / N of its time, where p is the smallest power of two that is at
-    least k.
+    When it is wrong: the sliced tensor is a cache of N places, and only k places are filled so far.
+    Saving: the graph's time shrinks to p / N of the present time, where p is the smallest power of two that
+    is at least k.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """
     launches = calls[calls.is_call & calls.name.meets(GRAPH_LAUNCH.search)]

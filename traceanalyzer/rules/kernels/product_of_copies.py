@@ -38,10 +38,11 @@ _BEFORE, _AFTER = (
 class Limits:
     min_times: int = limit(
         4,
-        "each row must be copied at least this many times; fewer copies save less than gathering costs; chosen",
+        "reported only if each row is copied at least this many times; fewer save less than gathering costs; chosen",
     )
     min_rows: int = limit(
-        4_096, "the product must have at least this many rows; launching limits smaller ones; chosen"
+        4_096,
+        "reported only if the product has at least this many rows; launching limits smaller ones; chosen",
     )
     min_gpu_share: float = limit(
         0.05, "products on copied rows must take at least this share of GPU time; chosen"
@@ -65,17 +66,18 @@ def product_of_copies(
     """A linear layer is applied to copies of the same rows.
 
     What it looks for: a linear layer right after rows were copied: by a cat with an expanded tensor, or by a gather
-    (index_select, x[index]). Each row must be copied at least four times. The backward pass of these products
-    counts, too.
+    (index_select, x[index]). Each row is copied at least four times (for a gather: on average). The backward pass of
+    these products is part of the cost, too.
     Why it costs: all copies of a row give the same product.
-    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight in two parts,
-    apply each part to x once, then gather and add the results. The sum is the same.
-    How sure: strides and numbers of rows show copied rows. Order and shapes show that no op is between copy and
-    product, so confidence is medium.
+    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight into two parts,
+    apply each part to x once, then gather and add the two results. The sum is the same.
+    How sure: strides and numbers of rows show copied rows. The rule concludes from order and shapes that no op is
+    between copy and product, so confidence is medium.
     When it is wrong: a non-linear op is between the copies and the product.
-    Saving: the time of the products, of cat and of conversions, minus one pass that adds the results. The backward
-    pass then sums gradients that are as wide as the result.
-    Source: algebra; measured on an H200 with torch 2.11.
+    Saving: the time of the products, of cat and of conversions, minus one pass over memory that adds the results. In
+    the backward pass, the sum over copies then works on gradients as wide as the product's result, not its input. The
+    prediction includes this change.
+    Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows which rows are copies")

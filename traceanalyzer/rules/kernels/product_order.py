@@ -29,19 +29,23 @@ _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_"
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_operations_share: float = limit(
-        0.25, "the other order must need at most this share of the operations; chosen"
+        0.25,
+        "reported only if the other order needs at most this share of the operations; chosen",
     )
     min_sides: float = limit(
         2.0,
-        "for `long-side`: the long side of the matrix must be at least this many times the short side; "
-        "chosen",
+        "for `long-side`: reported only if the long side of the matrix is at least this many times the "
+        "short side; chosen",
     )
     near_ops: int = limit(
-        6, "for `long-side`: the Gram matrix must be squared and multiplied within this many ops; chosen"
+        6,
+        "for `long-side`: reported only if the Gram matrix is squared and multiplied within this many "
+        "ops; chosen",
     )
     min_gpu_share: float = limit(0.05, "such products must take at least this share of GPU time; chosen")
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, even with few operations; H200, torch 2.11"
+        2_000,
+        "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11",
     )
 
 
@@ -64,22 +68,23 @@ class _Pair:
 def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
-    What it looks for: two products (mm, bmm) in a row in the forward pass, (A B) C, with nothing between them
-    except a scaling by one number. The other order, A (B C), takes at most a quarter of the operations, and no
-    other op of the forward pass reads a tensor of A B's shape.
-
-    A second case (cause `long-side`): a matrix A has at least twice as many rows as columns. Its Gram matrix A A'
-    (A' is A transposed) is squared and then multiplied by A, with sums and scalings in between, as in Newton-Schulz
-    iterations.
-    Why it costs: both orders give the same result, but (A B) C first makes a matrix with as many rows as A and as
-    many columns as B.
-    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @ (k.T @
-    v); (x @ a) @ b. For Newton-Schulz: transpose a tall matrix first.
-    How sure: the rule concludes from shapes and order that the second product reads the first product's result, so
-    confidence is medium.
+    What it looks for: two matrix products (mm, bmm) in a row in the forward pass, with nothing between them
+    except a scaling by one number. The program computes (A B) C or A (B C), and the other order takes at
+    most a quarter of the operations. No other op of the forward pass reads a tensor of the first product's
+    shape.
+    A second case (cause `long-side`, named in the finding's title): a matrix A has at least twice as many
+    rows as columns. Its Gram matrix A A' (A' is A transposed) is squared and then multiplied by A, as in
+    Newton-Schulz iterations. Sums and scalings may be in between.
+    Why it costs: both orders give the same result, but (A B) C first makes the matrix A B, with as many rows
+    as A and as many columns as B. This matrix is large if A has many rows and B many columns.
+    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
+    (k.T @ v); (x @ a) @ b. For Newton-Schulz: transpose a matrix with more rows than columns first.
+    How sure: the rule concludes from shapes and order that the second product reads the first product's
+    result, so confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.
-    Saving: the time of both products, of the scaling and of the matching products in the backward pass, minus
-    the time of the other order. For `long-side`: the products then work on the Gram matrix of the short side.
+    Saving: the time of both products, of the scaling and of the matching products in the backward pass,
+    minus the time of the other order. For `long-side`, the other order works on the Gram matrix of the short
+    side (A' A).
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):

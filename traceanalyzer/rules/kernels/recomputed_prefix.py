@@ -39,22 +39,25 @@ _REACH = (
 class Limits:
     min_lengths: int = limit(
         6,
-        "there must be at least this many lengths in a row, each longer than the one before by the same number; "
-        "chosen",
+        "reported only if there are at least this many lengths in a row, each longer than the one before "
+        "by the same number; chosen",
     )
     joined_share: float = limit(
-        0.5, "a sequence counts as growing if cat or a slice makes at least this share of its lengths"
+        0.5,
+        "a sequence is regarded as growing only if cat or a slice makes tensors of at least this share of "
+        "its lengths",
     )
     min_gpu_share: float = limit(
         0.05, "work on such sequences must take at least this share of GPU time; chosen"
     )
     floor_ns: int = limit(
-        2_000, "a kernel takes at least this time, even with few elements; H200, torch 2.11"
+        2_000,
+        "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11",
     )
     recurrent_floor_ns: int = limit(
         300_000,
-        "a call of a recurrent layer takes at least this time; cuDNN's LSTM with one time step, a "
-        "batch of 1,024 and 96 features; H200",
+        "for the saving: a call of a recurrent layer is predicted to take at least this time; measured: "
+        "cuDNN's LSTM with one time step, a batch of 1,024 and 96 features; H200",
     )
 
 
@@ -71,19 +74,20 @@ class _Growth:
 def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A sequence grows from call to call, and all of it is computed again each time.
 
-    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by the same
-    number from call to call, at least six times in a row, with all other sizes equal. Tensors of these lengths must
-    come from cat or slices. All work on tensors of these lengths counts. Recurrent layers in both directions, and
-    attention without a causal mask, do not count: there a new element changes the earlier results.
+    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by
+    the same number from call to call. There are at least six such lengths in a row, and all other sizes are
+    equal. Tensors of these lengths come from cat or slices. All work on tensors of these lengths is part of
+    the cost. Recurrent layers in both directions, and attention without a causal mask, are not reported:
+    there a new element changes the earlier results.
     Why it costs: the results for the earlier elements are the same as in the call before.
-    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, draw(out[:, -1:])], 1). Generating text
-    without a KV cache. Good: out, state = lstm(last, state). For text, a cache that keeps keys and values of
-    earlier positions.
-    How sure: sizes and their order are recorded. The rule concludes from cat or slices that a sequence grows, so
-    confidence is medium. Confidence is low if only linear layers show the growth.
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, sample(out[:, -1:])], 1). Or
+    generating text without a KV cache. Good: out, state = lstm(last, state). For text, a KV cache keeps keys
+    and values of earlier positions.
+    How sure: sizes and their order are recorded. The rule concludes from cat or slices that one sequence
+    grows, so confidence is medium. Confidence is low if only linear layers show the growth.
     When it is wrong: the earlier elements, or the weights, change from call to call.
-    Saving: each call computes only the new elements. The shortest sequence of each step is still computed once, and
-    a call of a recurrent layer takes at least 0.3 ms.
+    Saving: each call computes only the new elements. The shortest sequence of each step is still computed
+    once, and a call of a recurrent layer takes at least 0.3 ms.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

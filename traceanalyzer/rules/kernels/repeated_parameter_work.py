@@ -22,8 +22,8 @@ _LOOKUPS, _LOOKED_UP = ("aten::embedding",), r"EmbeddingBackward0$"
 class Limits:
     min_times: float = limit(
         3.0,
-        "a parameter must be cast or read at least this many times for each of its gradients; activation "
-        "checkpointing makes 2",
+        "reported only if there are at least this many casts or reads for each gradient, which stands for "
+        "one parameter; activation checkpointing makes 2",
     )
     min_gpu_share: float = limit(0.03, "the repeated work must take at least this share of GPU time; chosen")
 
@@ -32,18 +32,20 @@ class Limits:
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """The same weight is cast, or the same table is read with equally many indices, several times a step.
 
-    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table with
-    indices of one shape. In a step there must be at least three casts or reads for each gradient of such a
-    parameter. Activation checkpointing alone makes two.
-    Why it costs: each cast of a weight gives the same result, and adds one cast of a gradient to the backward pass.
-    Each further read of a table makes one more gradient of the whole table.
-    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; a
-    position bias computed anew in each layer. Good: one autocast around the whole forward pass, which keeps
-    converted weights; the bias computed once and handed to all layers.
-    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, whose result
-    depends on the weight alone. Confidence is low for tables, because the indices may differ.
+    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table
+    with indices of one shape. The rule estimates the number of such parameters by the number of gradients of
+    this shape. It reports at least three casts or reads for each parameter in a step. With activation
+    checkpointing, two are normal.
+    Why it costs: each cast of a weight gives the same result, and adds one cast of a gradient to the
+    backward pass. Each additional read of a table makes one more gradient of the whole table.
+    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; the
+    same position bias computed in each layer. Good: one autocast block around the whole forward pass,
+    because autocast keeps converted weights until its block ends; the bias computed once and given to all
+    layers.
+    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, because
+    their result depends only on the weight. Confidence is low for tables, because the indices may differ.
     When it is wrong: activations happen to have a parameter's shape and dtype.
-    Saving: the time of all casts or reads in a step, except one for each parameter.
+    Saving: the time of all casts or reads in a step, except for one of each parameter.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.
     """
     gradients = calls[calls.name.one_of(_GRADIENT) & (calls.step >= 0)]

@@ -24,27 +24,30 @@ _PICKS = ("aten::index_select", "aten::flip")
 class Limits:
     sector_bytes: int = limit(
         64,
-        "memory delivers this many bytes at once; with 64 the model predicts the measured rate of strided copies, "
-        "with 32 it does not; H200",
+        "memory delivers this many bytes at once; with 64 bytes the prediction fits the measured rate of "
+        "strided copies, with 32 bytes it does not; H200",
     )
     min_times: float = limit(
         1.5,
-        "the moved bytes must be at least this many times the used bytes; with a smaller ratio, caches may make up "
-        "for the loss; chosen",
+        "reported only if the moved bytes are at least this many times the used bytes; with a smaller "
+        "ratio, caches may make up for the loss; chosen",
     )
     min_elements: int = limit(
         1 << 18,
-        "a strided tensor must have at least this many elements; smaller ones stay in a cache; chosen",
+        "reported only if the strided tensor has at least this many elements; smaller ones stay in a "
+        "cache; chosen",
     )
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
     max_parts: int = limit(
         32,
-        "ops along the last dimension count if this dimension has at most this many components; with more, "
-        "neighbouring threads read neighbouring components; chosen",
+        "ops along the last dimension are reported only if this dimension has at most this many "
+        "components; with more, neighbouring threads read neighbouring components, so the access is "
+        "contiguous again; chosen",
     )
     reached_share: float = limit(
         0.6,
-        "on a contiguous layout the op reaches this share of the memory's peak, as copies and sums do; H200",
+        "for the saving: on a contiguous layout the op reaches this share of the memory's peak rate, as "
+        "copies and sums do; H200",
     )
 
 
@@ -52,17 +55,18 @@ class Limits:
 def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
-    What it looks for: pointwise ops and copies of a tensor whose recorded strides show no contiguous dimension. An
-    example is one component of many, x[..., 0]. Ops that join (stack, cat), pick (index_select, flip) or sum such
-    components along the last dimension count, too.
-    Why it costs: memory delivers 64 bytes at once, and the op uses only one number of them.
-    Bad: state of shape (height, width, 9), and f[..., i] in each op. Good: (9, height, width), and f[i].
-    How sure: strides are recorded. The trace does not show how much caches help when the next component is read, so
-    confidence is medium.
-    When it is wrong: other ops use all components together. These ops read all of the 64 bytes, so the present
+    What it looks for: pointwise ops and copies of a tensor whose recorded strides show no contiguous
+    dimension. An example is one component of many, x[..., 0]. The rule also reports ops that join (stack,
+    cat), pick (index_select, flip) or sum such components along the last dimension.
+    Why it costs: memory delivers 64 bytes at once, and the op uses only one number of these bytes.
+    Bad: a tensor f of shape (height, width, 9), and f[..., i] in each op. Good: f of shape (9, height,
+    width), and f[i].
+    How sure: strides are recorded. The trace does not show how much caches help when the next component is
+    read, so confidence is medium.
+    When it is wrong: other ops use all components together. These ops use all 64 bytes, so the present
     layout is better for them.
-    Saving: the part of an op's time in which memory moves unused bytes. For ops along the last dimension: the op's
-    time, minus the time that memory needs for the op's bytes.
+    Saving: the part of an op's time in which memory moves unused bytes. For ops along the last dimension:
+    the op's time, minus the time that reading and writing its bytes takes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

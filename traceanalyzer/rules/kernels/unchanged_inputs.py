@@ -50,11 +50,11 @@ _MAKES_INTEGERS = re.compile(
 class Limits:
     min_ops: int = limit(
         5,
-        "a repeated sequence must have at least this many ops, views not counted; shorter ones are idioms; chosen",
+        "reported only if a sequence has at least this many ops, views not counted; shorter ones cost little; chosen",
     )
     min_steps: int = limit(3, "at least this many steps are needed, each with such a sequence; chosen")
     max_elements: int = limit(
-        65_536, "a 1-D float tensor counts as a constant if it has at most this many elements; chosen"
+        65_536, "a 1-D float tensor is taken as a constant if it has at most this many elements; chosen"
     )
 
 
@@ -63,16 +63,16 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     """The same numbers are computed again in each layer.
 
     What it looks for: in training, a sequence of ops that runs at least twice in a step on the same index tensors
-    (edges, positions, lengths, masks), with the same shapes and scalar arguments. No op in between makes integer
-    tensors of those shapes. None of the ops adds a node to autograd's graph, so they use no trained parameter and
-    no activation.
-    Why it costs: the result is the same in each layer, and often such ops make the CPU wait for the GPU (boolean
+    (edges, positions, lengths, masks). Shapes and scalar arguments are the same. No op in between makes integer
+    tensors of the same shapes. A short float vector (a constant) may also be an input. None of the ops adds a node to
+    autograd's graph, so these ops use no trained parameter and no activation.
+    Why it costs: each layer computes the same result again. Often such ops also make the CPU wait for the GPU (boolean
     masks, unique).
-    Bad: edge weights in each layer of a graph network; a mask in each layer. Good: both once before the layers.
+    Bad: edge weights in each layer of a graph network; a mask in each layer. Good: both once, before the layers.
     How sure: tensors are known only by their shapes, so confidence is medium.
     When it is wrong: the layers get different graphs or masks that have the same shape.
-    Saving: the time of these ops, except for their first run in each step. If no op of a step makes the index
-    tensors, the first run is saved, too.
+    Saving: the time of these ops, except for their first run in each step. If no op of a step makes the index tensors,
+    the result can be computed once before training, so the first run is saved, too.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

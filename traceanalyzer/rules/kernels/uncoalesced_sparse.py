@@ -19,27 +19,27 @@ _MAKES = r"^aten::_sparse_coo_tensor_(with_dims_and_tensors|with_dims|unsafe)$"
 class Limits:
     min_times: float = limit(
         3.0,
-        "tensors must be coalesced at least this many times as often as sparse tensors are made; each tensor may be "
-        "coalesced once, and one op may make two tensors; chosen",
+        "reported only if tensors are coalesced at least this many times as often as sparse tensors are "
+        "made; each tensor may be coalesced once, and one op may make two tensors; chosen",
     )
 
 
 @rule(since="0.2", claims=Claims.EVENT, specificity=1, min_share=0.02, limits=Limits)
 def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
-    """A sparse tensor is coalesced again by each op that takes it.
+    """Each op that gets a sparse tensor coalesces the tensor again.
 
-    What it looks for: ops that sort and add the entries of a sparse COO tensor, though no sparse tensor was
-    made since the last such sort. Each tensor that is made in the step may be coalesced once.
-    Why it costs: some ops need the entries sorted and without duplicates. Each such op coalesces a copy and then
-    drops the copy. The sort takes many times as long as the product. Also, the CPU waits until the GPU has counted
-    the remaining entries.
+    What it looks for: ops that coalesce a sparse COO tensor (sort its entries and add duplicates), though no
+    sparse tensor was made since the last time. Coalescing each new tensor once is not reported.
+    Why it costs: some ops need the entries sorted and without duplicates. Each such op coalesces a copy and
+    then drops the copy. The sort takes many times as long as a sparse product. Also, the CPU waits until the
+    GPU has counted the remaining entries.
     Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good: a =
     torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
-    How sure: the op that coalesces is recorded. On a tensor that is already coalesced, this op would do nothing.
-    When it is wrong: entries change in place between the ops. Then write the new values into a coalesced
-    tensor.
-    Saving: the time of all sorts, except one for each tensor that is made. Products of fewer entries save
-    additional time.
+    How sure: the op that coalesces is recorded. It would do nothing on a tensor that is already coalesced.
+    When it is wrong: the program changes entries in place between the ops. Then write the new values into a
+    coalesced tensor.
+    Saving: the time of all sorts, except for one sort of each tensor that is made. Without duplicate entries
+    the products are faster, too; the saving does not include this.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

@@ -23,29 +23,35 @@ _CAUSAL, _MASK = 5, 3  # places among the arguments of attention
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
-        1_000, "scores count as those of a vocabulary if there are at least this many classes; chosen"
+        1_000,
+        "reported only if there are at least this many classes, so that they are probably a vocabulary; "
+        "chosen",
     )
     labelled_share: float = limit(
-        0.15, "this share of the positions is assumed to have a label; BERT, Devlin et al. 2018"
+        0.15,
+        "for the saving: this share of the positions is assumed to have a label; BERT, Devlin et al. 2018",
     )
     min_gpu_share: float = limit(0.05, "work on the scores must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000,
+        "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11",
+    )
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
 def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a masked language model are computed for all positions, though few have a label.
 
-    What it looks for: in training, a log_softmax with one position for each looked-up token, and one class for each
-    row of the embedding table. Each token attends to all other tokens, without a causal mask. Such a model is
-    usually trained to predict only the tokens that its input hides, about 15 % of all tokens.
+    What it looks for: in training, a log_softmax over tokens x vocabulary: one row for each token id that
+    goes into the embedding, and one column for each row of the embedding table. In attention, each token
+    attends to all other tokens, without a causal mask. Such a model is usually trained to predict only the
+    tokens that are hidden in its input, about 15 % of all tokens.
     Why it costs: the head, the loss and their backward pass take the same time for each position, with or
     without a label.
-    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: select
-    the hidden states of labelled positions before the head, with indices from the collator.
-    How sure: shapes and attention's arguments are recorded. Labels are not, so confidence is low.
-    When it is wrong: all positions have a label that differs from the token, as in correction or full
-    denoising.
+    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good:
+    select the hidden states of labelled positions before the head, with indices from the collator.
+    How sure: shapes and attention's arguments are recorded. Labels are not recorded, so confidence is low.
+    When it is wrong: every position has a label, as in models that correct or denoise a whole text.
     Saving: 85 % of the time of all work on the scores (tensors of positions by classes).
     Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation
     (ignore_index).

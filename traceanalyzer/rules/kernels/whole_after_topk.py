@@ -27,33 +27,40 @@ _FILLS = re.compile(r"^aten::(full|zeros|ones|empty)_like$")
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_row_elements: int = limit(
-        4_096, "rows must have at least this many elements; work on shorter rows takes little time; chosen"
+        4_096,
+        "reported only if rows have at least this many elements; work on shorter rows takes little time; "
+        "chosen",
     )
-    max_kept_share: float = limit(0.125, "topk may keep at most this share of a row; chosen")
+    max_kept_share: float = limit(0.125, "reported only if topk keeps at most this share of a row; chosen")
     near_ops: int = limit(
-        6, "at most this many ops, views not counted, may be between topk and the mask; chosen"
+        6,
+        "reported only if at most this many ops are between topk and the mask, views not counted; chosen",
     )
-    floor_ns: int = limit(5_000, "a sort, scan or softmax of few elements takes this time; H200, torch 2.11")
+    floor_ns: int = limit(
+        5_000,
+        "for the saving: a sort, scan or softmax of few elements is predicted to take this time; H200, "
+        "torch 2.11",
+    )
     min_gpu_share: float = limit(0.03, "work on such rows must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.02, limits=Limits)
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Whole rows are sorted, scanned or normalised after topk has left a few of their elements.
+    """Whole rows are sorted, scanned or normalised, though topk has kept only a few elements of each row.
 
-    What it looks for: a topk that keeps at most an eighth of each row, with rows of 4,096 elements or more. Then a
-    comparison of the same rows with one number per row makes a mask. Later ops still work on tensors with whole
-    rows.
-    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over the whole
-    row.
-    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of the
-    result for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`, then
-    indices.gather.
-    How sure: shapes, k and the order of ops are recorded. The rule concludes from these that the mask keeps what
-    topk has chosen, so confidence is medium.
-    When it is wrong: the rows are compared with a number that does not come from topk. Rows that a matrix product
-    reads do not count.
-    Saving: work on whole rows shrinks to (k / row length) of its time, with at least 5 µs for each op.
+    What it looks for: a topk that keeps at most an eighth of each row, with rows of 4,096 elements or more.
+    Then a comparison of the same rows with one number per row makes a mask. Later ops still work on whole
+    rows. Rows that a matrix product reads (such as attention scores) are not reported.
+    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over the
+    whole row.
+    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of
+    the result for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`,
+    then indices.gather.
+    How sure: shapes, k and the order of ops are recorded. The rule concludes from these that the mask keeps
+    what topk has chosen, so confidence is medium.
+    When it is wrong: the rows are compared with a number that does not come from topk.
+    Saving: the time of work on whole rows shrinks to (k / row length) of the present time. Each op is
+    predicted to take at least 5 µs.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -19,31 +19,36 @@ from traceanalyzer.timeline.device_work import DeviceWork
 class Limits:
     min_offset_ns: int = limit(
         100_000,
-        "smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs from V100 to MI300",
+        "smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs, measured on devices "
+        "from V100 to MI300",
     )
     min_excess_times: float = limit(
-        5.0, "an offset must be at least this many times the median offset of this trace on an idle device"
+        5.0,
+        "reported only if an offset is at least this many times the median offset of this trace on an "
+        "idle device",
     )
     max_early_share: float = limit(
         0.01,
-        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no work "
-        "started before its launch",
+        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no "
+        "work started before its launch",
     )
 
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=("clock-error", "first-use"))
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
-    """The GPU lane starts long after the CPU lane.
+    """The first GPU work begins long after the CPU op that launched it.
 
-    What it looks for: an unusually long time from the start of an op to its first work on an idle device,
-    because kernels were loaded for the first time. Also clocks of CPU and GPU that disagree: work seems to
-    start before its launch.
+    What it looks for: an unusually long time (offset) from the start of an op to the op's first work on an
+    idle device. The reason is that CUDA loaded kernels for the first time. The rule also reports
+    clocks of CPU and GPU that disagree: work seems to start before its launch.
     Why it costs: the first use of a kernel costs time once per process (see cold-start). Wrong clocks cost
     nothing, but make comparisons of CPU and GPU times unreliable. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading is recorded. If the GPU is busy, work waits in the queue. Such an offset is normal and
-    not reported. Buffer requests of the profiler have their own rule (activity-buffer-request).
-    When it is wrong: CUDA before 12.4 records no loading. In its traces the rule cannot find first use.
+    How sure: CUDA 12.4 and later record the loading of kernels. If the GPU is busy, work waits in the queue.
+    Such an offset is normal and not reported. Buffer requests of the profiler have their own rule
+    (activity-buffer-request).
+    When it is wrong: CUDA before 12.4 records no loading. In traces of these versions the rule does not find
+    the first use of a kernel.
     Source: kineto issues 1020 and 1380; measured on traces of an H200 with torch 2.11.
     """
     yield from _clock_error(work, limits)

@@ -17,18 +17,23 @@ from traceanalyzer.timeline.steps import Steps
 class Limits:
     max_lost_share: float = limit(
         0.01,
-        "at most this share of launches or work may be lost; none of 100 recordings, V100 to MI300, lost more",
+        "reported if at least this share of launches or work is lost; none of 100 recordings, V100 to "
+        "MI300, lost more",
     )
     min_lost_calls: int = limit(
         10,
-        "fewer lost launches are ignored; at the start and end of a recording a few launches lose their work",
+        "fewer lost launches are not reported, because at the start and end of a recording a few launches "
+        "lose their work",
     )
     max_tail_share: float = limit(
         0.05,
-        "at the end of the recording, launches without recorded work may take at most this share of the recorded "
-        "time; chosen",
+        "reported if, at the end of the recording, launches without recorded work take more than this "
+        "share of the recorded time; chosen",
     )
-    min_steps: int = limit(3, "at least this many steps are needed; fewer do not show whether a cost recurs")
+    min_steps: int = limit(
+        3,
+        "reported if there are fewer steps than this, because fewer do not show whether a cost recurs",
+    )
 
 
 @rule(
@@ -52,15 +57,15 @@ def trace_health(
 ) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
-    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; a device lane
-    that ends before the last launches; damaged places in the file; no warm-up; fewer than three steps; and missing
-    shapes or stacks, with the facts that they would show.
-    Why it costs: it costs no time. But the report cannot judge missing work, and the GPU may be busy in idle time
-    next to missing work. The finding is always info.
+    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; recorded
+    GPU work that ends before the last launches; damaged places in the file; no warm-up; fewer than three
+    steps; and missing shapes or stacks (the finding says what they would add to the report).
+    Why it costs: it costs no time. But the report cannot judge work that is not recorded. Where work is
+    missing, the GPU may have been busy although the report shows it as idle. The finding is always info.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
-    How sure: every recorded event is checked. Launches during the capture of a CUDA graph start nothing and are not
-    counted. The rule lane-offset reports clocks that disagree.
+    How sure: every recorded event is checked. Launches during the capture of a CUDA graph start no work, so
+    they are not reported. The rule lane-offset reports clocks that disagree.
     When it is wrong: a launch failed, so it started no work.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """

@@ -35,35 +35,40 @@ class Limits:
     min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(
         0.10,
-        "transposing copies must take at least this share of GPU time; in healthy models the copies of attention "
-        "(from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200",
+        "transposing copies must take at least this share of GPU time. In healthy models the copies of "
+        "attention (from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200",
     )
     grown_times: float = limit(
         8.0,
-        "a cat counts as appending to a buffer if one input is at least this many times as large as all other "
-        "inputs together",
+        "a cat is regarded as appending to a buffer if one input is at least this many times as large as "
+        "all other inputs together",
     )
     min_lost_share: float = limit(
         0.03,
-        "if an op breaks channels-last, the copies back and the pointwise ops on both layouts must take at least "
-        "this share of GPU time; if they take less, keeping one layout saves little; chosen",
+        "if an op breaks channels-last: reported only if the copies back and the pointwise ops on both "
+        "layouts take at least this share of GPU time; if they take less, keeping one layout saves "
+        "little; chosen",
     )
-    append_ns: int = limit(3_000, "writing a few rows in place takes this time; H200, torch 2.11")
+    append_ns: int = limit(
+        3_000,
+        "for the saving: writing a few rows in place takes this time; H200, torch 2.11",
+    )
     norms_share: float = limit(
         0.5,
-        "if norms make at least this share of the transposing copies, and additions pass a transposed tensor from "
-        "layer to layer, the advice is one contiguous() before the first layer, which ends all later copies; chosen",
+        "used if norms make at least this share of the transposing copies (they copy a transposed input), "
+        "and residual additions keep the transposed layout. The advice is then one contiguous() before "
+        "the first layer, which ends all later copies; chosen",
     )
     memory_share: float = limit(
         0.5,
-        "attention or a product that reads repeated data waits for memory if it reaches at least this share of the "
-        "memory's peak rate; such an op gets faster if it reads the data only once; such ops reach 0.90 on an H100; "
-        "chosen",
+        "memory limits attention or a product that reads repeated data if the op reaches at least this "
+        "share of the memory's peak rate. Such an op gets faster if it reads the data only once; 0.90 was "
+        "measured on an H100, the limit itself is lower; chosen",
     )
     usual_share: float = limit(
         0.10,
         "a saving below this share of the step is info, because healthy models have such copies, too "
-        "(concatenations: up to 5.5 % of the step, H200)",
+        "(concatenations take up to 5.5 % of the step, H200)",
     )
 
 
@@ -71,24 +76,28 @@ class Limits:
 def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies between equal dtypes that are not plain memcpys, because one side is transposed,
-    sliced or expanded (contiguous, clone, reshape, copy_), and concatenations (cat, stack). Separate causes are:
+    What it looks for: copies (contiguous, clone, reshape, copy_) between equal dtypes that are not plain
+    memcpys, because one side is transposed, sliced or expanded. Concatenations (cat, stack) are reported,
+    too. The rule reports these four cases as separate causes:
     - a buffer that grows by cat;
-    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If attention or a
-    product then reads this data and waits for memory, the repeated reads are part of the cost;
-    - copies of the input of a conv3d whose kernel covers one frame (1x3x3);
-    - an op in a channels-last model whose result is channels first, as the strides show. The cost includes the
-    copies back to channels last, and the slow pointwise ops on tensors of both layouts.
-    Why it costs: these copies read and write all data before the next work can begin. Transposing copies reach only
-    a quarter of the memory's rate.
+    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If the next
+      op is attention or a matrix product, and memory limits it, the cost includes its additional time for
+      reading the larger data;
+    - copies of the input of a conv3d whose filter covers one frame (1x3x3);
+    - an op in a channels-last model whose result is channels first, as the strides show. The cost includes
+      the copies back to channels last, and the slow pointwise ops that read tensors of both layouts.
+    Why it costs: these copies read and write all data before the next work can begin. Transposing copies
+    reach only a quarter of the memory's peak rate.
     Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a
-    buffer of the final size that is written in place; one layout throughout.
-    How sure: kernel names identify such copies. The rule dtype-casts reports conversions. A copy_ in the program
-    counts only if it writes a whole tensor, because writing into a part of a tensor is the advised fix.
-    When it is wrong: some kernels need the layout; or many ops read the result, so that the copy is worth its time.
-    Saving: the time of these copies. For a growing buffer and for concatenations, an op that writes in place
-    remains, and the views that this op writes to take CPU time. For data written several times, the next op that
-    reads the data gets faster, too, if it is attention of few queries or a product of few rows.
+    buffer of the final size that is written in place; one layout for the whole network.
+    How sure: kernel names identify such copies. The rule dtype-casts reports conversions. A copy_ that the
+    program calls is reported only if it writes a whole tensor, because writing into a part of a tensor is
+    the advised fix.
+    When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
+    worth its time.
+    Saving: the time of these copies. For a growing buffer and for concatenations, two times are subtracted:
+    that of an op that writes in place, and the CPU time to make views for this op. For data written several
+    times, the next op gets faster, too, if it is attention of few queries or a matrix product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)

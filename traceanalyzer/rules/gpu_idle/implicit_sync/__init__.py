@@ -25,29 +25,29 @@ _LOOP = "Do on the device what the loop does: keep the data there, and index or 
 class Limits:
     mask_passes: float = limit(
         2.0,
-        "torch.where, which replaces x[mask], takes this many times as long as the kernel that computes the "
-        "mask (such as x > 0), because torch.where reads mask and data, and writes a result of the data's "
-        "size; H200, float32",
+        "for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel "
+        "that computes the mask (such as x > 0); torch.where reads mask and data, and writes a result of "
+        "the data's size; H200, float32",
     )
     fill_ns: int = limit(
         800,
-        "if torch.where gets a Python number, a kernel first fills a tensor with this number; that kernel "
-        "takes this time; H200, torch 2.11",
+        "for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this "
+        "number, and takes this time; H200, torch 2.11",
     )
     alike_times: float = limit(
         2.0,
-        "the finding shows only the mean wait if the longest wait is at most this many times as long as the "
-        "mean; chosen",
+        "the finding shows the longest wait only if it is more than this many times as long as the mean "
+        "wait; else it shows the mean alone; chosen",
     )
     min_loop_ops: int = limit(
         100,
-        "the ops between a copy to the host and the next launch are regarded as a loop over the copied "
-        "elements if there are at least this many ops; chosen",
+        "the ops between a copy to the host and the next launch are a loop over the copied values if "
+        "there are at least so many; chosen",
     )
     where_ns: int = limit(
         20_000,
-        "torch.where takes this CPU time without the profiler, and 42 µs with the profiler; H200 host, torch "
-        "2.11",
+        "for the saving: torch.where takes this CPU time without the profiler (with the profiler it takes "
+        "42 µs); H200 host, torch 2.11",
     )
 
 
@@ -61,18 +61,18 @@ def implicit_sync(
     bool(), .tolist(), .cpu() of small tensors, and ops with a result of data-dependent size (boolean index,
     nonzero, unique, bincount).
     Why it costs: the host cannot queue work while it waits, so the GPU becomes idle. The copy itself takes
-    time, too. For a mask, kernels also count its nonzero elements.
+    time, too. If the op indexes by a mask, kernels also count the mask's nonzero elements.
     Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up the loss on the device and read the sum every
     100 steps; `torch.where`.
-    How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that this
-    call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle anyway,
-    so the saving is smaller. Reading a CPU tensor launches nothing and does not count. After the copy, the
-    host may run a loop of a hundred ops or more on it before the next launch, for instance to make one tensor
-    per row. The finding includes the time of this loop.
+    How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that
+    this call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle
+    anyway, so the saving is smaller. Reading a CPU tensor is not reported, because it launches nothing.
+    Often the host then runs a loop of a hundred ops or more over the copied values before it launches again.
+    For instance, it makes one tensor per row. The finding includes the time of this loop.
     When it is wrong: a value that decides the next step has to be read. Then read it later or less often. In
-    a step without a backward pass, the value that is read last is the step's result. The finding on this read
-    is info: reading the result later helps only if the next step can start before this read, and does not
-    wait for a request.
+    a step without a backward pass, the value that is read last is the step's result. The finding on this
+    read is info. To read the result later helps only if the next step can start before the read. In a server
+    that waits for the next request, the next step cannot.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -23,13 +23,13 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 class Limits:
     max_pause_ns: int = limit(
         1_000_000,
-        "a pause between two ops is counted as launching if it is at most this long; for instance, the start "
-        "of an optimizer's step takes 0.2 to 0.8 ms, H200 host",
+        "a pause between two ops is a part of launching if it is at most this long; for instance, the "
+        "start of an optimizer's step takes 0.2 to 0.8 ms, H200 host",
     )
     min_launch_share: float = limit(
         0.5,
-        "ops must take at least this share of the idle time; with a smaller share, Python code between ops is"
-        " the problem; chosen",
+        "reported only if the CPU is inside ops during at least this share of the GPU's idle time; if it "
+        "is less, Python code between ops is the problem; chosen",
     )
     min_window_share: float = limit(
         0.05, "if launching explains less than this share of the recorded time, the cause is small-part"
@@ -41,46 +41,48 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "if the low end of the saving's interval is below this share of the step, the saving is uncertain; "
-        "the cause is then unsure in two cases: the GPU may be busy all the time, or the predicted saving is "
-        "small (severity below medium, or less than min_saved_share)",
+        "the cause is unsure in two cases. First: the low end of the saving's interval is below this "
+        "share of the step, and the predicted saving is small (severity below medium, or below "
+        "min_saved_share). For a remedy whose saving cannot be simulated (larger batches), the low end of "
+        "a CUDA graph's saving alone decides. Second: the GPU may be busy all the time (for an exception "
+        "see min_gap_share)",
     )
     min_saved_share: float = limit(
         0.5,
-        "if the saving is uncertain (see min_sure_share), the cause is also unsure if the predicted saving is"
-        " less than this share of the predicted idle time, because most idle time then has other causes, such"
-        " as a data loader; chosen",
+        "used by min_sure_share: a predicted saving is small if it is less than this share of the "
+        "predicted idle time. Most idle time then has other causes, such as a data loader; chosen",
     )
     min_gap_share: float = limit(
         Severity.HIGH.least_share,
-        "even if the simulated GPU always has work queued, the step is launch-bound if the low end of the "
-        "saving's interval is at least this share of the step, because a CUDA graph also removes the pauses "
-        "between queued kernels",
+        "a GPU whose next kernel is always queued still pauses between kernels. A CUDA graph, for "
+        "instance, removes these pauses. If the low end of a fix's saving is at least this share of the "
+        "step, the cause is neither profiled-only nor unsure",
     )
     min_same_share: float = limit(
         0.5,
-        "a CUDA graph is advised if at least this share of the steps launch the same kernels on the same grids; chosen",
+        "a CUDA graph is advised only if at least this share of the steps launch the same kernels on the "
+        "same grids; chosen",
     )
     max_syncs: float = limit(
         1.0,
-        "a CUDA graph is advised if a step has at most this many synchronisations; one read-back at the end does "
-        "not prevent a graph",
+        "a CUDA graph is advised only if a step has at most this many synchronisations; one read-back at "
+        "the end does not prevent a graph",
     )
     min_compile_share: float = limit(
         0.1,
-        "torch.compile is advised if its predicted saving is at least this share of the step, and the "
-        "condition of min_pointwise_share holds as well; the prediction is rough: in measurements only its "
-        "sign was right",
+        "torch.compile is advised only if its predicted saving is at least this share of the step, and "
+        "min_pointwise_share holds as well. The prediction is rough: in measurements it was right only on "
+        "whether torch.compile helps, not on how much",
     )
     min_loop_share: float = limit(
         0.4,
-        "the finding names a loop if at least this share of a thread's ops in a step are in the iterations of"
-        " the loop; chosen",
+        "the finding names a loop if at least this share of the ops of one thread in a step are inside "
+        "the loop; chosen",
     )
     min_pointwise_share: float = limit(
         0.3,
-        "torch.compile is advised if at least this share of the launches are eager pointwise kernels, which a"
-        " compiler fuses, and the condition of min_compile_share holds as well",
+        "torch.compile is advised only if at least this share of the launches are eager pointwise "
+        "kernels, which a compiler fuses, and min_compile_share holds as well",
     )
 
 
@@ -118,29 +120,33 @@ def launch_bound(
     """Launching takes longer than running: many short kernels.
 
     What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two
-    ops. If a more specific finding explains idle time (a read-back, an optimizer's loop, repeated calls),
-    this rule does not count it.
+    ops. Idle time that a more specific finding explains (a read-back, an optimizer's loop, repeated calls)
+    is not part of the cost.
     Why it costs: an eager op takes about 5 µs of CPU time, and more with autograd. If the op's kernel is
     shorter, the GPU waits for the next launch.
     Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
     larger batch.
-    How sure: idle time is measured. The step is then simulated without the profiler, with several assumptions
-    about how much the profiler slowed the CPU. A measured step (--step-ms) replaces these assumptions.
-    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule assumes
-    that the other ranks are launch-bound, too, and counts the waiting in collectives as launching. Confidence
-    is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
+    How sure: idle time is measured. The rule then simulates the recorded step without the profiler. The
+    simulation runs with several assumptions about how much the profiler slowed the CPU. A measured step
+    (--step-ms) replaces these assumptions.
+    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule
+    assumes the same of the other ranks. This rank then waits in collectives because the others are still
+    launching. So its waiting is part of the cost. Confidence is low if most of the cost is such waiting.
+    With the traces of all ranks, the reason for waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
-    - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
-    - "not certain" (`unsure`, info): the GPU is idle only under some of the assumptions, or the saving is
-      small and may be zero;
+    - "only with the profiler" (cause `profiled-only`, info): the GPU waits for launches only while you
+      profile. In the simulation the next kernel is always queued in time (for an exception see
+      min_gap_share);
+    - "not certain" (`unsure`, info): the simulated GPU waits only under some of the assumptions, or the
+      saving is small and may be zero;
     - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
-    time;
+      time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
-    synchronisation a step;
+      synchronisation a step;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
     - "larger batches help" (`batch`): neither a CUDA graph nor torch.compile fits.
-    When it is wrong: shapes are equal in the few recorded steps, but change later. Steps whose shapes change
-    cannot be captured in one CUDA graph.
+    When it is wrong: shapes are equal in the few recorded steps, but change later. One CUDA graph cannot
+    replace steps whose shapes change.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)

@@ -35,40 +35,49 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     min_repeats: int = limit(
         16,
-        "a sequence must repeat at least this many times in a step; fewer repeats may be the layers of a model",
+        "reported only if a sequence repeats at least this many times in a step; fewer repeats may be the "
+        "layers of a model",
     )
-    few_repeats: int = limit(
-        4, "this many repeats are enough if shapes change from repeat to repeat, as in a loop over experts"
+    few_repeats: int = limit(4, "in the three cases named above, this many repeats are enough")
+    min_parts: int = limit(
+        8,
+        "for loops over time steps: reported only if the loop takes at least this many parts x[t] of a "
+        "tensor; chosen",
     )
-    min_parts: int = limit(8, "a loop must take at least this many parts of a tensor; chosen")
     max_kernel_ns: int = limit(
         10_000,
-        "kernels may take at most this time on average; launching longer kernels less often gains little; H200",
+        "reported only if the kernels take at most this time on average; launching longer kernels less "
+        "often gains little; H200",
     )
     kernel_floor_ns: int = limit(
-        2_000, "a nearly empty kernel takes this time; it takes 1.1 to 2 µs on an H200"
+        2_000,
+        "for the saving: a nearly empty kernel is assumed to take this time; measured: 1.1 to 2 µs, H200",
     )
     max_layer_ops: int = limit(
         12,
-        "a repeat with a matrix product may have at most this many ops; a repeat with more ops is a layer of a "
-        "model",
+        "a repeat with a matrix product is reported only if it has at most this many ops; a repeat with "
+        "more ops is a layer of a model. A network that is called several times has no such limit",
     )
     max_loop_launches: int = limit(
         16,
-        "a repeat with a matrix product may launch at most this many kernels; a loop over samples launches 6 per "
-        "repeat, an expert 13, a small U-Net 36; H200",
+        "a repeat with a matrix product is reported only if it launches at most this many kernels; "
+        "measured per repeat: a loop over samples launches 6, an expert 13, a small U-Net 36; H200. A "
+        "network that is called several times has no such limit",
     )
     min_copied_share: float = limit(
         0.1,
-        "if copies are at least this share of a loop's launches, the advice is to build all values on the host "
-        "first; chosen",
+        "if copies are at least this share of a loop's launches, the advice is to build all values on the "
+        "host first; chosen",
     )
     min_pass_launches: int = limit(
-        40, "a call of a network must launch at least this many kernels or copies; fewer are a layer; chosen"
+        40,
+        "for a network that is called several times: reported only if a call launches at least this many "
+        "kernels or copies; fewer are a layer; chosen",
     )
     min_pass_share: float = limit(
         0.5,
-        "the calls of one network must make at least this share of a step's launches; chosen",
+        "for a network that is called several times: reported only if its calls make at least this share "
+        "of a step's launches; chosen",
     )
 
 
@@ -87,35 +96,39 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     """The same sequence of small ops runs many times a step.
 
     What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a
-    step and launches tiny kernels each time. This may be a loop over samples, requests, parameters or a list.
+    step, and launches tiny kernels each time. It is often a loop over samples, requests, parameters or a list.
 
-    4 repeats are enough in three cases:
-    - shapes change from repeat to repeat, as in a loop over experts;
+    4 repeats are enough in three cases (few_repeats):
+    - shapes change from repeat to repeat, as in a loop over experts with different numbers of tokens;
     - a tensor was split or unbound into N parts, and each of N repeats takes one part;
     - the results of the repeats are concatenated or stacked.
 
-    The backward work of the repeats is part of the loop's cost. The rule also finds:
-    - a network that is called several times in a row on the same shapes, if no call needs another call's result and
-    one op combines the results. An example is classifier-free guidance with two calls. Together the calls must make
-    at least half of the step's launches;
-    - in a loop over time steps with a state: layers that need x[t] only and not the state, such as an encoder of
-    frames;
-    - in training: an LSTM, GRU or RNN, or a cell, that takes x[t] in repeat t, if x is known before the loop, as in
-    a decoder with teacher forcing. One call on the whole sequence still computes the time steps one after the
-    other, but with far fewer launches;
-    - a network that is evaluated several times on one shape and differentiated each time, before one backward pass
-    for all evaluations. An example is a differential equation with several residuals, if each residual evaluates
-    the network anew.
-    Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on all
-    elements pays for both only once.
-    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x *
-    torch.tensor(w, device="cuda")[:, None]`.
-    How sure: the repetition is measured. The trace does not show whether the repeats are independent. Confidence is
-    medium if each repeat copies or updates one of many tensors, if the results are stacked, and for a network that
-    is called several times. Confidence is low for other repeats with a matrix product, which may be layers or time
-    steps. The rule launch-bound reports sequences of only pointwise ops, because a CUDA graph helps them.
-    When it is wrong: each repeat needs the previous result, as in a recurrent network. Iterated models
-    (denoising, decoding) are recognised and not reported.
+    The backward work of the repeats is part of the loop's cost. The rule also finds four other kinds of loops:
+    - a network that is called several times in a row on the same shapes. No call needs another call's result,
+      and one op combines the results. An example is classifier-free guidance with two calls. Together the
+      calls make at least half of the step's launches;
+    - in a loop over time steps with a state: layers that need only x[t] and not the state, such as an encoder
+      of frames;
+    - in training: an LSTM, GRU or RNN (or a cell of one) that gets x[t] in repeat t. All of x must be known
+      before the loop, as in a decoder with teacher forcing. One call on the whole sequence still computes the
+      time steps one after the other, but with far fewer launches;
+    - a network that is evaluated several times on one shape and differentiated each time. Then one backward
+      pass follows for all evaluations. An example is the loss of a differential equation with several
+      residuals, if each residual evaluates the network anew.
+    Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time.
+    One call on all elements pays both costs only once.
+    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of
+    all weights, `x * torch.tensor(w, device="cuda")[:, None]`.
+    How sure: the repetition is measured. The trace does not show whether the repeats are
+    independent. Confidence is medium if each repeat copies or updates one of many tensors, or
+    if the results are stacked. It is also medium for a network that is called several times.
+    Confidence is low for other repeats with a matrix product, which may be layers or time
+    steps. Repeats of only pointwise ops are reported if they also copy, pick a part of a
+    tensor, change shapes or stack their results. Other repeats of pointwise ops are reported by
+    the rule launch-bound, because a CUDA graph helps them.
+    When it is wrong: each repeat needs the previous result, as in a recurrent network. Models
+    that use their last result as the next input (denoising, decoding) are recognised and not
+    reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]

@@ -27,31 +27,33 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 class Limits:
     min_launches: int = limit(
         16,
-        "the optimizer must launch at least this many kernels a step; a foreach optimizer with one pass, or with "
-        "few parameters, launches fewer",
+        "reported only if the optimizer launches at least this many kernels a step; a foreach optimizer "
+        "with one pass, or with few parameters, launches fewer",
     )
     tensors_per_launch: int = limit(
         36,
-        "one fused kernel handles up to this many parameters, with four lists of tensors (parameters, "
-        "gradients, two states); multi_tensor_apply.cuh of torch 2.11",
+        "for the saving: one fused kernel handles up to this many parameters, with four lists of tensors "
+        "(parameters, gradients, two states); multi_tensor_apply.cuh of torch 2.11",
     )
     cpu_per_tensor_ns: int = limit(
         2_200,
-        "a fused optimizer takes this CPU time for each tensor; AdamW of 300 tensors, H200 host, torch 2.11, no "
-        "profiler",
+        "for the saving: a fused optimizer takes this CPU time for each tensor; measured with AdamW of "
+        "300 tensors, H200 host, torch 2.11, no profiler",
     )
     cpu_per_pass_ns: int = limit(
         15_000,
-        "a foreach optimizer takes this CPU time for each pass; one foreach op of 300 tensors, H200 host, torch "
-        "2.11, no profiler",
+        "for the saving: a foreach optimizer takes this CPU time for each pass; measured with one foreach "
+        "op of 300 tensors, H200 host, torch 2.11, no profiler",
     )
     fused_passes: float = limit(
-        3.7, "the fused kernels together take as long as this many foreach passes; GPT-2 with AdamW, H200"
+        3.7,
+        "for the saving: all fused kernels together take as long as this many foreach passes; measured "
+        "with GPT-2 and AdamW, H200",
     )
     min_sure_share: float = limit(
         0.03,
-        "the finding is info if the low end of the saving's interval is below this share of the step, because "
-        "healthy programs use loop and foreach optimizers, too",
+        "the finding is info if the low end of the saving's interval is below this share of the step, "
+        "because healthy programs use for-loop and foreach optimizers, too",
     )
 
 
@@ -61,20 +63,22 @@ def unfused_optimizer(
 ) -> Iterator[Hits]:
     """The optimizer's step launches many kernels instead of a few.
 
-    What it looks for: `Optimizer.step#` ranges that launch 16 kernels or more, none of them fused or compiled.
-    There are two kinds of optimizers. A loop launches several kernels for every parameter. A foreach optimizer runs
-    `_foreach_` ops, and each op handles all parameters in one pass over memory.
-    Why it costs: with AdamW, a loop over 300 parameters launches 2,400 kernels, and each launch takes longer than
-    its kernel. A foreach optimizer needs few launches, but its many passes read and write parameters and states two
-    to three times as often as the fused kernel does.
+    What it looks for: `Optimizer.step#` ranges that launch 16 kernels or more, none of them fused or
+    compiled. The rule reports two of PyTorch's implementations. The for-loop implementation (foreach=False)
+    launches several kernels for every parameter. The foreach implementation runs `_foreach_` ops, and each
+    op handles all parameters in one pass over memory.
+    Why it costs: with AdamW, the for-loop implementation launches 2,400 kernels for 300 parameters, and each
+    launch takes longer than its kernel. The foreach implementation needs few launches. But its many passes
+    read and write parameters and states two to three times as often as the fused kernel does.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
-    How sure: launches and kernel names show the implementation. The saving comes from a replay of the step with
-    fused kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
-    When it is wrong: a third-party optimizer does more than the update; or parameters are on several devices or
-    have unusual dtypes, which the fused kernel does not support. The rule does not report optimizers that
-    communicate between ranks, optimizers that mix `_foreach_` ops with other work, and sparse gradients, which
-    neither fused nor foreach optimizers support.
-    Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
+    How sure: launches and kernel names show the implementation. For the saving, the recorded timeline is
+    simulated with fused kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
+    When it is wrong: a third-party optimizer does more than the update. Or the fused kernel does not support
+    the parameters: they are on several devices or have unusual dtypes. Three kinds of optimizers are not
+    reported: those that communicate between ranks, those that mix `_foreach_` ops with other work, and those
+    with sparse gradients. (Neither the fused nor the foreach implementation supports sparse gradients.)
+    Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch
+    2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     if len(marks) == 0:

@@ -24,44 +24,45 @@ _BACKWARD = r"^autograd::engine"
 class Limits:
     min_iterations: int = limit(
         3,
-        "a loop must have at least this many iterations; two iterations may be one call with a prompt and one"
-        " without; chosen",
+        "reported only if a loop has at least this many iterations; two iterations may be one call with a "
+        "prompt and one without (classifier-free guidance); chosen",
     )
     writing_share: float = limit(
         0.8,
-        "an op whose output shape is not recorded may have made a tensor if it runs for at least this share of "
-        "the time needed to write that tensor at the memory's peak; chosen",
+        "an op whose output shape is not recorded may be the one that made a tensor only if it runs long "
+        "enough: at least this share of the time needed to write that tensor at the memory's peak; chosen",
     )
     min_layers: int = limit(
         4,
-        "a network in the loop is reported if in each iteration at least this many of its layers work only on"
-        " what the step made before the loop; the stages of an ordinary network may look like iterations, but"
-        " fewer layers of a stage read the condition; chosen",
+        "a network in the loop is reported only if at least this many of its layers use nothing that the "
+        "loop makes. The stages of an ordinary network may look like iterations, but fewer layers of a "
+        "stage read only the conditioning input; chosen",
     )
     min_gpu_share: float = limit(0.05, "the repeated work must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.2", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
 def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """A loop computes the same products of the same tensors again in each iteration.
+    """A loop computes the same matrix products of the same tensors again in each iteration.
 
     What it looks for: loops of three iterations or more within a step, and matrix products in them whose
-    input was made before the loop. The rule assumes this if no op in the loop has a result of the input's
-    shape, except norms, activations and casts of the input itself. The tensor that one iteration passes to
+    input was made before the loop. The trace does not show when a tensor was made. The rule assumes "before
+    the loop" if no op in the loop makes a tensor of the input's shape. Norms, activations and casts of the
+    input itself are allowed, though their results have this shape. The tensor that one iteration passes to
     the next (latents, hidden state) is not such an input.
-    Networks: the rule also reports a network in the loop if it reads only a tensor that the step made once
-    before the loop (a conditioning image). The network must have four layers or more, and each iteration must
-    pass a tensor to the next.
-    Why it costs: for instance, the keys and values of a condition, or its features, are computed in each
-    iteration, although once is enough.
+    Networks: the rule also reports a network in the loop that reads only a tensor from before the loop
+    (such as a conditioning image). The step makes this tensor once. The network has four layers or more,
+    and each iteration passes a tensor to the next.
+    Why it costs: for instance, each iteration computes the keys and values of the same caption, or the
+    features of the same conditioning image. Once is enough.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed
     once per request, before the loop. For decoding: a cache for the keys and values of the encoder's
     output. For a ControlNet: hint = control.hint(image) before the loop.
     How sure: tensors are distinguished only by their shapes, so confidence is medium.
-    When it is wrong: what looks like iterations are the large layers of a network, each with its own weights.
-    Or each iteration reads a different tensor of a list.
-    Saving: the time of these products, and of the ops that prepare their input, in all iterations except the
-    first.
+    When it is wrong: the supposed iterations are large layers of a network, each with other weights. Or
+    each iteration reads a different tensor of a list.
+    Saving: the time of these products, and of the ops that prepare their input, in all iterations except
+    the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

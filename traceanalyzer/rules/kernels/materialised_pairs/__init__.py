@@ -75,37 +75,36 @@ class _Pairs:
 def materialised_pairs(
     calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
-    """Small tensors are broadcast to all pairs, which are written to memory only to be reduced.
+    """Small tensors are broadcast to all pairs of their rows, and the large result is only reduced.
 
-    What it looks for: a pointwise op on broadcast or expanded inputs, and a reduction of the op's result. This
-    result has at least eight times as many numbers as all inputs together. All work on tensors of the result's
-    shape counts, also in the backward pass.
-
-    A second case (cause `selected`): distances or products of all pairs are computed. The forward pass uses only
-    the smallest or largest value along a dimension, but the backward pass computes with all values. An example is a
-    Chamfer distance by torch.cdist.
-
-    A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied or
-    subtracted, and then summed over the last dimension. No other op reads these rows. The gathered pairs are at
-    least a quarter of all possible pairs.
-
-    A fourth case (cause `listed`): all points are compared with all other points, by their distance or by a key.
-    Then nonzero or a boolean mask takes the few pairs that pass. All other ops that read the pairs only mask or
-    count them.
+    What it looks for: a pointwise op on broadcast or expanded inputs, and a reduction of the op's result.
+    This result, with one number or row for each pair, has at least eight times as many numbers as all inputs
+    together. All work on tensors of the result's shape is part of the cost, also in the backward pass.
+    A second case (cause `selected`, named in the finding's title): distances or products of all pairs are
+    computed. The forward pass uses only the smallest or largest value along a dimension, but the backward
+    pass computes with all values. An example is a Chamfer distance by torch.cdist.
+    A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
+    or subtracted, and then summed over the last dimension. No other op reads these rows. The program gathers
+    at least a quarter of all possible pairs.
+    A fourth case (cause `listed`): all points are compared with all other points, by their distance or by a
+    key. Then nonzero or a boolean mask lists the few pairs that are close enough, or have equal keys. No
+    other op uses the values of the pairs, except to mask or count pairs.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
-    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a product of the
-    normalised matrices; torch.cdist; pairs of only the few needed candidates.
-    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a matrix product,
-    would be enough, so confidence is medium.
-    When it is wrong: the program needs the results of all pairs. Then let a compiler fuse the ops that compute
-    them.
-    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result. Ops that
-    need a number for each pair stay. For `selected`, the prediction takes the faster of two ways. One way is to
-    gather the selected pairs and compute them again. The other way is to call max or min, because backward of amax
-    or amin compares all pairs again. For `gathered`, two ops remain: a matrix product, which writes a number for
-    each pair, and a gather of these numbers. For `listed`, a search remains. It compares eight pairs for each
-    listed pair, or sorts the keys.
-    Source: PyTorch's documentation of broadcasting; roofline model.
+    Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a matrix
+    product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
+    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a matrix
+    product, would be enough, so confidence is medium.
+    When it is wrong: the program needs the result of every pair. Then let a compiler fuse the ops that
+    compute these results.
+    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result.
+    Ops that need the value of every pair save nothing. For `selected`, the prediction takes the faster of
+    two ways. One way is to gather the selected pairs and compute them again. The other way is to replace
+    amax or amin by max or min along a dimension. These keep the indices, so their backward pass does not
+    compare all pairs again. For `gathered`, two ops remain: a matrix product, which writes a number for each
+    pair, and a gather of these numbers. For `listed`, a search replaces the comparison of all pairs. The
+    search compares eight pairs for each listed pair, or sorts the keys.
+    Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
+    measured.
     """
     if not any(op.dims for op in inputs.signatures):
         raise Unavailable("no shapes recorded: record_shapes=True shows what is broadcast")

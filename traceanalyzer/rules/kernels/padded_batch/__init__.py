@@ -24,30 +24,37 @@ _PAD = "aten::constant_pad_nd"
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
-        0.8, "in each step the longest sequence may have at most this share of the padded length; chosen"
+        0.8,
+        "reported only if in each step the longest sequence has at most this share of the padded length; "
+        "chosen",
     )
     min_steps: int = limit(
         3,
-        "at least this many steps are needed, and max_used_share must hold in each of them; chosen",
+        "reported only if there are at least this many steps, and max_used_share holds in each of them; "
+        "chosen",
     )
     min_lengths: int = limit(
         3,
-        "F.pad must fill up sequences of at least this many different lengths; if all have one length, F.pad adds "
-        "the border of an image; chosen",
+        "reported only if F.pad fills up sequences of at least this many different lengths; if all have "
+        "one length, F.pad adds the border of an image; chosen",
     )
     min_gpu_share: float = limit(
         0.1, "work on padded tensors must take at least this share of GPU time; chosen"
     )
-    floor_ns: int = limit(2_000, "a kernel takes at least this time, even with few bytes; H200, torch 2.11")
+    floor_ns: int = limit(
+        2_000,
+        "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11",
+    )
 
     max_sorted_share: float = limit(
         0.8,
-        "for `uneven`: after sorting by length, at most this share of the padded positions may be needed; chosen",
+        "for `uneven`: reported only if, after sorting by length, at most this share of the padded "
+        "positions is needed; chosen",
     )
     min_batches: int = limit(
         3,
-        "for `uneven`: at least this many batches must be recorded; fewer batches say little about batches that are "
-        "not recorded; chosen",
+        "for `uneven`: reported only if at least this many batches are recorded; fewer say little about "
+        "the batches that are not recorded; chosen",
     )
 
 
@@ -55,20 +62,23 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: ctc_loss, if the lengths of all sequences are recorded, or F.pad of each sequence to one
-    common length. In each step the longest sequence has at most 80 % of the frames of the padded batch.
-    A second case (cause `uneven`): batches of pad_sequence join short and long sequences. Batches of the same
-    sequences, sorted by length, would need at most 80 % of the padded positions.
-    Why it costs: layers compute padded positions like all others. Masks only hide the results.
-    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the batch,
-    rounded up to a multiple of 64; batches of sequences of about the same length.
-    How sure: the lengths are recorded. But the encoder often shortens a sequence to a half, a quarter or an eighth,
-    and ctc_loss gets the shortened length. So an op counts if a tensor has a dimension of the batch's size, and a
-    dimension of the padded length that ctc_loss gets, or of 2, 4 or 8 times this length. Confidence is medium.
+    What it looks for: ctc_loss, if the lengths of all sequences are recorded, or F.pad of each sequence to
+    one common length. The rule reports the batches if, in each step, even the longest sequence has at most
+    80 % of the padded length.
+    A second case (cause `uneven`, named in the finding's title): batches of pad_sequence join short and long
+    sequences. If all recorded sequences were sorted by length and then divided into batches, at most 80 % of
+    the padded positions would be needed.
+    Why it costs: layers compute padded positions like all other positions. Masks only hide the results.
+    Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the
+    batch, rounded up to a multiple of 64; batches of sequences of about the same length.
+    How sure: the lengths are recorded. But the encoder often shortens a sequence to a half, a quarter or an
+    eighth, and ctc_loss gets the shortened length. So the rule recognises work on the padded batch by two
+    dimensions of a tensor. One dimension is the batch's size. The other is 1, 2, 4 or 8 times the padded
+    length that ctc_loss gets. Confidence is medium.
     When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
     library sets up its kernels once for each shape.
-    Saving: work on padded tensors shrinks to (longest sequence / padded length) of its time. For `uneven` it
-    shrinks by the share of positions that sorting saves.
+    Saving: the time of work on padded tensors shrinks to (longest sequence / padded length) of the present
+    time. For `uneven` the time shrinks by the share of positions that sorting saves.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
     yield from _of_uneven(calls, work, inputs, limits)

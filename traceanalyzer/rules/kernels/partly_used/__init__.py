@@ -24,44 +24,46 @@ from traceanalyzer.timeline.names import VIEWING_OP
 class Limits:
     max_used_share: float = limit(
         0.5,
-        "at most this share of the result may be used; with more, computing only the used part saves too "
-        "little; chosen",
+        "reported only if at most this share of the result is used; if more is used, computing only the "
+        "used part saves too little; chosen",
     )
     near_ops: int = limit(
         8,
-        "the op that makes a tensor is searched among this many ops before the op that reads the tensor, views not "
-        "counted; chosen",
+        "the op that makes a tensor is looked for among this many ops before the op that reads the "
+        "tensor, views not counted; chosen",
     )
     calls: int = limit(
         4,
-        "for each op and its input shapes, the results of this many calls are checked; each of these results must "
-        "be used only in part; chosen",
+        "for each op and its input shapes, the results of this many calls are checked; reported only if "
+        "each of these results is used only in part; chosen",
     )
     min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("averaged",))
 def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """A tensor is computed in full, and then a small part of it is taken.
+    """A tensor is computed in full, but only a small part of it is used.
 
-    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor, and the ops before it
-    that computed the whole tensor. These are products, convolutions, resizing, casts, arithmetic, softmax and
-    norms, or even a whole network, if only a part of its batch is taken. An op counts if a part of its result needs
-    only the same part of its input. For example, each row of a linear layer's result needs only one row of the
-    input. An op does not count if another op takes more of its result.
-    A second case (cause `averaged`): the rows of a product are only averaged or summed. No other op may run between
-    the product and this mean or sum.
-    Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros for this
-    rest. For `averaged`: the mean of the products equals the product of the mean row, so one row is enough.
+    What it looks for: a select, slice, index or diagonal that takes at most half of a tensor. The rule
+    reports the ops before it that computed the whole tensor. These ops are matrix products, convolutions,
+    resizing, casts, arithmetic, softmax and norms. They can be a whole network, if only a part of its batch
+    is used. An op is part of the cost if a part of its result needs only the same part of its input. For
+    example, each row of a linear layer's result needs only one row of the input. An op is not part of the
+    cost if another op uses more of its result.
+    A second case (cause `averaged`, named in the finding's title): the rows of a product are only averaged
+    or summed. No other op runs between the product and this mean or sum.
+    Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros
+    for this rest. For `averaged`: the mean of the products equals the product of the mean row, so one row is
+    enough.
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
-    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1) instead
-    of mean(1), a bias must be multiplied by the number of rows.
-    How sure: shapes and slice bounds are recorded. Only the shape shows that the slice is taken from this
-    result, so confidence is medium.
-    When it is wrong: the slice is of another tensor with the same shape, and code without recorded ops reads all of
-    this result.
-    Saving: the unused part's share of the time of these ops and of their backward ops.
-    Source: algebra: a row of a product needs only its own row of the input.
+    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1)
+    instead of mean(1), multiply the bias by the number of rows.
+    How sure: shapes and slice bounds are recorded. The rule concludes only from the shape that the slice is
+    taken from this result, so confidence is medium.
+    When it is wrong: the slice is taken from another tensor of the same shape. The computed result is then
+    read in full by code that is not recorded as an op, such as a custom kernel.
+    Saving: the share of the result that is not used, times the time of these ops and of their backward ops.
+    Source: calculated, not measured: a row of a product needs only the same row of the input.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):

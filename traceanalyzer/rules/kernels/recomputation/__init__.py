@@ -16,13 +16,13 @@ from traceanalyzer.rules.kernels.recomputation.gradient_checks import gradient_c
 class Limits:
     min_checked_share: float = limit(
         0.5,
-        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; anomaly mode "
-        "checks all nodes",
+        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; in anomaly "
+        "mode all nodes are checked",
     )
     usual_op_ns: int = limit(
         15_000,
-        "without anomaly mode an op takes this CPU time, not counting other ops that it calls; with anomaly mode a "
-        "forward op takes 100 µs, because it keeps the stack; H200 host",
+        "for the saving: without anomaly mode an op takes this CPU time, not counting other ops that it "
+        "calls; with anomaly mode a forward op takes 100 µs, because it keeps the Python stack; H200 host",
     )
 
 
@@ -30,19 +30,22 @@ class Limits:
     since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"), kind=Kind.CHOICE
 )
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Backward computes parts of forward again.
+    """The backward pass computes parts of the forward pass again.
 
-    What it looks for: forward ops inside backward nodes, which are the second forward pass of activation
-    checkpointing. Also a NaN check after most backward nodes, which is the anomaly mode of
-    torch.autograd.detect_anomaly.
+    What it looks for: forward ops inside backward nodes. They are the second forward pass of activation
+    checkpointing. The rule also finds the anomaly mode of torch.autograd.detect_anomaly: a NaN check follows
+    most backward nodes.
     Why it costs: checkpointing saves memory, but takes up to a third of a step. Anomaly mode checks every
     gradient, and waits for each result.
-    Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or only for large
-    activations that are cheap to recompute (selective checkpointing). Anomaly mode only while you look for a NaN.
-    How sure: forward ops have a sequence number, a backward node's own ops have none. With create_graph=True
-    (gradients of gradients) all ops have a sequence number, so these passes do not count.
-    When it is wrong: checkpointing is right if memory is short, but the trace does not show this. So a finding
-    about checkpointing is always info. Anomaly mode is a fault.
+    Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or only for
+    large activations that are cheap to recompute (selective checkpointing). Use anomaly mode only while you
+    look for a NaN.
+    How sure: forward ops have a sequence number. The ordinary ops of a backward node have none. With
+    create_graph=True (gradients of gradients) all ops have a sequence number. So the rule does not judge
+    these backward passes.
+    When it is wrong: checkpointing is right if memory is short, but the trace does not show this. So a
+    finding about checkpointing is always info. Anomaly mode in a normal run is a mistake, so its finding has
+    a severity by its cost.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
     again = recomputed(calls.events)

@@ -36,27 +36,30 @@ _ADVICE = {
 class Limits:
     min_again_share: float = limit(
         0.05,
-        "at least this share of the backward nodes must be repeated; a smaller share is one shared layer",
+        "reported only if at least this share of the backward nodes runs again; a smaller share is one "
+        "shared layer",
     )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, causes=("inputs",), limits=Limits)
 def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Backward goes through the same nodes several times.
+    """Backward passes run the same autograd nodes several times.
 
-    What it looks for: backward nodes that run again, as their sequence numbers show, in two cases:
-    - backward goes again through a graph that was kept (retain_graph=True);
-    - several passes begin at the same node, or at sums of the same output, with the same gradient of ones, but each
-    for another input (torch.autograd.grad).
-
-    Why it costs: every pass computes all gradients that it reaches. Most of these gradients are only added up, or
-    are cleared by the next zero_grad.
-    Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that are
-    not detached from their generator; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
-    discriminator(images.detach()); grad(u, (x, y)).
-    How sure: the sequence numbers are recorded, and each belongs to one forward op. With create_graph=True a second
-    pass is usually needed. Such a pass counts only if both passes begin with ones at the same outputs.
-    When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several tasks.
+    What it looks for: backward nodes that run again, in two cases:
+    - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
+    - torch.autograd.grad is called several times for the same output, or for its sum, and for a different
+      input in each call.
+    Why it costs: every pass computes all gradients on its way. Most gradients of the second pass are added
+    to those of the first pass. One pass over the sum of the losses gives the same sum. Or the next zero_grad
+    clears these gradients unused.
+    Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
+    are not detached from their generator; grad(u, x) and then grad(u, y). Good: (loss_a +
+    loss_b).backward(); discriminator(images.detach()); grad(u, (x, y)).
+    How sure: a backward node has the recorded sequence number of one forward op, so a second run is certain.
+    With create_graph=True a second pass is usually needed. It is reported only if both passes begin at the
+    same outputs, with a gradient of ones.
+    When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several
+    losses.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]

@@ -46,32 +46,39 @@ _LOOK_UP = (
 class Limits:
     min_bytes: int = limit(
         128 << 20,
-        "the tensor must have at least this size, so that it does not fit into caches and writing it takes a "
-        "known time; chosen",
+        "reported only if the tensor has at least this size. Then it does not fit into caches, and "
+        "writing it takes a known time; chosen",
     )
     writing_share: float = limit(
         0.8,
-        "a kernel may have written the tensor if it runs for at least this share of the time that the tensor's "
-        "bytes take at the memory's peak rate; chosen",
+        "a kernel without recorded shapes may have written the tensor only if it runs long enough: at "
+        "least this share of the time to write the tensor's bytes at the memory's peak rate; chosen",
     )
     min_steps: int = limit(
-        3, "there must be at least this many steps, and all of them must do this work; chosen"
+        3,
+        "reported only if there are at least this many steps, and all of them do this work; chosen",
     )
     min_gpu_share: float = limit(0.05, "this work must take at least this share of GPU time; chosen")
     min_sorted_bytes: int = limit(
         64 << 20,
-        "a tensor that is sorted or counted must have at least this size, which the L2 cache of an H100 (50 MB) does "
-        "not hold, so that writing it takes a known time",
+        "for `sorted-or-counted`: reported only if the tensor has at least this size. Then it does not "
+        "fit into the L2 cache of an H100 (50 MB), and writing it takes a known time",
     )
     probe_bytes: int = limit(
         32,
-        "a search among n sorted elements has log2(n) steps, and each step reads this many bytes, one sector of "
-        "memory; 131,072 searches among 12,000,000 elements take 10 to 34 µs, 29 µs predicted; H100, torch 2.11",
+        "for the saving: a search among n sorted elements has log2(n) steps, and each step reads this "
+        "many bytes (one sector of memory) at the memory's peak rate. For 131,072 searches among "
+        "12,000,000 elements this predicts 29 µs; measured: 10 to 34 µs; H100, torch 2.11",
     )
     looking_up_ns: int = limit(
-        30_000, "searchsorted, a gather and a comparison take this CPU time in place of isin; chosen"
+        30_000,
+        "for the saving: searchsorted, a gather and a comparison, which replace isin, take this CPU time; "
+        "chosen",
     )
-    floor_ns: int = limit(5_000, "each kernel of a lookup takes at least this time; chosen")
+    floor_ns: int = limit(
+        5_000,
+        "for the saving: each kernel of a search is predicted to take at least this time; chosen",
+    )
 
 
 @rule(
@@ -83,22 +90,24 @@ class Limits:
     causes=("sorted-or-counted",),
 )
 def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """A tensor that nothing in a step changes is normalised, reduced or sorted again in every step.
+    """In every step the same unchanged tensor is normalised, reduced or sorted again.
 
-    What it looks for: a norm, sum or mean of a tensor of 128 MiB or more, and the ops right after it that scale the
-    tensor, in every step. No op changes or slices a tensor of that shape, no copy writes such a tensor, and no
-    kernel without recorded shapes runs long enough to have written it.
-
-    A second case (cause `sorted-or-counted`): a tensor of 64 MiB or more is sorted, summed cumulatively, counted or
-    made unique in every step. Or the tensor is isin's second input, which isin makes unique and sorts. No op of a
-    step may have written a tensor with as many elements.
+    What it looks for: in every step, a norm, sum or mean of a tensor of 128 MiB or more, and the ops right
+    after it that scale the tensor. No op changes or slices a tensor of that shape, and no copy writes one.
+    No kernel without recorded shapes runs long enough to have written such a tensor.
+    A second case (cause `sorted-or-counted`, named in the finding's title): in every step a tensor of 64 MiB
+    or more is sorted, summed cumulatively, counted or made unique. Or the tensor is the second input of
+    isin: isin sorts this input and removes duplicates. The case is reported only if no op of a step can have
+    written a tensor with as many elements.
     Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
-    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) once, after
-    loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading; then searchsorted.
-    How sure: shapes, times and the device's peak are known. The tensor itself is known only by its shape, so
+    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1)
+    once, after loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading;
+    then searchsorted.
+    How sure: shapes, times and the device's peak are known. The rule knows the tensor only by its shape, so
     confidence is medium.
-    When it is wrong: several kernels each write a part of the tensor, and no op shows this.
-    Saving: the time of all this work. In place of isin, searches in the sorted tensor remain.
+    When it is wrong: the tensor changes, because several kernels each write a part of it, and no recorded op
+    shows this.
+    Saving: the time of all this work. For isin, the time of searches in the sorted tensor is subtracted.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -17,21 +17,23 @@ from traceanalyzer.timeline.clock_samples import ClockSamples, Values
 class Limits:
     low_share: float = limit(
         0.93,
-        "a clock counts as lowered if it is below this share of the highest one; GPU Boost changes it by 5 % in "
-        "normal work",
+        "a clock is regarded as lowered if it is below this share of the highest clock; in normal work "
+        "GPU Boost changes the clock by 5 %",
     )
     hot_celsius: float = limit(
         83.0,
-        "a lowered clock has a thermal cause if the temperature is at least this high; NVIDIA data centre boards "
-        "slow down from 83 to 90 degrees",
+        "a lowered clock has a thermal cause if the temperature is at least this high; NVIDIA's data "
+        "centre GPUs slow down from 83 to 90 degrees",
     )
     capped_share: float = limit(
         0.95,
-        "the cause is the power cap if power is at least this share of the highest recorded power; at the "
-        "cap, power stays constant",
+        "a lowered clock is caused by the power cap if power is at least this share of the highest "
+        "recorded power; at the cap, power stays constant",
     )
     min_runs: int = limit(
-        3, "a kernel must run at least this often at full clock, so that its time at full clock is known"
+        3,
+        "a kernel is compared only if it runs at least this often at full clock, so that its time at full "
+        "clock is known",
     )
 
 
@@ -55,18 +57,18 @@ _CAUSES = {
 def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
     """The GPU lowers its clock, and kernels take longer.
 
-    What it looks for: samples of the SM clock below the highest clock in the recording, and kernels that ran both
-    at the lowered and at the full clock. The cost is the additional time of these kernels at the lowered clock.
-    Temperature and power at that time show the reason.
+    What it looks for: samples of the SM clock below the highest clock in the recording (the full clock). The
+    rule compares kernels that ran both at the lowered and at the full clock. The cost is the additional time
+    of these kernels at the lowered clock. The recorded temperature and power show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
-    Bad: a board at its temperature limit. Good: enough cooling, locked clocks for comparisons.
+    Bad: a GPU at its temperature limit. Good: enough cooling; locked clocks for comparisons.
     How sure: clock and durations are measured. Only kernels with the same name, grid size and block size are
     compared.
-    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with, and
-    the rule finds nothing. A clock that only rises at the start is not throttled, so kernels before the first full
-    clock do not count.
-    Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on; in older traces the rule is
-    not applicable.
+    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with,
+    and the rule finds nothing. A clock that only rises at the start of the recording is not throttled, so
+    kernels before the first full clock are not compared.
+    Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on; in older traces the rule
+    is not applicable.
     """
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)

@@ -26,33 +26,36 @@ from traceanalyzer.timeline.kernel_chains import KernelChains
 class Limits:
     min_kernels: int = limit(
         3,
-        "a chain needs at least this many pointwise kernels of the same size; two are often a product and its "
-        "bias",
+        "reported only if a chain has at least this many pointwise kernels of the same size; two are "
+        "often a product and its bias",
     )
     kernels_per_fused_kernel: int = limit(
-        10, "one Inductor kernel replaces at most this many kernels; torch 2.11"
+        10,
+        "for the saving: one Inductor kernel replaces at most this many kernels; torch 2.11",
     )
     min_gpu_share: float = limit(
-        0.03, "fusion must save at least this share of GPU time; any eager step has a few such chains"
+        0.03,
+        "reported only if fusion saves at least this share of GPU time; any eager step has a few such chains",
     )
     whole_share: float = limit(
         0.25,
-        "a kernel works on the chain's whole tensor if it takes at least this share of the time of the chain's "
-        "longest kernel; shorter kernels work on smaller tensors",
+        "a kernel that takes less than this share of the time of the chain's longest kernel is regarded "
+        "as working on a smaller tensor",
     )
     loss_share: float = limit(
         0.3,
-        "the finding names a loss over classes if the loss takes at least this share of the time of the chains; "
-        "chosen",
+        "the finding names a loss over classes if this loss takes at least this share of the time of the "
+        "chains; chosen",
     )
     min_classes: int = limit(
         1_000,
-        "a loss is over classes if there are at least this many classes, such as the tokens of a vocabulary; chosen",
+        "a loss is regarded as a loss over classes if there are at least this many classes, such as the "
+        "tokens of a vocabulary; chosen",
     )
     usual_share: float = limit(
         0.10,
-        "a saving below this share of the step is info, because healthy eager models have such chains, too (up to 9 "
-        "% of the step, H200)",
+        "a saving below this share of the step is info, because healthy eager models have such chains, "
+        "too (they take up to 9 % of the step, H200)",
     )
 
 
@@ -79,22 +82,22 @@ _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, a
 def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Pointwise kernels in a row that could be one fused kernel.
 
-    What it looks for: three or more eager elementwise kernels over the same number of elements, one after the other
-    on a stream within one step. Such kernels form a chain. A reduction between them, as in a norm written by hand,
-    belongs to the chain. Two pointwise kernels and a reduction are enough if the first kernel broadcasts small
-    inputs to a large result, and only the reduction reads that result: a fused kernel never writes the large
-    tensor.
+    What it looks for: three or more eager elementwise kernels over the same number of elements, one after
+    the other on a stream within one step. Such kernels form a chain. If a reduction runs between them, as in
+    a norm written by hand, the reduction belongs to the chain. Two pointwise kernels and a reduction are
+    enough in one case: the first kernel broadcasts small inputs to a large result, and only the reduction
+    reads that result. A fused kernel never writes the large result to memory.
     Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
     values stay in registers, and memory is read and written once.
-    Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm, F.gelu,
-    or the function under torch.compile.
-    How sure: kernels and order are recorded. Sizes come from the recorded shapes or, without these, from the
-    kernels' grids. Loops over parameters in an optimizer, compiled kernels, kernels on complex numbers and kernels
-    within a Fourier transform are not counted, because Inductor does not fuse them.
-    When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only kernels that
-    share inputs.
+    Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm,
+    F.gelu, or the function under torch.compile.
+    How sure: kernels and their order are recorded. Sizes come from the recorded shapes or, if shapes are not
+    recorded, from the kernels' grids. These are not reported: loops over parameters in an optimizer,
+    compiled kernels, kernels on complex numbers, and kernels within a Fourier transform.
+    When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only
+    kernels that share inputs.
     Saving: every ten kernels of a chain become one kernel, which takes as long as the shortest of the ten.
-    Kernels on smaller tensors are not counted.
+    The time of kernels on smaller tensors is not part of the saving.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.
     """
     long = chains.longer_than(limits.min_kernels - 2)

@@ -27,22 +27,25 @@ _READS = "compute", "communication", "copy_d2h", "copy_d2d", "copy_p2p", "copy_o
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_iterations: int = limit(
-        3, "a loop must have this many iterations; with two iterations, half of the results are read; chosen"
+        3,
+        "reported only if a loop has at least this many iterations; with two iterations, half of the "
+        "results are read; chosen",
     )
     max_read_share: float = limit(
         0.5,
-        "at most this share of the results may be read, by whatever op; the last result of each loop, for example, is "
-        "read; chosen",
+        "reported only if at most this share of the results is read, by any op; the last result of each "
+        "loop, for example, is read; chosen",
     )
     max_live_share: float = limit(
         0.1,
-        "between the first and the last op that makes the result, useful ops may take at most this share of the time, "
-        "because the ops that make one result run close together; chosen",
+        "the ops that make one unread result run close together. So between the first and the last of "
+        "these ops, other ops take at most this share of the time; chosen",
     )
     min_left_share: float = limit(
         0.2,
-        "the work that the next iteration needs must take at least this share of an iteration's GPU time; if it "
-        "takes less, the iterations are calls of a network, each for its own result; chosen",
+        "reported only if the work on the state, which the next iteration needs, takes at least this "
+        "share of an iteration's GPU time. If it takes less, the loop is a network that is called several "
+        "times, and each result is probably used; chosen",
     )
     min_gpu_share: float = limit(0.05, "the unread work must take at least this share of GPU time; chosen")
 
@@ -59,21 +62,24 @@ class _Found:
 def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
-    What it looks for: loops of three or more iterations within a step. Each iteration begins with what the
-    iteration before has made. Each iteration also computes a further result, with a matrix product or a
-    convolution. No op of the trace reads tensors of this result's shape, or only few ops do, for example after the
-    last iteration. Steps with a backward pass do not count, because the loss may read all results. Loops over a
-    sequence do not count either, because each item has its own result.
+    What it looks for: loops of three or more iterations within a step. Each iteration starts from a
+    result of the iteration before (the state). Each iteration also computes another result, with a
+    matrix product or a convolution. No op of the trace reads tensors of this result's shape, or only few
+    ops do, for example after the last iteration. Steps with a backward pass are not reported, because
+    the loss may read all results. Loops over the items of a sequence are not reported either, because
+    the result of each item is needed.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
-    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only results[-1]. Good:
-    head(state) once after the loop, or inside the loop only in training. The same holds for heads of a decoder's
-    layers that only the loss needs.
-    How sure: only ops read tensors on the GPU, and shapes of ops are recorded. But a program may keep all results
-    until after the recording, or a benchmark may drop results that real users read. So confidence is low.
+    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
+    results[-1]. Good: head(state) once after the loop, or inside the loop only in training. Some
+    decoders have a head after each layer that only the loss needs: in inference, compute only the last
+    head.
+    How sure: a tensor on the GPU is read only by ops, and the shapes of their inputs are recorded. But a
+    program may read all results after the recording, or a benchmark may drop results that real users
+    read. So confidence is low.
     When it is wrong: the caller uses the results of all iterations.
-    Saving: the time of this work in all iterations except the last.
-    Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT returns its last prediction only in test
-    mode, but upsamples the flow in each iteration.
+    Saving: the time to compute the unread results, in all iterations except the last.
+    Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT returns its last prediction
+    only in test mode, but upsamples the flow in each iteration.
     """
     ops = calls[calls.is_top_op]
     if not any(ops.text("input_dims").distinct()):

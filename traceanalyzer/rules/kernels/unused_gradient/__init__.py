@@ -31,12 +31,14 @@ _ADDED = "are added to the gradients of the step before, because no optimizer's 
 class Limits:
     min_unused_share: float = limit(
         0.75,
-        "at least this share of the gradients must be unused, because a frozen backbone has most of the parameters; "
-        "a few gradients that no optimizer reads may have another use",
+        "for the first case: reported only if at least this share of the gradients is unused, because a "
+        "frozen backbone has most of the parameters; a few gradients that no optimizer reads may have "
+        "another use",
     )
     min_steps: int = limit(
         2,
-        "at least this many steps are needed; with one step, an optimizer may still wait for more gradients",
+        "reported only if there are at least this many steps; with one step, an optimizer may still wait "
+        "for more gradients",
     )
 
 
@@ -44,31 +46,37 @@ class Limits:
 def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
-    What it looks for: parameters that get a gradient in every step, though no op of an optimizer's step takes a
-    tensor of their shape. There are four cases:
-    - at least three quarters of all gradients are unused. The cost is the backward work after the last used
-    gradient.
-    - a few unused gradients come after all used gradients. Each step computes them anew, and no other op takes a
-    tensor of their shape. An example is a position embedding in front of frozen layers: backward runs through all
-    frozen layers only for this embedding. The cost is the same as in the first case.
-    - unused gradients are never cleared: each is added to the gradient of the step before. An example is a
-    perceptual loss, if its network is not frozen. The cost is only the work that computes these gradients.
-    - the next optimizer's step does not use the gradients, and the program clears them before their own optimizer
-    uses them: it sets them to zero, or backward computes them anew. Examples are the gradients of critics from the
-    actor's loss, and those of discriminators from the generator's loss. The cost is the work that computes these
-    gradients, and a whole backward pass of a network on real data. The rule finds this case only if the shapes of the
-    optimizers' lists of tensors are recorded, or if the numbers of CUDA blocks of the optimizers' kernels tell these
-    tensors.
-    Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's activations
-    stay in memory until its backward pass has run.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class token still
-    requires a gradient; a discriminator's loss on images that are not detached from their generator; an actor's
-    loss through critics that require gradients. Good: backbone.requires_grad_(False);
-    discriminator(images.detach()); critics or discriminators that are frozen while the other part's loss is computed.
-    How sure: confidence is high if the gradients are never cleared, else medium. Frozen layers with the same shapes
-    as trained layers are not found.
-    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So the rule does not
-    judge steps of several ranks, compiled or captured optimizers, and optimizers whose shapes are not recorded.
+    What it looks for: parameters that get a gradient in every step, though no optimizer uses this
+    gradient. There are four cases:
+    - at least three quarters of all gradients are unused: no op of an optimizer's step takes a tensor of
+      their shape. The cost is the work of the backward pass after it has computed the last used gradient.
+    - the backward pass computes a few unused gradients after all used gradients. Each step computes them
+      anew, and no other op takes a tensor of their shape. An example is a position embedding in front of
+      frozen layers: backward runs through all frozen layers only for this embedding. The cost is again the
+      work after the last used gradient.
+    - the program never clears unused gradients: each step adds to the gradients of the step before. An
+      example is a perceptual loss, if its network is not frozen. The cost is only the work that computes
+      these gradients.
+    - a backward pass also computes gradients of another network. The optimizer step that follows does not
+      use them, and the program discards them before that network's optimizer runs. (It sets them to zero,
+      or a later backward pass computes them anew.) Examples: the actor's loss computes gradients of the
+      critics; the generator's loss computes gradients of the discriminator. The cost is the work that
+      computes these gradients. Sometimes the network's input needs no gradient either (such as real images
+      for a discriminator). Then the network's whole backward pass is part of the cost. The rule finds this
+      case only if it knows the tensors of each optimizer: from recorded shapes, or from the numbers of
+      CUDA blocks of the optimizers' kernels.
+    Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's
+    activations stay in memory until its backward pass has run.
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class
+    token still requires a gradient; a discriminator's loss on images that are not detached from their
+    generator; an actor's loss through critics that require gradients. Good:
+    backbone.requires_grad_(False); discriminator(images.detach()); critics or discriminators that are
+    frozen while the other part's loss is computed.
+    How sure: confidence is high if the gradients are never cleared, else medium. The rule does not find
+    unused gradients of layers that have the same shapes as trained layers.
+    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So three things
+    are not judged: steps of several ranks, compiled or captured optimizers, and optimizers whose shapes
+    are not recorded.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
