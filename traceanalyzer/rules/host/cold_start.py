@@ -16,6 +16,7 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
+_SAID = {KINDS[-1]: "first calls of ops or libraries"}
 _FIRST = (
     "graph-capture",
     "first-use",
@@ -115,10 +116,12 @@ def cold_start(
 
 def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
-        return "the first step takes {first} on the CPU, each other step {usual} (median)"
+        return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
     if steady:
         return "stalls that do not recur take {stall}"
-    return "most of the window is a cold start, {total}" if most else "first uses take {total} of the window"
+    return (
+        "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
+    )
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
@@ -154,4 +157,6 @@ def _by_kind(
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
         spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))
         taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
-    return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))
+    return dict(
+        sorted(((_SAID.get(kind, kind), ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1])
+    )

@@ -94,8 +94,8 @@ _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks 
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "",
-    "small-part": "; these waits are {share} of the window",
-    "unsure": "; without the profiler the GPU may be busy",
+    "small-part": "; these waits, with short pauses between ops, are {share} of the window",
+    "unsure": "; without the profiler the GPU may be busy all the time",
 }
 
 
@@ -130,15 +130,15 @@ def launch_bound(
     that the other ranks are launch-bound, too, and counts the waiting in collectives as launching. Confidence
     is low if most of the cost is such waiting. With the traces of all ranks, waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
-    - "only with the profiler" (cause `profiled-only`, info): the simulated GPU is never idle;
+    - "only while profiling" (cause `profiled-only`, info): the simulated GPU is never idle;
     - "not certain" (`unsure`, info): the GPU is idle only under some of the assumptions, or the saving is
       small and may be zero;
-    - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
+    - "little of the idle time" (`small-part`, info): launching explains too little of the idle time or of the recorded
     time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
     synchronisation a step;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
-    - "larger batches help" (`batch`): neither a CUDA graph nor torch.compile fits.
+    - "fewer launches help" (`batch`): neither a CUDA graph nor torch.compile fits.
     When it is wrong: shapes are equal in the few recorded steps, but change later. Steps whose shapes change
     cannot be captured in one CUDA graph.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
@@ -200,11 +200,16 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -
     whole = part is not None and part.launches >= count
     return (
         f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + f" ({'median ' * (count > 1)}kernel {{kernel}}"
-        + ("; median {launch} from launch to launch)" if pace else ")")
+        + (" (a kernel takes {kernel}" if count > 1 else " ({kernel}")
+        + (", a launch comes every {launch}" if pace else "")
+        + ("; medians)" if count > 1 else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
-        + "; the GPU waits for the launches of {ops:of these waits}"
-        + ("" if placed or (part and part.placed) else "; by line of code: {lines:of these waits}")
+        + "; the GPU waits for launches, most for those of {ops:of this waiting}"
+        + (
+            ""
+            if placed or (part and part.placed)
+            else "; the same waiting by line of code: {lines:of this waiting}"
+        )
     )
 
 
