@@ -46,7 +46,7 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
             shown[f"{stem}_each"] = each = _FORMS[unit](value * factor)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
-            shown[f"{stem}_on_average"] = f"{each} {suffix}" + " on average" * recurs
+            shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}

@@ -124,8 +124,8 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
         fix=(Resize(found[~surplus].entries, left), Drop(widened.joined((needless, widened)).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step; DistributedDataParallel's default, "
-        f"bucket_cap_mb={limits.usual_bytes >> 20}, would make {needed:.0f} bucket{'s' * (needed > 1)} "
-        "of them (a bucket is as large as its largest gradient, or larger)",
+        f"bucket_cap_mb={limits.usual_bytes >> 20}, would make {needed:.0f} bucket{'s' if needed > 1 else ''} "
+        "of them (a bucket holds whole gradients, however large)",
         advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass"
         + (", in their own type." if len(widened) else ".")
         if late

@@ -16,7 +16,6 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
-_SAID = {KINDS[-1]: "first calls of ops or libraries"}
 _FIRST = (
     "graph-capture",
     "first-use",
@@ -97,7 +96,7 @@ def cold_start(
     yield Hits(
         occurrences=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
+        message=_message(cold, steady=steady, most=2 * share >= 1) + "; kinds of first use: {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
@@ -157,6 +156,4 @@ def _by_kind(
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
         spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))
         taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
-    return dict(
-        sorted(((_SAID.get(kind, kind), ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1])
-    )
+    return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))

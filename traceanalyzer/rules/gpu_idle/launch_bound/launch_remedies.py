@@ -44,7 +44,7 @@ _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
 _IN_THE_WAY = (
-    "A CUDA graph (mode='reduce-overhead') would also remove the cost of the other launches, but only if {}."
+    "A CUDA graph (mode='reduce-overhead') also removes the cost of the other launches, but only if {}."
 )
 _BATCH = (
     "Do more with each launch, as with a larger batch (in serving, with more requests at once). A CUDA graph "
@@ -52,7 +52,7 @@ _BATCH = (
 )
 STACK = (
     "If the repeats do not depend on one another (samples and requests do not, layers and time steps do), stack their "
-    "inputs and run them as one batch. Repeats with weights of their own (experts) need a grouped matrix product or bmm."
+    "inputs and run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.

@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.rule.views import Calls
 
 NO_LINE = "code without a recorded line"
-_NO_OP = "Python or other code, not in ops of torch"
+_NO_OP = "code outside of ops"
 _SAMPLES = 512  # instants: a function with a tenth of the time is met 51 times
 
 
