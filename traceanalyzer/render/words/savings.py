@@ -31,7 +31,7 @@ _CAUSES = {
     "off": "cache off",
     "pair": "between two ranks",
     "profiled-only": "only while profiling",
-    "seeded-destination": "copy before the GEMM",
+    "seeded-destination": "input copied",
     "small-part": "little of the idle time",
     "start": "before the first launch",
     "unsure": "not certain",
