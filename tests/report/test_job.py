@@ -169,8 +169,8 @@ def test_widened_gradients_are_said_with_the_bytes_that_they_have(shared: Shared
     first = report.findings[0]
     assert first.message == (
         "180 MiB of gradients are reduced one by one after the backward pass, converted to a wider type first "
-        "(360 MiB), in 20 all-reduces a step: 8 buckets would be enough with "
-        "bucket_cap_mb=25, DistributedDataParallel's default"
+        "(360 MiB), in 20 all-reduces a step; DistributedDataParallel's default, bucket_cap_mb=25, "
+        "would make 8 buckets of them (a bucket holds whole gradients, however large)"
     )
     assert report.job is not None
     assert report.job.step is not None

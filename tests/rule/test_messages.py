@@ -98,7 +98,7 @@ def test_in_steps_as_people_say_it() -> None:
     every = [(number * STEP, MS) for number in range(4)]
     assert only(*every, message="{in_steps}").message == "in every step"
     (one,) = findings([kernels((0, MS), message="{in_steps}")], scope(steps=1))
-    assert one.message == "in the only step"
+    assert one.message == "in the one recorded step"
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,16 @@ def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: s
 
 @pytest.mark.parametrize(
     ("in_steps", "text"),
-    [(4, "300 µs a step, 300 µs"), (2, "2.00 ms in total, 2.00 ms"), (0, "2.00 ms in total, 2.00 ms")],
+    [
+        (4, "300 µs a step, 300 µs, 300 µs a step on average"),
+        (2, "2.00 ms in total, 2.00 ms, 2.00 ms in total"),
+        (0, "2.00 ms in total, 2.00 ms, 2.00 ms in total"),
+    ],
 )
 def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, text: str) -> None:
     """Of 2 ms 60 % are within the four steps."""
     fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, 4, within=0.6)
-    assert f"{fields['spent_a_step']}, {fields['spent_each']}" == text
+    assert f"{fields['spent_a_step']}, {fields['spent_each']}, {fields['spent_on_average']}" == text
 
 
 @pytest.mark.parametrize(

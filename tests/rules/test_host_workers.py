@@ -80,7 +80,7 @@ def test_what_numpy_does_with_an_array_of_what_was_copied_is_named() -> None:
         "numpy",
         True,
     )
-    assert one.advice.startswith("Compute it with torch on the device")
+    assert one.advice.startswith("Do the work on this data with torch on the device")
 
 
 def test_an_array_that_nobody_works_on_for_long_names_nothing() -> None:

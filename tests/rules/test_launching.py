@@ -46,7 +46,7 @@ def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:
 def test_changing_shapes_cannot_be_captured(shared: Shared) -> None:
     one = found(shared("real/llama_decode.eager"))[0]
     assert (one.rule, one.cause) == ("launch-bound", "compile")
-    assert "would remove the rest, if this holds: the CPU never waits for the GPU" in one.advice
+    assert "only if the CPU no longer waits for the GPU" in one.advice
 
 
 def test_copies_are_no_kernels(shared: Shared) -> None:
@@ -146,7 +146,7 @@ def test_steps_that_differ_are_not_captured() -> None:
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "launch-bound")
     assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
-    assert "all steps must launch the same kernels and grids" in one.advice
+    assert "all steps launch the same kernels and grids" in one.advice
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_copies_on_the_device_are_called_copies(shared: Shared) -> None:
 def test_a_kernel_and_a_copy_of_a_repeat_are_told_apart(shared: Shared) -> None:
     """200 norms of 14.8 us, each read back by a copy of 1.46 us."""
     (one,) = found(shared("third/clip_loop.bad"), "repeated-calls")
-    assert "and launch 1 kernel of 14.8 µs and 1 copy of 1.46 µs each time" in one.message
+    assert "and launches 1 kernel of 14.8 µs and 1 copy of 1.46 µs each time" in one.message
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
 def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
-    assert one.message.startswith("aten::select, aten::mul (2 calls in each repeat) run 20 times a step")
+    assert one.message.startswith("a group of 2 calls runs 20 times a step")
 
 
 def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (

@@ -145,7 +145,7 @@ TEXTS: dict[str, CauseText] = {
     "long-call": CauseText(
         "long call",
         "while single calls take unusually long",
-        "one op or call took far longer than its kind usually does",
+        "this call on the CPU, or one within it, took far longer than such calls usually take",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",
     ),
     "synchronisation": CauseText(

@@ -29,7 +29,7 @@ def message_fields(
     Args:
         evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts;
             a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_each}`, the same number alone: where not nearly
-            all steps have it, the total.
+            all steps have it, the total; `{delay_on_average}` also says that it is a mean of the steps.
         counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
             before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
@@ -46,6 +46,7 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
             shown[f"{stem}_each"] = each = _FORMS[unit](value * factor)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
+            shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
@@ -132,5 +133,5 @@ def _in_steps(in_steps: int, steps: int) -> str:
     if in_steps == 0:
         return "over the window"
     if in_steps >= steps:
-        return "in every step" if steps > 1 else "in the only step"
+        return "in every step" if steps > 1 else "in the one recorded step"
     return f"in {in_steps:,} of {steps:,} steps"

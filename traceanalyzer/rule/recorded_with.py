@@ -46,8 +46,8 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "channels_last": Feature(
         on_rocm="channels_last and PYTORCH_MIOPEN_SUGGEST_NHWC=1",
-        more_on_rocm=" Batch norms need PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1, too: without, MIOpen may leave the "
-        "layout unused.",
+        more_on_rocm=" Batch norms need PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1, too: otherwise MIOpen may ignore the "
+        "layout.",
     ),
 }
 

@@ -126,8 +126,9 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
         lost=LostTime.none(),
         fix=(Resize(found[~surplus].entries, left), Drop(widened.joined((needless, widened)).rows)),
         confidence=Confidence.MEDIUM,
-        message=f"{what} {count:.0f} all-reduces a step: {needed:.0f} bucket{('s' if needed > 1 else '')} would be "
-        f"enough with bucket_cap_mb={limits.usual_bytes >> 20}, DistributedDataParallel's default",
+        message=f"{what} {count:.0f} all-reduces a step; DistributedDataParallel's default, "
+        f"bucket_cap_mb={limits.usual_bytes >> 20}, would make {needed:.0f} bucket{'s' if needed > 1 else ''} "
+        "of them (a bucket holds whole gradients, however large)",
         advice="Let DistributedDataParallel reduce them: in buckets, during the backward pass"
         + (", in their own type." if len(widened) else ".")
         if late

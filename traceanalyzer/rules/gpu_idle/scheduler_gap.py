@@ -27,10 +27,10 @@ _OPTIMIZERS = (
     "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
 )
 _SAME_PLACE = (
-    "Look at what comes right before the long call, since it is always in this place. Usual reasons: garbage "
+    "Look at the code right before this call, since the call is long in this place only. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
-_READY = "Nothing to do: fetching a batch that is ready takes so long."
+_READY = "Nothing to do: to fetch a batch that is ready takes this time, too."
 _USUAL = (
     "host-code",
     "host-work",
@@ -147,7 +147,7 @@ def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, ra
     if ready:
         return text.happened, _READY
     if cause == _JITTER and not rare:
-        return f"{text.happened}, at the same place of the step", _SAME_PLACE
+        return f"{text.happened}, always at the same place of the step", _SAME_PLACE
     return text.happened, _LARGE_GRAPH if _launches_graphs(found) else text.advice
 
 
@@ -186,8 +186,14 @@ def _hits(
         occurrences=found,
         named_by=optimizer,
         cause=cause,
-        message="{in_steps} the GPU is idle"
-        + (" before {ops:of this idle time}" if (ops.code >= 0).any() else "")
+        message="{in_steps}, the GPU is idle"
+        + (
+            " during {ops:of this idle time}"
+            if cause == _JITTER
+            else " before {ops:of this idle time}"
+            if (ops.code >= 0).any()
+            else ""
+        )
         + f": {what}",
         advice=advice,
         confidence=sure,

@@ -100,7 +100,7 @@ def cold_start(
     yield Hits(
         occurrences=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
+        message=_message(cold, steady=steady, most=2 * share >= 1) + "; kinds of first use: {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
@@ -119,10 +119,12 @@ def cold_start(
 
 def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
-        return "the first step takes {first} on the CPU, each other step {usual} (median)"
+        return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
     if steady:
         return "stalls that do not recur take {stall}"
-    return "most of the window is a cold start, {total}" if most else "first uses take {total} of the window"
+    return (
+        "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
+    )
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

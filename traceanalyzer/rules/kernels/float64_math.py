@@ -31,8 +31,8 @@ from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _WITH_TF32 = (
-    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')): without it they are hardly "
-    "faster on devices with float64 tensor cores"
+    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')): without TF32, float32 "
+    "products are hardly faster than float64 products on devices with float64 tensor cores"
 )
 
 _CHOICE = (
@@ -176,7 +176,7 @@ def _hits(
     where = f" ({first})" if first else ""
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
-        message="work runs in float64 {times_a_step}, {spent_a_step}, in {ops}" + source,
+        message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
         advice=f"Make it float32 where it enters{where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + (_WITH_TF32 if tf32 and product.any() else "")
         + ".",

@@ -106,7 +106,7 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
         message=(
-            "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_a_step}, in "
+            "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
             "{kernels}{where}"
         )
         + why,

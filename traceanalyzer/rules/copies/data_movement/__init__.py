@@ -37,7 +37,7 @@ _AVOID = (
 )
 _READ_IN_PLACE = (
     "Let {torch.compile} fuse the gathers into the ops that read the result, or use one op that reads by index "
-    "(a sparse product, embedding_bag). Often gathers are the work itself, so this is info."
+    "(a sparse product, embedding_bag). Often the program needs its gathers, so the severity is only info."
 )
 _KEEP_ORDER = (
     "Keep the order in a small index, and apply it when the result is read. Or reorder only the "

@@ -43,7 +43,7 @@ class Limits:
 
 
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
-_IN_TORCH = "Compute it with torch on the device, where the tensor is, and copy only the result. Else: "
+_IN_TORCH = "Do the work on this data with torch on the device, and copy only the result. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
@@ -144,7 +144,7 @@ def exposed_copy(
                 *([on_the_device(calls, found[there], back[there], gpus)] if there.any() else ()),
                 *(_fix(found[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
             ],
-            message="{copy} go from {by} {times_a_step}, at {gbps} GB/s"
+            message="a copy of {copy} goes from {by} {times_a_step}, at {gbps} GB/s on average"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + ", and no kernel runs meanwhile"
             + (", from {lines}" if lines else "")

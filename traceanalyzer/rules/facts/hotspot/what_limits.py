@@ -73,12 +73,13 @@ _FEW_CHANNELS = (
     "channel."
 )
 _ADVICE = {
-    "compute": "Bound by arithmetic, and near the peak: a smaller dtype or less work helps.",
-    "memory": "Bound by memory: fuse the op with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit: if no finding says why, profile the op with {ncu}.",
+    "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
+    "memory": "Limited by memory: fuse the op with its neighbours, or move fewer bytes.",
+    "below-bounds": "Neither compute nor memory is near its limit. If another finding names this op or its kernels, "
+    "begin there; otherwise profile the op with {ncu}.",
 }
 _MORE_COMPUTE = (
-    "Bound by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
+    "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
     "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
 )
 LIMITS = (
@@ -149,8 +150,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 or share < _LEAST else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
-            f"on average over {len(known)} input shapes it reaches {100 * mean:.0f} % of its peak (compute or memory, "
-            "whichever limits the shape)"
+            f"over all {len(known)} input shapes, it reaches on average {100 * mean:.0f} % of the peak that "
+            "limits the shape (of compute or of memory)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

@@ -96,8 +96,8 @@ _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks 
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "",
-    "small-part": "; these waits are {share} of the window",
-    "unsure": "; without the profiler the GPU may be busy",
+    "small-part": "; these waits, with short pauses between ops, are {share} of the window",
+    "unsure": "; without the profiler the GPU may be busy all the time",
 }
 
 
@@ -134,17 +134,17 @@ def launch_bound(
     launching. So its waiting is part of the cost. Confidence is low if most of the cost is such waiting.
     With the traces of all ranks, the reason for waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
-    - "only with the profiler" (cause `profiled-only`, info): the GPU waits for launches only while you
+    - "only while profiling" (cause `profiled-only`, info): the GPU waits for launches only while you
       profile. In the simulation the next kernel is always queued in time (for an exception see
       min_gap_share);
     - "not certain" (`unsure`, info): the simulated GPU waits only under some of the assumptions, or the
       saving is small and may be zero;
-    - "a small part" (`small-part`, info): launching explains too little of the idle time or of the recorded
-      time;
+    - "little of the idle time" (`small-part`, info): launching explains too little of the idle time or of
+      the recorded time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
       synchronisation a step;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
-    - "larger batches help" (`batch`): neither a CUDA graph nor torch.compile fits.
+    - "fewer launches help" (`batch`): neither a CUDA graph nor torch.compile fits.
     When it is wrong: shapes are equal in the few recorded steps, but change later. One CUDA graph cannot
     replace steps whose shapes change.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
@@ -206,11 +206,16 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -
     whole = part is not None and part.launches >= count
     return (
         f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + f" ({'median ' * (count > 1)}kernel {{kernel}}"
-        + ("; median {launch} from launch to launch)" if pace else ")")
+        + (" (a kernel takes {kernel}" if count > 1 else " ({kernel}")
+        + (", a launch comes every {launch}" if pace else "")
+        + ("; medians)" if count > 1 else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
-        + "; the GPU waits for the launches of {ops:of these waits}"
-        + ("" if placed or (part and part.placed) else "; by line of code: {lines:of these waits}")
+        + "; the GPU waits for launches, most for those of {ops:of this waiting}"
+        + (
+            ""
+            if placed or (part and part.placed)
+            else "; the same waiting by line of code: {lines:of this waiting}"
+        )
     )
 
 

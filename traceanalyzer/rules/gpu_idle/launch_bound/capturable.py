@@ -10,7 +10,7 @@ from traceanalyzer.timeline.step_similarity import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_DIFFERENT = "all steps must launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
+_DIFFERENT = "all steps launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
 
 _IN_TWO = (
     " Between the step's launches the CPU waits for the GPU once, and no graph can contain this wait: move it to the "
@@ -30,10 +30,10 @@ def obstacles(
     """
     stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
-    often = "twice" if stops == 2 else f"{stops:.0f} times"
     reasons = {
-        f"the CPU never waits for the GPU (now it does so {often} a step)": stops > max_syncs,
-        "all ranks must capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
+        f"the CPU no longer waits for the GPU between the launches of a step (now {stops:.0f} such waits a step)": stops
+        > max_syncs,
+        "all ranks capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]

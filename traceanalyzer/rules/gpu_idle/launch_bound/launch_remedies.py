@@ -33,8 +33,8 @@ _ONE_STEP = (
     "a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}: {:.0f} % of the launches are pointwise kernels or copies, which "
-    "can be fused. "
+    "Compile the model with {{torch.compile}}: {:.0f} % of a step's {:,} launches are pointwise kernels or copies, "
+    "which can be fused. "
 )
 _GROWING = (
     "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "
@@ -43,10 +43,12 @@ _GROWING = (
 _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
-_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') would remove the rest, if this holds: {}."
+_IN_THE_WAY = (
+    "A CUDA graph (mode='reduce-overhead') also removes the cost of the other launches, but only if {}."
+)
 _BATCH = (
-    "Do more with each launch, as with a larger batch (in serving, with more requests at once). Or use a CUDA "
-    "graph, if this holds: {}."
+    "Do more with each launch, as with a larger batch (in serving, with more requests at once). A CUDA graph "
+    "also helps, but only if {}."
 )
 STACK = (
     "If the repeats do not depend on one another (samples and requests do not, layers and time steps do), stack their "
@@ -113,7 +115,10 @@ def remedy_of(
         if gain is None or gain.share >= min_compile_share:
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
             advice = (
-                _GROWING * _grows(calls) + _COMPILE.format(100 * share) + rest + differentiated_twice(eager)
+                _GROWING * _grows(calls)
+                + _COMPILE.format(100 * share, round(len(eager) / max(steps, 1)))
+                + rest
+                + differentiated_twice(eager)
             )
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:

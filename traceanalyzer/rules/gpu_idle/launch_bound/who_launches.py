@@ -23,7 +23,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `a group of ops that runs 48 times (a loop or layers; about 31 ops each: aten::mul, ..)`.
+        words: a noun phrase, `the 48 repeats of a group of ops (a loop or layers; 31 ops a repeat: aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -86,9 +86,15 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     lines = own.line.or_else(own.annotation).sums(launched[members])
     line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
     where = f" at {line}" if line else ""
+    several = int(alike.sum()) > len(np.unique(group[loops.first[alike]]))
+    whole = round(total / steps) % repeats == 0
+    whose = (
+        f"groups of ops with about {repeats:,} repeats each (loops or layers; in the largest group "
+        if several
+        else f"{'the' if whole else 'about'} {repeats:,} repeats of a group of ops (a loop or layers; "
+    )
     return Part(
-        f"a group of ops that runs {repeats:,} times (a loop or layers; about {ops:,} op{'s' * (ops != 1)} each: "
-        f"{', '.join(shown)}){where}",
+        f"{whose}about {ops:,} op{'s' * (ops != 1)} a repeat: {', '.join(shown)}){where}",
         repeats,
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),

@@ -53,16 +53,16 @@ def loop_hits(
         lost=lost,
         fix=(*fix, *along),
         confidence=sure,
-        message="{ops}"
-        + (
-            " ({members} calls in each repeat) run {times_a_step} and launch "
+        message=(
+            "a group of {members} calls runs {times_a_step} and launches "
             if len(largest.names) > 1
-            else " runs {times_a_step} and launches "
+            else "{ops} runs {times_a_step} and launches "
         )
         + launched(kernels, copies)
         + " each time"
+        + (": {ops}" if len(largest.names) > 1 else "")
         + (", at {lines}" if lines else "")
-        + ("; each repeat has {nodes} nodes of backward" if nodes else "")
+        + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")
         + (
             "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
             if sized
@@ -112,7 +112,7 @@ def recurrent_hits(
         message="{layer} runs {times_a_step}, each time on one time step x[t], and x is known before the loop"
         + ("; {follows} run with it" if others else "")
         + (", at {lines}" if lines else "")
-        + "; each repeat launches {launches} kernels or copies, and has {nodes} nodes of backward",
+        + "; each repeat launches {launches} kernels or copies, and adds {nodes} autograd nodes to backward",
         advice=("Use nn.LSTM or nn.GRU with the weights of the cell" if cell else "Call the layer")
         + " once on the whole sequence, as in out, state = lstm(x, state)"
         + (", and then what follows (head, loss) once on all of out" if others else "")

@@ -39,6 +39,7 @@ _SLEEPS = re.compile(
     rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
 )
 _HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
+_APART = 0.25  # of their sum, that the median of stretches times their number may be off to be told; chosen
 _BETWEEN = ", {places}: this is Python or garbage collection (only stacks show which)"
 
 
@@ -66,6 +67,9 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     said = (
         "{by} runs {times_a_step} and takes {gap}" if alone else "{times_a_step}, no op runs for {gap}"
     ) + each
+    if not alone and _uneven(found):
+        evidence |= {"pauses_ns": found.total_ns}
+        said = "{times_a_step}, no op runs; these pauses take {pauses_a_step}, the longest {largest}"
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
@@ -75,6 +79,12 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
         return said + ", more than half of this time within {by}", advice, evidence, alone
     return said + _where(evidence, line, alone=alone), advice, evidence, alone
+
+
+def _uneven(found: CallsAfterCpuGaps) -> bool:
+    """Whether the median, times the number of stretches, is far from what they take together."""
+    usual_ns = float(np.median(found.dur_ns)) * len(found)
+    return abs(usual_ns - found.total_ns) > _APART * found.total_ns
 
 
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:

@@ -75,13 +75,12 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
     kept = fused / np.maximum(total, 1)
     falls_back = found.outer_op.name.one_of("aten::scaled_dot_product_attention").any()
-    both = " and {backward} backward" if backward.any() else ""
     return Hits(
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
         message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
-        + f", {{forward}} times forward{both}, {{spent_a_step}}: two products and the softmax between them each "
+        + f" runs {_often(found, backward)} and takes {{spent_a_step}}: two products and the softmax between them each "
         "write to memory{where}",
         advice=(
             "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "
@@ -99,6 +98,16 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
             "backward": int(backward.sum()),
         },
     )
+
+
+def _often(found: Work, backward: Mask) -> str:
+    """`4 times a step in forward and 4 times in backward`; in all where steps differ."""
+    counts = int((~backward).sum()), int(backward.sum())
+    steps = len(np.unique(found.step)) if (found.step >= 0).all() else 0
+    whole = steps > 0 and not any(count % steps for count in counts)
+    forward, back = (count // steps if whole else count for count in counts)
+    when = "a step" if whole else "in all"
+    return f"{forward} times {when} in forward" + f" and {back} times in backward" * bool(back)
 
 
 def _fused_ns(found: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:

@@ -75,7 +75,8 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             cause="anomaly-mode",
             lost=LostTime.all_of(*checks.launched()),
             fix=(Drop(checks.rows), CapOps(float(limits.usual_op_ns))),
-            message="anomaly mode checks gradients for NaN, {checks} times in all, and the CPU waits for each result",
+            message="anomaly mode checks gradients for NaN, {checks} times in the whole recording; the CPU "
+            "waits for each result",
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
             evidence={"checks": asks},
         )

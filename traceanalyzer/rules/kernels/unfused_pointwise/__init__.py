@@ -131,8 +131,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="pointwise kernels run {times_a_step} in chains and take {gpu} of GPU time, "
-        f"{place}{{where}}; one fused kernel could replace each chain",
+        message="pointwise kernels that form chains run {times_a_step} (each kernel counted) and take {gpu} of GPU "
+        f"time, {place}{{where}}; one fused kernel could replace each chain",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={

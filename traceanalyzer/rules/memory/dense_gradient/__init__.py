@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, Wait
 from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
@@ -48,6 +49,7 @@ _ADVICE = {
     "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
     "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
 }
+_NOT_FREE = "; sparse updates avoid this work, but each optimizer step then takes about {} of CPU time more"
 _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
@@ -130,7 +132,7 @@ class _Needless:
             named_by="embedding",
             lost=replace(lost, owner=owner[lost.owner]),
             fix=(*reduce_redundant_work(self.spent, self.parts * saved), on_cpu),
-            message=told["message"],
+            message=told["message"] + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
             advice=_ADVICE.get(optimizer, _SPLIT),
             confidence=told["confidence"],
             evidence={
