@@ -135,8 +135,8 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return f"{share} is {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle)
-    waits = "waits" if one.name in _ON_THE_DEVICE else "waits for the CPU"
-    return f"the GPU {waits} during {percent(idle)} {_of_step(trace)}{mostly}"
+    whom = "" if one.name in _ON_THE_DEVICE else " for the CPU"
+    return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
 
 
 def _of_step(trace: TraceReport) -> str:
