@@ -7,9 +7,19 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from traceanalyzer.model.report import IDLE
-from traceanalyzer.render.text.bars import _OTHER, _largest
+from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _largest
 
 NS = st.integers(1, 10**9)
+
+
+def test_work_without_a_row_of_its_own_is_one_row_before_idle_time() -> None:
+    """It had none where causes took all rows: the shares added up to 98.5 %."""
+    classes = [("compute", "compute", 94, list[str]()), ("memset", "memset", 14, []), ("idle", IDLE, 892, [])]
+    causes = [(f"cause {k}", "", ns, list[str]()) for k, ns in enumerate((450, 235, 66, 49, 41))]
+    rows = _largest(classes, [*causes, (_OTHER, "", 51, [])], 8, 1000)
+    assert [row[0] for row in rows[:3]] == ["compute", _OTHER_WORK, "idle"]
+    assert sum(row[2] for row in rows if row[1]) == 1000
+    assert len(rows) == 8
 
 
 @examples(200)
@@ -31,4 +41,4 @@ def test_causes_in_few_rows_are_still_all_idle_time(
     if shown:
         assert sum(shown) == idle
     else:  # each is next to nothing, or busy classes take all rows
-        assert len(rows) == most or max(causes) < 0.005 * (idle + sum(busy))
+        assert len(rows) >= most - 1 or max(causes) < 0.005 * (idle + sum(busy))

@@ -108,6 +108,13 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(replace(finding, saving=near_nothing)) == "high  not sure: saves 49 % (0 to 52 %)"
     no_less = replace(near_nothing, low_share=0.0)
     assert grade(replace(finding, saving=no_less)) == "high  not sure: saves 49 % (0 to 52 %)"
+    less_than_said = replace(saved, low_share=0.004)
+    assert grade(replace(finding, saving=less_than_said)) == "high  not sure: saves 49 % (0 to 52 %)"
+    nearly_all = replace(saved, share=0.997, low_share=0.98, high_share=1.0)
+    assert grade(replace(finding, saving=nearly_all)) == "high  saves over 99 % (98 to 99 %)"
+    assert (
+        grade(replace(finding, saving=saved), (2, 3)) == "high  saves 49 % with findings 2 and 3 (44 to 52 %)"
+    )
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"
@@ -226,6 +233,6 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
     whole = replace(report, traces=(replace(report.traces[0], faults=(fault,)),), findings=(first, second))
     for verbose in (False, True):
         text = render_text(whole, verbose=verbose)
-        assert "1 and 2 save 70 % (66 to 74 %)" in text
-        assert "fixed with 1" in text
+        assert "saves 70 % with finding 2 (66 to 74 %)" in text
+        assert "fixed with finding 1" in text
     assert "fixing only this saves 9.00 of 18.0 ms a step" in text

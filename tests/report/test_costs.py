@@ -119,7 +119,7 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
         ),
         (
             "ranks2/unused.bad.rank0",
-            "the CPU: the GPU waits during 80 % of the predicted step, mostly while the CPU",
+            "the CPU: the GPU waits for the CPU during 80 % of the predicted step, mostly while the CPU",
         ),
     ],
 )

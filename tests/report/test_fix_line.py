@@ -25,12 +25,12 @@ def graded(*severities: Severity) -> list[Finding]:
 @pytest.mark.parametrize(
     ("found", "gone", "words"),
     [
-        (2, (1, 2), f"1 (scheduler-gap), which also fixes 2: {TAKES}"),
-        (3, (1, 2, 3), f"1 (scheduler-gap), which also fixes 2 and 3: {TAKES}"),
+        (2, (1, 2), f"finding 1 (scheduler-gap), which also fixes 2: {TAKES}"),
+        (3, (1, 2, 3), f"finding 1 (scheduler-gap), which also fixes 2 and 3: {TAKES}"),
         (
             3,
             (1, 3),
-            f"1 and 2, in this order (scheduler-gap first), which also fix 3: with all of them, {TAKES}",
+            f"findings 1 and 2 (scheduler-gap); these also fix 3: with all of them, {TAKES}",
         ),
     ],
 )
@@ -40,6 +40,43 @@ def test_what_goes_with_another_finding_has_no_place_in_the_order(
     fault = Fault("F1", "one cause", samples.saving(), HIGH, gone)
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     assert verdict_of(head, graded(*[HIGH] * found)).fix == words
+
+
+def test_what_saves_on_top_of_the_others_comes_last_and_what_is_not_sure_is_said() -> None:
+    """In the order of the numbers it came first, and its saving was told as if it were last."""
+    first, second, third = graded(HIGH, HIGH, HIGH)
+    found = [
+        replace(first, rule="launch-bound", saving=replace(samples.saving(), beyond=True)),
+        replace(second, rule="implicit-sync"),
+        replace(third, rule="host-gap", saving=replace(samples.saving(), low_share=0.004)),
+    ]
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    said = verdict_of(head, found).fix
+    assert said.startswith("finding 2 (implicit-sync), then 3 and 1: with all of them, a step takes about")
+    assert said.endswith("; the saving of finding 3 is not sure")
+    assert verdict_of(head, found[2:]).fix.endswith("; this saving is not sure")
+
+
+def test_what_goes_with_another_finding_is_not_said_to_be_unknown() -> None:
+    first, second = graded(HIGH, HIGH)
+    fault = Fault("F1", "one cause", samples.saving(), HIGH, (1, 2))
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
+    said = verdict_of(head, [first, replace(second, saving=None)]).fix
+    assert said == f"finding 1 (scheduler-gap), which also fixes 2: {TAKES}"
+
+
+def test_of_which_steps_the_recorded_time_is_the_mean_is_said() -> None:
+    """Three steps of 25 ms are more than the window where the first was quicker."""
+    for basis, mean in (
+        ("2 of 3 steps replayed", " (mean of 2 of 3 steps)"),
+        ("1 of 3 steps replayed", " (1 of 3 steps)"),
+        ("3 of 3 steps replayed", ""),
+        ("12% of a step replayed", ""),
+    ):
+        said = verdict_of(samples.trace(step=samples.estimate(basis=basis)), graded(HIGH)).step
+        assert said.startswith(f"25.0 ms recorded{mean}, 18.0 ms predicted")
+    above = samples.estimate(high_ns=26 * MS)
+    assert verdict_of(samples.trace(step=above), []).step.endswith("(17.0 to 26.0; runs vary)")
 
 
 @pytest.mark.parametrize(
@@ -73,5 +110,6 @@ def test_where_nothing_is_wrong_a_limit_by_the_cpu_says_how_long_the_gpu_waits()
     )
     said = verdict_of(samples.trace(step=samples.estimate(gpu_ns=9 * MS)), graded(INFO), costs)
     assert (
-        said.limit == "the CPU: the GPU waits during 39 % of the predicted step, mostly while data is loaded"
+        said.limit
+        == "the CPU: the GPU waits for the CPU during 39 % of the predicted step, mostly while data is loaded"
     )

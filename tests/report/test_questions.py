@@ -13,7 +13,9 @@ from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.ranking import ranked
 
 HEAD = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-FIX = "1 (scheduler-gap): a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
+FIX = (
+    "finding 1 (scheduler-gap): a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
+)
 
 
 def about(share: float, rule: str = "fixed-length") -> Finding:
@@ -29,21 +31,29 @@ def fix_of(*findings: Finding) -> str:
 
 def test_a_question_stands_behind_the_fixes_by_its_number_in_the_report() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
-    assert fix_of(wrong, about(0.894)) == f"{FIX}; check 2 (fixed-length): it concerns about 89 % of GPU time"
-    assert fix_of(about(0.6), wrong).endswith("; check 1 (fixed-length): it concerns about 60 % of GPU time")
+    assert (
+        fix_of(wrong, about(0.894))
+        == f"{FIX}; check finding 2 (fixed-length): it concerns about 89 % of GPU time"
+    )
+    assert fix_of(about(0.6), wrong).endswith(
+        "; check finding 1 (fixed-length): it concerns about 60 % of GPU time"
+    )
 
 
 def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
     said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
-    assert said == "nothing found that needs a fix; check 2 (loss-head): it concerns about 50 % of GPU time"
+    assert (
+        said
+        == "nothing found that needs a fix; check finding 2 (loss-head): it concerns about 50 % of GPU time"
+    )
     assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
-        "check 1 (fixed-length): it concerns about 40 % of GPU time"
+        "check finding 1 (fixed-length): it concerns about 40 % of GPU time"
     )
 
 
 def test_small_questions_and_facts_are_not_asked() -> None:
     assert fix_of(about(0.29), about(0.9, "hotspot")) == "nothing found that needs a fix"
-    assert "check 1" in fix_of(about(0.3))
+    assert "check finding 1" in fix_of(about(0.3))
 
 
 def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else() -> None:
@@ -71,4 +81,4 @@ def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int,
     every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
     step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
     told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
-    assert ("based on 1 of 3 steps: the others (66 % of the recorded time) differ too much" in told) is said
+    assert ("; the others took longer (66 % of the time after the first step)" in told) is said

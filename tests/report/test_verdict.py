@@ -30,7 +30,7 @@ def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_giv
     assert verdict_of(head, graded(HIGH, HIGH, HIGH, INFO)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
         "the CPU",
-        f"1 to 3, in this order (scheduler-gap first): with all of them, {ABOUT}",
+        f"findings 1 to 3 (scheduler-gap): with all of them, {ABOUT}",
     )
     units = samples.estimate(900_000, low_ns=800_000, high_ns=1_100_000)
     assert verdict_of(replace(head, step=units), []).step.endswith("(800 µs to 1.10 ms)")
@@ -53,7 +53,7 @@ def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     fix = verdict_of(head, [first, replace(second, saving=None)]).fix
-    assert fix == f"1 (scheduler-gap): {ABOUT}; what 2 would save cannot be predicted"
+    assert fix == f"finding 1 (scheduler-gap): {ABOUT}; what 2 would save cannot be predicted"
 
 
 def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:
@@ -94,7 +94,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or CPU and GPU in turn"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU, which wait for each other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
@@ -115,7 +115,7 @@ def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() ->
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "no certain saving; perhaps 2 (scheduler-gap)"
+    assert said == "no certain saving; perhaps finding 2 (scheduler-gap)"
     clear = replace(step, bounds=("cpu",))
     assert "perhaps" not in verdict_of(samples.trace(step=clear), unsure).fix
     assert "perhaps" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
@@ -130,7 +130,7 @@ def test_fixes_that_save_nothing_say_so() -> None:
     head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
     assert (
         verdict_of(head, graded(HIGH, HIGH)).fix
-        == "1 and 2, in this order (scheduler-gap first): save almost nothing"
+        == "findings 1 and 2 (scheduler-gap): together they save almost nothing"
     )
 
 
@@ -138,10 +138,11 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
-        f"begin with 1 (scheduler-gap), whose saving cannot be predicted; fixing 2 (scheduler-gap) but not 1: {ABOUT}"
+        "begin with finding 1 (scheduler-gap), whose saving cannot be predicted; "
+        f"if you fix only finding 2 (scheduler-gap), {ABOUT}"
     )
     same = replace(head, together=head.step)
-    assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with 1 (scheduler-gap)"
+    assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with finding 1 (scheduler-gap)"
 
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
@@ -153,7 +154,7 @@ def test_parts_that_round_to_nothing_are_left_out() -> None:
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert verdict_of(samples.trace(), graded(HIGH)) == Verdict(
-        "25.0 ms recorded", "", "begin with 1 (scheduler-gap)"
+        "25.0 ms recorded", "", "begin with finding 1 (scheduler-gap)"
     )
     steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
     assert verdict_of(samples.trace(steps=steady), graded(HIGH)).step == "20.0 ms recorded"
@@ -164,7 +165,8 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
     assert verdict_of(samples.trace(), graded(INFO)) == Verdict(
         "25.0 ms recorded",
-        "the recorded time goes to idle time, data loading (50 %), compute (35 %), idle time, launch-bound (12 %)",
+        "the recorded time goes to idle time, data loading (50 %), compute (35 %), "
+        "idle time, waiting for launches (12 %)",
         "nothing found that needs a fix",
     )
 
@@ -190,13 +192,13 @@ def test_a_trace_without_a_device_is_not_judged() -> None:
 def test_numbers_are_those_of_the_findings(severities: list[Severity], words: str) -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, graded(*severities)).fix
-    assert said == f"{words}, in this order (scheduler-gap first): with all of them, {ABOUT}"
+    assert said == f"findings {words} (scheduler-gap): with all of them, {ABOUT}"
 
 
 def test_findings_of_other_ranks_are_theirs() -> None:
     head = samples.trace(1, step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, [*graded(HIGH, rank=0), *graded(HIGH, rank=1)]).fix
-    assert said == f"2 (scheduler-gap): {ABOUT}"
+    assert said == f"finding 2 (scheduler-gap): {ABOUT}"
 
 
 COSTS = (  # beyond the largest three: only the sum of idle time has it
@@ -211,7 +213,10 @@ COSTS = (  # beyond the largest three: only the sum of idle time has it
     ("bound", "words"),
     [
         ("gpu", "the GPU: 60 % of the predicted step is aten::mm"),
-        ("cpu", "the CPU: the GPU waits during 21 % of the predicted step, mostly while data is loaded"),
+        (
+            "cpu",
+            "the CPU: the GPU waits for the CPU during 21 % of the predicted step, mostly while data is loaded",
+        ),
     ],
 )
 def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
@@ -235,7 +240,7 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
-        "100 ms recorded in all",
+        "100 ms recorded in all; a step is predicted to take 18.0 ms without the profiler",
         "a cold start takes 72 % of the window; normal steps do not contain it",
         "record again after a warm-up",
     )
@@ -266,8 +271,8 @@ def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
     fault = graded(HIGH)[0]
     choice = replace(graded(INFO)[0], rule="float64-math", cause="throughout", rank=fault.rank)
     dear = replace(choice, saving=replace(samples.saving(), share=0.6))
-    first = "first decide on 2 (float64-math), which may be deliberate and costs 60 % of the predicted step; then 1 "
-    assert verdict_of(head, [fault, dear]).fix.startswith(first)
+    first = "first decide on finding 2 (float64-math), which may be deliberate and costs 60 % of the predicted step"
+    assert verdict_of(head, [fault, dear]).fix.startswith(f"{first}; then finding 1 ")
     assert "first decide on" not in verdict_of(head, [fault, choice]).fix
 
 

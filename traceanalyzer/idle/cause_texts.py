@@ -23,8 +23,8 @@ class CauseText(NamedTuple):
 
 TEXTS: dict[str, CauseText] = {
     "launch-latency": CauseText(
-        "delay from launch to start",
-        "from launch to start of kernels",
+        "launched, not yet started",
+        "between the launch of a kernel and its start",
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",
     ),
@@ -47,7 +47,7 @@ TEXTS: dict[str, CauseText] = {
         "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
-        "after the last recorded launch",
+        "after the last launch",
         "after the last recorded launch",
         "the CPU launches nothing more until the end of the last step",
         "See what the CPU does after its last launch.",
@@ -77,8 +77,8 @@ TEXTS: dict[str, CauseText] = {
         "Capture before the steps that you measure: they then only replay the graph.",
     ),
     "python": CauseText(
-        "Python between ops",
-        "while Python runs",
+        "host code between ops",
+        "while host code runs between ops",
         "Python ran between two ops",
         "Move it out of the loop, or launch more work before it.",
     ),
@@ -101,7 +101,7 @@ TEXTS: dict[str, CauseText] = {
         "Run it on the device, or once before the loop, if possible.",
     ),
     "first-use": CauseText(
-        "first use",
+        "first use of a library",
         "while libraries are used for the first time",
         "a library or a kernel was used for the first time",
         "Record after a warm-up: schedule(wait=1, warmup=3).",
@@ -143,7 +143,7 @@ TEXTS: dict[str, CauseText] = {
         "Use NCCL, which reduces on the GPUs.",
     ),
     "long-call": CauseText(
-        "long call",
+        "unusually long call",
         "while single calls take unusually long",
         "this call on the CPU, or one within it, took far longer than such calls usually take",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",
@@ -161,7 +161,7 @@ TEXTS: dict[str, CauseText] = {
         "Copy from pinned memory with non_blocking=True, or create the tensor on the device.",
     ),
     "dispatching": CauseText(
-        "launch-bound",
+        "waiting for launches",
         "while the CPU launches kernel after kernel",
         "the CPU was inside the ops that launch the next work",
         "Fewer and larger kernels: fusion, CUDA graphs.",

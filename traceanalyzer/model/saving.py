@@ -25,6 +25,11 @@ class Saving:
     basis: str
     beyond: bool = False
 
+    @property
+    def sure(self) -> bool:
+        """Whether the interval begins above nothing, also where it is told in whole percent."""
+        return round(100 * self.low_share) > 0
+
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.report import Saving, TraceReport
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.words import format_span, listed
+
+_MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
@@ -19,30 +21,59 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
     first, top = next(iter(wrong.items()))
     if trace.step is None or trace.together is None or not replayed:
-        return f"begin with {first} ({top.rule})"
-    begin = (
-        "" if first in replayed else f"begin with {first} ({top.rule}), whose saving cannot be predicted; "
-    )
-    without = f" but not {first}" * bool(begin)
+        return f"begin with finding {first} ({top.rule})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    which, several = _which(trace, wrong, replayed)
-    takes = f"takes about {format_span(then_ns, now_ns, 'instead of')} (-{percent(saved)}{_then(trace)})"
-    gives = f"{'with all of them, ' * several}a step {takes}"
-    gives = f"save{'s' * (not several)} almost nothing" if Severity.of(saved) is Severity.INFO else gives
-    later = [number for number in wrong if number not in (first, *replayed)]
-    unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
-    return f"{begin}{'fixing ' * bool(begin)}{which}{without}: {gives}{unknown}"
-
-
-def _which(trace: TraceReport, wrong: Mapping[int, Finding], replayed: Sequence[int]) -> tuple[str, bool]:
-    """(the findings to fix, in order, and those that go with one of them; whether several are to be fixed)."""
-    gone = {n for fault in trace.faults if fault.findings[0] in replayed for n in fault.findings[1:]}
-    own, others = ([n for n in replayed if (n in gone) is with_one] for with_one in (False, True))
+    own, others = _ordered(trace, wrong, replayed)
     several = len(own) > 1
-    rule = f"({wrong[own[0]].rule}{' first' * several})"
-    also = f", which also fix{'es' * (not several)} {listed(others)}" if others else ""
-    return f"{listed(own)}{', in this order' * several} {rule}{also}", several
+    also = f"{'; these also fix' if several else ', which also fixes'} {listed(others)}" if others else ""
+    span = format_span(then_ns, now_ns, "instead of")
+    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}{_then(trace)})"
+    gives = f"{'with all of them, ' * several}{takes}{_doubt(trace, wrong, own)}"
+    if Severity.of(saved) is Severity.INFO:
+        gives = f"{'together they save' if several else 'it saves'} almost nothing"
+    later = [number for number in wrong if number not in (first, *replayed, *others)]
+    unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
+    if first in replayed:
+        return f"{_in_order(own, wrong)}{also}: {gives}{unknown}"
+    begin = f"begin with finding {first} ({top.rule}), whose saving cannot be predicted"
+    return f"{begin}; if you fix only {_in_order(own, wrong)}{also}, {gives}{unknown}"
+
+
+def _ordered(
+    trace: TraceReport, wrong: Mapping[int, Finding], replayed: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """(the findings to fix, in order; those that go with one of them).
+
+    What is said to save so much on top of the others comes last.
+    """
+    gone = {n for fault in trace.faults if fault.findings[0] in replayed for n in fault.findings[1:]}
+    own = [number for number in replayed if number not in gone]
+    own.sort(key=lambda number: (saving := wrong[number].saving) is not None and saving.beyond)
+    return own, [number for number in wrong if number in gone]
+
+
+def _in_order(own: Sequence[int], wrong: Mapping[int, Finding]) -> str:
+    """`finding 1 (launch-bound), then 2 and 3`; `findings 1 and 2 (strided-copy)` where no rule comes first."""
+    if len(own) > 1 and len({wrong[number].rule for number in own}) == 1:
+        return f"findings {listed(own)} ({wrong[own[0]].rule})"
+    first = f"finding {own[0]} ({wrong[own[0]].rule})"
+    return f"{first}, then {listed(own[1:])}" if len(own) > 1 else first
+
+
+def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:
+    """Of which of them it is not sure that they save anything."""
+    unsure = [number for number in own if (saving := _saving(trace, wrong, number)) and not saving.sure]
+    if len(unsure) == len(own):
+        return "; this saving is not sure"
+    return f"; the saving of finding{'s' * (len(unsure) > 1)} {listed(unsure)} is not sure" if unsure else ""
+
+
+def _saving(trace: TraceReport, wrong: Mapping[int, Finding], number: int) -> Saving | None:
+    """Of the finding, or of the fault that it is the first of, as its title tells."""
+    faults = (fault for fault in trace.faults if number in fault.findings and len(fault.findings) > 1)
+    fault = next(faults, None)
+    return wrong[number].saving if fault is None or fault.saving is None else fault.saving
 
 
 def _then(trace: TraceReport) -> str:

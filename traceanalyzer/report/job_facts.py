@@ -24,8 +24,8 @@ from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.of_rank import OfRank
+from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.report.verdict import by_whom
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
@@ -207,7 +207,7 @@ def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Seq
     above = [number for number, one in enumerate(findings, 1) if one.severity is not Severity.INFO]
     if not above:
         return _possible(findings)
-    first = f"{above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
+    first = f"finding {above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
     if step is None or together is None or together.unprofiled_ns > _LESS * step.unprofiled_ns:
         return first
     with_all = f"; with {listed(above)} fixed" if len(above) > 1 else ""
@@ -221,7 +221,7 @@ def _possible(findings: Sequence[Finding]) -> str:
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
         return "nothing found that needs a fix"
-    return f"no certain saving; perhaps {number} ({findings[number - 1].rule})"
+    return f"no certain saving; perhaps finding {number} ({findings[number - 1].rule})"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

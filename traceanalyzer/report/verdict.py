@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
 from traceanalyzer.report.fix_line import fix_line, percent
-from traceanalyzer.report.words import format_span, in_words
+from traceanalyzer.report.step_line import step_line
+from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NOTHING = "nothing found that needs a fix"
@@ -23,9 +23,7 @@ _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a 
 _EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
-_EVEN = 0.1  # by which steps differ that count as equally long; chosen
 _ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
-_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
     "gpu": ("gpu", "communication", "copy"),
@@ -33,6 +31,10 @@ _KINDS = {
     "cpu": ("idle",),
     "wait": ("idle", "communication", "copy"),
 }
+# Idle time that is no waiting for the CPU. The short gaps between queued kernels are part of neither.
+_ON_THE_DEVICE = frozenset(
+    TEXTS[cause].idle for cause in ("launch-latency", "in-graph", "waiting", "unlinked", "unknown", "tail")
+)
 _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
@@ -72,64 +74,10 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
             parts[3],
         ]
     return Verdict(
-        _step(trace),
+        step_line(trace),
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
         "; ".join(part for part in parts if part),
     )
-
-
-def _step(trace: TraceReport) -> str:
-    """How long a step takes: recorded, and predicted without the profiler."""
-    step = trace.step
-    if step is not None:
-        alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
-        if step.measured:
-            return f"{traced} recorded, {alone} without the profiler, {by_whom(trace)}"
-        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
-        same = traced == alone or step.unprofiled_ns > step.traced_ns
-        takes = f"and {traced} predicted without the profiler ({span})"
-        share = f"{percent(step.left_out_share)} of the recorded time"
-        left = f"; based on {step.basis.partition(' step')[0]} steps: the others ({share}) differ too much"
-        left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
-        told = takes if same else f"{alone} predicted without the profiler ({span})"
-        return f"{traced} recorded{' ' if same else ', '}{told}{left}"
-    if trace.steps is not None and trace.steps.marked:
-        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
-    return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
-
-
-def _even(trace: TraceReport) -> bool:
-    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
-    every = trace.steps.every if trace.steps else None
-    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
-
-
-def _longer(trace: TraceReport, step: StepEstimate) -> str:
-    """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
-    every = trace.steps and (trace.steps.steady or trace.steps.every)
-    if not every or every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
-        return ""
-    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
-    left = int(replayed[2]) - int(replayed[1]) if replayed else 1
-    if replayed and left > 1:
-        return f"; {left} of {replayed[2]} steps are left out, the longest of them {longest}"
-    return f"; the longest of {every.count:,} steps, {longest}, is left out"
-
-
-def by_whom(trace: TraceReport) -> str:
-    """Who measured the step; of the recorder's times both where they differ."""
-    measured = trace.measured
-    if measured is None or measured.unused:
-        return "as you measured it"
-    before, after = measured.parts_ms
-    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
-    return f"as the recorder measured it{apart}"
-
-
-def _without_unit(span: str, time: str) -> str:
-    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
-    unit = time.rpartition(" ")[2]
-    return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")
 
 
 def _limit(trace: TraceReport) -> str:
@@ -142,8 +90,7 @@ def _limit(trace: TraceReport) -> str:
     if not step.open:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
-    words = {**_BOUNDS, "wait": "CPU and GPU in turn"}
-    either = (", or " if "wait" in step.bounds else " or ").join(map(words.__getitem__, step.bounds))
+    either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
     return f"not clear: {either} ({idle})"
 
@@ -188,7 +135,8 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return f"{share} is {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle)
-    return f"the GPU waits during {percent(idle)} {_of_step(trace)}{mostly}"
+    whom = "" if one.name in _ON_THE_DEVICE else " for the CPU"
+    return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
 
 
 def _of_step(trace: TraceReport) -> str:
@@ -222,7 +170,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
         return ""
     also = "also " * any(finding.severity is not Severity.INFO for finding in findings.values())
     number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
-    return f"perhaps {also}{number} ({rule})" if share >= _DEAR else ""
+    return f"perhaps {also}finding {number} ({rule})" if share >= _DEAR else ""
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -240,7 +188,8 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
     number = next(iter(large))
     share = large[number]
     said = (
-        f"{number} ({findings[number].rule}) may be deliberate and costs {percent(share)} {_of_step(trace)}"
+        f"finding {number} ({findings[number].rule}) may be deliberate "
+        f"and costs {percent(share)} {_of_step(trace)}"
     )
     return said, share
 
@@ -255,21 +204,25 @@ def _question(findings: Mapping[int, Finding]) -> str:
     share, number = max(asked, default=(0.0, 0))
     if share < _ASKED:
         return ""
-    return f"check {-number} ({findings[-number].rule}): it concerns about {percent(share)} of GPU time"
+    return (
+        f"check finding {-number} ({findings[-number].rule}): it concerns about {percent(share)} of GPU time"
+    )
 
 
 def _not_judged(trace: TraceReport) -> Verdict:
     """Of a trace without work of a GPU: why, and what would tell."""
     problem, _, remedy = (trace.unavailable or {}).get("busy", "").rpartition(": ")
     if not problem or "ProfilerActivity" in remedy:
-        return Verdict(_step(trace), _NOT_JUDGED, _RECORD_DEVICE)
-    return Verdict(_step(trace), f"not judged: {problem}", remedy)
+        return Verdict(step_line(trace), _NOT_JUDGED, _RECORD_DEVICE)
+    return Verdict(step_line(trace), f"not judged: {problem}", remedy)
 
 
 def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
+    alone = "" if trace.step is None else format_ns(trace.step.unprofiled_ns)
     return Verdict(
-        f"{format_ns(trace.window.length_ns)} recorded in all",
+        f"{format_ns(trace.window.length_ns)} recorded in all"
+        + (f"; a step is predicted to take {alone} without the profiler" if alone else ""),
         f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

@@ -24,7 +24,7 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "ns": format_ns,
     "bytes": format_bytes,
     "share": format_share,
-    "percent": lambda share: f"{max(round(100 * share), 0)}",
+    "percent": lambda share: f"{min(max(round(100 * share), 0), 99)}",  # no fix saves all of a step
     "count": lambda count: f"{count:,}",
     "number": lambda number: rounded(number) if isinstance(number, float) else str(number),
     "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "One finding may explain several lines. Ops are the innermost (mm, not linear)."
+_LEGEND = "Ops here are the innermost (mm), in findings the outer ones (linear). Lines and findings overlap in part."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -35,6 +35,7 @@ _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "mems
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
 _OTHER, _OTHER_WORK = "other causes", "other work"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
+_LEAST_REST = 0.001  # of the window: without less the shares still add up to 100 %
 _ROOM_FOR_OTHER = 6  # rows
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another
 
@@ -80,21 +81,37 @@ def device_bar(
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
     """The largest `most` of the classes in their order and then the causes; idle time is one.
 
-    Where there is room for it, the causes beside those shown are one more; if none is shown, there is none more. The
-    classes that are left out are one, too.
+    The classes that are left out are one row together, before idle time, so that the shares add up. Where there is
+    room for it, the causes beside those shown are one more; if none is shown, there is none more.
     """
-    small = sum(row[2] for row in rows if row[2] < _LEAST_SHARE * length_ns and row[1] != IDLE)
     large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
-    if small >= _LEAST_SHARE * length_ns:
-        large.insert(sum(bool(row[1]) for row in large), (_OTHER_WORK, "other", small, []))
-    idle_first = sorted(large, key=lambda row: (row[1] != IDLE, row[0] == _OTHER, -row[2]))
-    kept = [row for row in large if row in idle_first[:most] and row[0] != _OTHER]
-    shown = [cause for cause in causes if cause in kept]
-    if most >= _ROOM_FOR_OTHER and 0 < len(shown) < len(causes):
-        kept = [row for row in kept if row in idle_first[: most - 1]]
-        rest = sum(ns for label, name, ns, ops in causes if (label, name, ns, ops) not in kept)
-        kept.append((_OTHER, "", rest, []))
-    return kept
+    ranked = sorted(
+        (row for row in large if row[0] != _OTHER), key=lambda row: (row[1] != IDLE, -row[2], row[0])
+    )
+    rest: list[Row] = []
+    for more in range(3):  # rows for the rest of the work and of the causes
+        kept = ranked[: most - more]
+        rest = _rest(rows, causes, kept, most, length_ns)
+        if len(rest) <= more:
+            break
+    other = [row for row in rest if row[1]]
+    shown = [row for row in rows if row in kept]
+    idle = next((place for place, row in enumerate(shown) if row[1] == IDLE), len(shown))
+    left = [row for row in rest if not row[1]]
+    return [*shown[:idle], *other, *shown[idle:], *(row for row in causes if row in kept), *left]
+
+
+def _rest(
+    rows: Sequence[Row], causes: Sequence[Row], kept: Sequence[Row], most: int, length_ns: int
+) -> list[Row]:
+    """A row for the work that is not kept, and one for the causes, where there are several rows at all."""
+    if most < _ROOM_FOR_OTHER:
+        return []
+    work_ns = sum(row[2] for row in rows if row not in kept)
+    shown = sum(row in kept for row in causes)
+    cause_ns = sum(row[2] for row in causes if row not in kept)
+    rest: list[Row] = [(_OTHER_WORK, "other", work_ns, [])] if work_ns >= _LEAST_REST * length_ns else []
+    return rest + ([(_OTHER, "", cause_ns, [])] if 0 < shown < len(causes) else [])
 
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:

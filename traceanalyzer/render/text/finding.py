@@ -53,9 +53,8 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     amounts = amount_words(finding, _step(finding, report))
     if amounts:
-        page.put(
-            f"fixing only this {amounts}" if fault and _saves(amounts) else amounts, indent=3, style="dim"
-        )
+        alone = fault and _saves(amounts) and finding.saving and not finding.saving.beyond
+        page.put(f"fixing only this {amounts}" if alone else amounts, indent=3, style="dim")
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
@@ -126,8 +125,8 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
         in_vain = fault.saving is not None and probably_nothing(fault.saving)
-        shared = f"{finding.severity}, {'same cause as' if in_vain else 'fixed with'} {first}"
-        right = grade(together, listed(fault.findings)) if number == first else shared
+        shared = f"{finding.severity}, {'same cause as' if in_vain else 'fixed with'} finding {first}"
+        right = grade(together, fault.findings[1:]) if number == first else shared
     whose = _whose(finding, report)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"

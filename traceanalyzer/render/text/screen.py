@@ -16,6 +16,7 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.savings import probably_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.version import __version__
@@ -24,10 +25,15 @@ MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trac
 _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
 _FAILED = 3  # rules that are named
-_OUTSIDE = 0.05  # of the window: less outside of the steps is not worth a word; chosen
+_OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Times in findings are as recorded; savings are predicted."
+_OF_FINDINGS = "Times in findings are as recorded."
+_OF_SAVINGS = (
+    "Savings are predicted: in about 9 of 10 cases the true saving is in the range in brackets, "
+    "which can exceed the finding's time."
+)
+_NOT_SURE = "Not sure: this range begins at 0."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -52,7 +58,7 @@ def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None
     counts = Counter(finding.severity for finding in findings)
     named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
     judged = any(trace.accounting for trace in report.traces)
-    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "nothing was judged"
+    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "no GPU work to judge"
     left = f"traceanalyzer {__version__}  "
     traces = report.traces
     name = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
@@ -164,7 +170,8 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
         devices = []
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
-        also = _OF_FINDINGS * bool(parts.others and number == len(devices[:_DEVICES]) - 1)
+        last = number == len(devices[:_DEVICES]) - 1
+        also = _legend(parts.others.values()) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         page.put(f"... and {len(devices) - _DEVICES} more devices: --verbose shows them", style="dim")
@@ -173,6 +180,14 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
         put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 2, hang=_LABEL)
     page.put(_left_out(report, parts), style="dim")
+
+
+def _legend(findings: Collection[Finding]) -> str:
+    """What the numbers of the findings are."""
+    savings = [finding.saving for finding in findings if finding.saving is not None]
+    unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
+    told = [_OF_FINDINGS] * bool(findings) + [_OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
+    return " ".join(told)
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
@@ -200,14 +215,10 @@ def _left_out(report: Report, parts: Triage) -> str:
     idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
     failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
     ran = {one.rule for one in report.outcomes} - idle - failed
-    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)} ran"]
+    judged = any(trace.accounting for trace in report.traces)
+    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
     told += [f"{len(idle - ran)} others do not apply to this trace"] if idle - ran else []
     told += [f"{len(failed)} failed"] if failed else []
-    own = f" Findings on the profiler itself ({_own(parts)}) are left out." if _own(parts) else ""
+    costly = any(finding.cost_ns for finding in parts.profilers_own.values())
+    own = " Findings on the profiler itself are left out." * costly
     return f"{', '.join(told)}.{own} --verbose shows all."
-
-
-def _own(parts: Triage) -> str:
-    """What the profiler itself cost."""
-    cost_ns = sum(finding.cost_ns for finding in parts.profilers_own.values())
-    return format_ns(cost_ns) if cost_ns else ""

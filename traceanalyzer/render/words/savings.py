@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, StepEstimate
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
-from traceanalyzer.report.words import format_span, in_words
+from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
@@ -15,6 +17,8 @@ _REST = {
     False: "idle time after it",
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
+_AFTER_OTHERS = " if the other findings on the CPU are fixed first"
+_MOST = 0.995  # of the step: no fix saves all of it, so that nothing above is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
 _CAUSES = {
@@ -53,7 +57,7 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
-    return f"saves {span} a step in addition to the other fixes" if saving.beyond else f"saves {span} a step"
+    return f"saves {span} a step" + _AFTER_OTHERS * saving.beyond
 
 
 def cost_words(finding: Finding, *, brief: bool = False) -> str:
@@ -128,25 +132,23 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def grade(finding: Finding, fault: str = "") -> str:
+def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     """What stands at the right margin: severity, and the share that it was graded by, with its interval.
 
     Args:
-        fault: the findings that one fix removes together, `1 and 2`; empty where the finding is alone.
+        others: the findings that the same fix removes; the share is of all of them together.
     """
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
         costs = f"  costs {format_share(finding.cost_share)} of the window"
         return severity + costs * (not info)
-    who, saves = (f"{fault} ", "save") if fault else ("", "saves")
+    also = f" with finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
-        return severity + f"  {who}{saves} nothing" * (not info)
+        return severity + f"  saves nothing{also}" * (not info)
     if probably_nothing(saving):
-        return f"{severity}  {who}probably {saves} nothing ({span})"
-    if saving.low_share > 0:
-        return f"{severity}  {who}{saves} {_two_digits(share)} ({span})"
-    return f"{severity}  not sure: {who}{saves} {_two_digits(share)} ({span})"
+        return f"{severity}  probably saves nothing{also} ({span})"
+    return f"{severity}  {'' if saving.sure else 'not sure: '}saves {_two_digits(share)}{also} ({span})"
 
 
 def probably_nothing(saving: Saving) -> bool:
@@ -162,10 +164,12 @@ def saves_nothing(saving: Saving) -> bool:
 
 def _two_digits(share: float) -> str:
     """Percent with what an interval beside it leaves sure: `59 %`, `5.0 %`."""
+    if share >= _MOST:
+        return "over 99 %"
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
 def _percents(saving: Saving) -> str:
-    """The interval, `44 to 52 %`; never below nothing."""
-    low, high = (round(100 * max(share, 0.0)) for share in (saving.low_share, saving.high_share))
+    """The interval, `44 to 52 %`; never below nothing, and never all of the step."""
+    low, high = (min(round(100 * max(share, 0.0)), 99) for share in (saving.low_share, saving.high_share))
     return f"{low} %" if low == high else f"{low} to {high} %"

@@ -68,7 +68,7 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     passes = Passes.build(calls, nodes)
     nodes, same = passes.nodes, passes.again(calls)
     kept = _again(trace, calls, nodes) & ~same
-    for again, seeds, cause in ((kept, nodes[~kept & kept], ""), (same, passes.seeds(same), "inputs")):
+    for again, seeds, cause in ((kept, nodes[:0], ""), (same, passes.seeds(same), "inputs")):
         if again.sum() > limits.min_again_share * len(nodes):
             yield _hits(calls, nodes, again, seeds, cause)
 

@@ -85,7 +85,8 @@ def _hits(
 ) -> Hits:
     device = int(slow.device[0])
     power, heat = (median_known(samples.at(kind, device, slow.start_ns)) for kind in ("power", "temperature"))
-    capped = power >= limits.capped_share * samples.value["power"].max(initial=0.0)
+    highest = samples.value["power"][samples.device["power"] == device].max(initial=0.0)
+    capped = power >= limits.capped_share * highest
     cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
     where, advice = _CAUSES[cause]
     known = cause == "thermal" or np.isfinite(power)

@@ -1,0 +1,76 @@
+"""The verdict's line on the step: how long it took as recorded, and how long it takes without the profiler."""
+
+from __future__ import annotations
+
+import re
+
+from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.sample import MUCH
+from traceanalyzer.report.fix_line import percent
+from traceanalyzer.report.words import format_span
+
+_EVEN = 0.1  # by which steps differ that count as equally long; chosen
+_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
+
+
+def step_line(trace: TraceReport) -> str:
+    """How long a step takes: recorded, and predicted without the profiler."""
+    step = trace.step
+    if step is not None:
+        alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
+        if step.measured:
+            return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
+        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
+        span += "; runs vary" * (step.high_ns > step.traced_ns)
+        same = traced == alone or step.unprofiled_ns > step.traced_ns
+        takes = f"and {traced} predicted without the profiler ({span})"
+        left = f"; the others took longer ({percent(step.left_out_share)} of the time after the first step)"
+        left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
+        told = takes if same else f"{alone} predicted without the profiler ({span})"
+        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{left}"
+    if trace.steps is not None and trace.steps.marked:
+        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
+    return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
+
+
+def _mean(step: StepEstimate) -> str:
+    """Of which steps the recorded time is the mean, where it is not of all: only these are replayed."""
+    replayed = _REPLAYED.match(step.basis)
+    if replayed is None or replayed[1] == replayed[2]:
+        return ""
+    return f" ({'mean of ' * (replayed[1] != '1')}{replayed[0]})"
+
+
+def _even(trace: TraceReport) -> bool:
+    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
+    every = trace.steps.every if trace.steps else None
+    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
+
+
+def _longer(trace: TraceReport, step: StepEstimate) -> str:
+    """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
+    every = trace.steps and (trace.steps.steady or trace.steps.every)
+    if not every or every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
+        return ""
+    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    left = int(replayed[2]) - int(replayed[1]) if replayed else 1
+    if replayed and left > 1:
+        return f"; {left} of {replayed[2]} steps are left out, the longest of them {longest}"
+    return f"; the longest of {every.count:,} steps, {longest}, is left out"
+
+
+def by_whom(trace: TraceReport) -> str:
+    """Who measured the step; of the recorder's times both where they differ."""
+    measured = trace.measured
+    if measured is None or measured.unused:
+        return "as you measured it"
+    before, after = measured.parts_ms
+    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
+    return f"as the recorder measured it{apart}"
+
+
+def _without_unit(span: str, time: str) -> str:
+    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
+    unit = time.rpartition(" ")[2]
+    return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")
