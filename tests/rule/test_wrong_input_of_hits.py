@@ -130,6 +130,7 @@ def test_no_occurrences_are_no_finding(analysis: Analysis) -> None:
     check(hit(analysis.index(Work)[[]]))
 
 
+_LISTS: Any = [[0], [0], [1], [2]]
 _TWO = np.array([3, 1])
 
 
@@ -149,9 +150,9 @@ _TWO = np.array([3, 1])
         (lambda: rewrites.Batch([1], [2], [0, 1]), "2 numbers of group for 1 rows"),
         (lambda: rewrites.Batch([1], [2], [0], -1.0), "work_factor is negative"),
         (
-            lambda: LostTime([0], [0], [1], [2]),
+            lambda: LostTime(*_LISTS),
             "device of lost stretches|owner of lost stretches has integers, not list",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(made: Callable[[], object], why: str) -> None:
@@ -178,6 +179,10 @@ def _of_a_test() -> Iterator[Any]:
     yield from ()
 
 
+def _nothing() -> Any:
+    """As a rule without `yield`."""
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -196,7 +201,7 @@ def test_an_error_names_the_file_and_line_of_the_rule(
     assert judged.outcomes[0].status is Status.FAILED
     assert why in str(judged.outcomes[0].why)
     assert "(rule/test_wrong_input_of_hits.py, line " in str(judged.outcomes[0].why)
-    given = replace(described, function=lambda: None, needs={})
+    given = replace(described, function=_nothing, needs={})
     assert "this one returns NoneType" in str(judge([given], analysis, scope(), None).outcomes[0].why)
 
 

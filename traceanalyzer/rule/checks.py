@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -91,7 +91,9 @@ def _check_kinds(hits: Hits) -> None:
         if not callable(getattr(edit, "apply", None)) or isinstance(edit, type):
             raise TypeError(f"fix is an edit or a tuple of edits, not {type(edit).__name__}")
     count = len(hits.occurrences)
-    columns = {f"evidence {name}": value for name, value in hits.evidence.items() if isinstance(value, Texts)}
+    columns: dict[str, Sized] = {
+        f"evidence {name}": value for name, value in hits.evidence.items() if isinstance(value, Texts)
+    }
     columns |= {f"related[{place}]": view for place, view in enumerate(hits.related)}
     for name, column in columns.items():
         if len(column) != count:
@@ -190,7 +192,7 @@ class _Near:
         going = base
         while len(going := going[~around[going]]):
             around[going] = True
-            going = events.nesting.parent[going]
+            going = events.nesting.parent[going].astype(np.int64)
             going = going[going >= 0]
         nesting, at = events.nesting, hits.occurrences
         starts = np.sort(np.concatenate((nesting.start_ns[base], at.start_ns, lost.start_ns)))
