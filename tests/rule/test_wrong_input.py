@@ -193,7 +193,7 @@ from traceanalyzer.rule import Claims, Hits, IdleTime, rule
 
 @dataclass(frozen=True)
 class Limits:
-    max_pause_ns: int = 5
+    max_pause_ns: int = 5_000
 
 @rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)
 def my_rule(idle: IdleTime) -> Iterator[Hits]:
@@ -206,16 +206,24 @@ def my_rule(idle: IdleTime) -> Iterator[Hits]:
     ("old", "new", "why"),
     [
         ("'A title.'", "''", "docstring is its page"),
-        ("    max_pause_ns: int = 5", "    max_pause_ns: int", "missing 1 required positional argument"),
-        ("max_pause_ns: int = 5", "max_pause_ns: int = -5", "limit max_pause_ns=-5: finite and not negative"),
-        ("max_pause_ns: int = 5", "max_pause_ns: int = 0.5", "limit max_pause_ns=0.5: not a whole number"),
-        ("max_pause_ns: int = 5", "max_share: float = 7.0", "a share at most 1"),
+        ("    max_pause_ns: int = 5_000", "    max_pause_ns: int", "missing 1 required positional argument"),
         (
-            "max_pause_ns: int = 5",
+            "max_pause_ns: int = 5_000",
+            "max_pause_ns: int = -5",
+            "limit max_pause_ns=-5: finite and not negative",
+        ),
+        (
+            "max_pause_ns: int = 5_000",
+            "max_pause_ns: int = 0.5",
+            "limit max_pause_ns=0.5: not a whole number",
+        ),
+        ("max_pause_ns: int = 5_000", "max_share: float = 7.0", "a share at most 1"),
+        (
+            "max_pause_ns: int = 5_000",
             "max_pause: int = 5",
             "limit max_pause has no unit in its name: end it in _ns",
         ),
-        ("max_pause_ns: int = 5", "max_pause_us: int = 5", "limit max_pause_us has no unit in its name"),
+        ("max_pause_ns: int = 5_000", "max_pause_us: int = 5", "limit max_pause_us has no unit in its name"),
         ("Claims.EVENT,", "Claims.EVENT, min_share=-1,", "limit min_share=-1"),
         ('since="0.1"', 'since="abc"', "since='abc' is no version"),
         ('("pause",)', '("a pause",)', "cause 'a pause' is not kebab-case"),

@@ -25,25 +25,32 @@ def as_ints(values: Ints) -> NDArray[np.int64]:
     return np.asarray(values, np.int64)
 
 
-def _check_rows(rows: Ints) -> None:
+def check_rows(rows: Ints) -> None:
     given = np.asarray(rows)
     if given.dtype == np.bool_:
         raise ValueError("an edit takes numbers of rows, not a mask: np.flatnonzero(mask)")
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iu"):
+        raise ValueError(
+            f"rows of an edit are a list of whole numbers, not {given.dtype}, {given.ndim}-dimensional"
+        )
     if len(given) and given.min() < 0:
         raise ValueError(
             f"{int((given < 0).sum()):,} of {len(given):,} rows of an edit are negative: leave out -1"
         )
 
 
-def _check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
+def check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
     starts, ends = np.asarray(starts_ns), np.asarray(ends_ns)
+    for times in (starts, ends):
+        if times.ndim != 1 or (len(times) and times.dtype.kind not in "iu"):
+            raise ValueError(f"starts_ns and ends_ns are lists of whole ns, not {times.dtype}")
     if len(starts) != len(ends):
         raise ValueError(f"{len(starts):,} starts of {len(ends):,} spans")
     if (ends < starts).any():
         raise ValueError(f"{int((ends < starts).sum()):,} of {len(starts):,} spans end before they start")
 
 
-def _check_times(name: str, values: Floats | float, rows: Ints | None = None) -> None:
+def check_times(name: str, values: Floats | float, rows: Ints | None = None) -> None:
     given = np.asarray(values, np.float64)
     if rows is not None and given.ndim and len(given) != len(rows):
         raise ValueError(f"{len(given):,} numbers of {name} for {len(rows):,} rows")
@@ -79,8 +86,8 @@ class Drop:
     leaving_ns: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_rows(self.rows)
-        _check_times("leaving_ns", self.leaving_ns)
+        check_rows(self.rows)
+        check_times("leaving_ns", self.leaving_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
@@ -103,8 +110,8 @@ class DropSpans:
     stall: bool = True
 
     def __post_init__(self) -> None:
-        _check_spans(self.starts_ns, self.ends_ns)
-        _check_times("leaving_ns", self.leaving_ns)
+        check_spans(self.starts_ns, self.ends_ns)
+        check_times("leaving_ns", self.leaving_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
@@ -120,7 +127,7 @@ class DropWork:
     work: Ints
 
     def __post_init__(self) -> None:
-        _check_rows(self.work)
+        check_rows(self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -136,8 +143,8 @@ class Resize:
     dur_ns: Floats
 
     def __post_init__(self) -> None:
-        _check_rows(self.work)
-        _check_times("dur_ns", self.dur_ns, self.work)
+        check_rows(self.work)
+        check_times("dur_ns", self.dur_ns, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -153,8 +160,8 @@ class Scale:
     factor: Floats | float
 
     def __post_init__(self) -> None:
-        _check_rows(self.work)
-        _check_times("factor", self.factor, self.work)
+        check_rows(self.work)
+        check_times("factor", self.factor, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -171,8 +178,8 @@ class SplitAcrossRanks:
     factor: float
 
     def __post_init__(self) -> None:
-        _check_rows(self.work)
-        _check_times("factor", self.factor)
+        check_rows(self.work)
+        check_times("factor", self.factor)
 
     def apply(self, edited: EditedProgram) -> None:
         Scale(self.work, self.factor).apply(edited)
@@ -187,7 +194,7 @@ class MoveToSideStream:
     dur_ns: Floats | None = None
 
     def __post_init__(self) -> None:
-        _check_rows(self.work)
+        check_rows(self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -205,7 +212,7 @@ class ShrinkGaps:
     ends_ns: Ints
 
     def __post_init__(self) -> None:
-        _check_spans(self.starts_ns, self.ends_ns)
+        check_spans(self.starts_ns, self.ends_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         edited.shrink(edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
@@ -221,8 +228,8 @@ class ShrinkSpans:
     factor: float
 
     def __post_init__(self) -> None:
-        _check_spans(self.starts_ns, self.ends_ns)
-        _check_times("factor", self.factor)
+        check_spans(self.starts_ns, self.ends_ns)
+        check_times("factor", self.factor)
 
     def apply(self, edited: EditedProgram) -> None:
         inside = edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns))
@@ -238,8 +245,8 @@ class Insert:
     cpu_ns: float
 
     def __post_init__(self) -> None:
-        _check_rows(self.rows)
-        _check_times("cpu_ns", self.cpu_ns)
+        check_rows(self.rows)
+        check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
@@ -256,8 +263,8 @@ class Wait:
     cpu_ns: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_rows(self.rows)
-        _check_times("cpu_ns", self.cpu_ns)
+        check_rows(self.rows)
+        check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
@@ -274,7 +281,7 @@ class CapOps:
     most_ns: float
 
     def __post_init__(self) -> None:
-        _check_times("most_ns", self.most_ns)
+        check_times("most_ns", self.most_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         segments = edited.program.segments

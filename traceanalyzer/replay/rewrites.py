@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Ints, Kind, as_ints
+from traceanalyzer.replay.edits import Ints, Kind, as_ints, check_rows, check_spans, check_times
 from traceanalyzer.replay.segments import rank_within
 
 _GRAPH_CPU_NS = 8_000.0  # a cudaGraphLaunch; H200 host, driver 580
@@ -40,6 +40,11 @@ class Replace:
     ends_ns: Ints
     work_ns: Sequence[float] | Floats
     cpu_ns: float
+
+    def __post_init__(self) -> None:
+        check_spans(self.starts_ns, self.ends_ns)
+        check_times("work_ns", self.work_ns)
+        check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
@@ -71,6 +76,14 @@ class Fuse:
     work: Ints
     group: Ints
     dur_ns: Sequence[float] | Floats | None = None
+
+    def __post_init__(self) -> None:
+        check_rows(self.work)
+        _check_group(self.group, self.work)
+        if self.dur_ns is not None:
+            check_times("dur_ns", self.dur_ns)
+            if len(self.group) and len(self.dur_ns) <= max(self.group):
+                raise ValueError(f"{len(self.dur_ns):,} dur_ns for groups up to {max(self.group):,}")
 
     def apply(self, edited: EditedProgram) -> None:
         at, group = edited.positions(as_ints(self.work)), as_ints(self.group)
@@ -119,6 +132,9 @@ class Compile:
     kind: ClassVar[Kind] = "rewrite"
     pointwise: Ints
 
+    def __post_init__(self) -> None:
+        check_rows(self.pointwise)
+
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.pointwise))
         fusible = np.zeros(len(edited.alive), bool)
@@ -136,6 +152,12 @@ class Compile:
         edited.kept &= _staying(edited)
         np.add.at(edited.added_ns, first, _COMPILED_CPU_NS)
         edited.added_ns[edited.launch[left]] += _COMPILED_LAUNCH_NS
+
+
+def _check_group(group: Ints, rows: Ints) -> None:
+    check_rows(group)
+    if len(group) != len(rows):
+        raise ValueError(f"{len(group):,} numbers of group for {len(rows):,} rows")
 
 
 def _staying(edited: EditedProgram) -> Mask:
@@ -170,6 +192,11 @@ class Batch:
     ends_ns: Ints
     group: Ints
     work_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_spans(self.starts_ns, self.ends_ns)
+        _check_group(self.group, self.starts_ns)
+        check_times("work_factor", self.work_factor)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)

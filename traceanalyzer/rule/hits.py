@@ -40,11 +40,12 @@ class LostTime:
     end_ns: Rows
 
     def __post_init__(self) -> None:
+        for name in ("owner", "device", "start_ns", "end_ns"):
+            dtype = getattr(column := getattr(self, name), "dtype", type(column).__name__)
+            if getattr(dtype, "kind", "") not in ("i", "u"):
+                raise ValueError(f"{name} of lost stretches has integers, not {dtype}")
         if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
             raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
-        for name in ("owner", "device", "start_ns", "end_ns"):
-            if (dtype := getattr(self, name).dtype).kind not in "iu":
-                raise ValueError(f"{name} of lost stretches has integers, not {dtype}")
         if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:
             raise ValueError(f"{backwards:,} of {len(self.owner):,} lost stretches end before they start")
         if len(self.owner) and self.owner.min() < 0:
@@ -66,6 +67,8 @@ class LostTime:
         Raises:
             ValueError: some excess is negative: such work lost nothing, and is no occurrence.
         """
+        if len(excess_ns) != len(work):
+            raise ValueError(f"{len(excess_ns):,} excess_ns for {len(work):,} pieces of work")
         if (negative := int((excess_ns < 0).sum())) > 0:
             raise ValueError(
                 f"{negative:,} of {len(excess_ns):,} excesses are negative: leave out what loses nothing, or give it 0"
@@ -232,6 +235,7 @@ class Hits:
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
             severity is info, since what comes once may be chance.
+        fixed_elsewhere: the fix changes other calls and work only, as where the cause lies before what it costs.
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
 
     Raises:
@@ -254,6 +258,7 @@ class Hits:
     recurring_share: float = 0.0
     normal_share: float = 0.0
     of_job: bool = False
+    fixed_elsewhere: bool = False
 
     def __post_init__(self) -> None:
         for name in ("message", "advice", "cause", *(["named_by"] if self.named_by is not None else [])):

@@ -13,6 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
+from traceanalyzer.rule.checks import place_of
 from traceanalyzer.rule.claims import Claims, PendingFinding, settled
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
@@ -101,19 +102,23 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
     except (Exception, SystemExit) as error:  # a rule may fail in any way; the report says how
-        return _Ran(rule, _failed(outcome, error))
+        return _Ran(rule, _failed(outcome, rule, error))
 
 
-def _failed(outcome: Outcome, error: BaseException) -> Outcome:
+def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
     _log.debug("rule %s failed", outcome.rule, exc_info=error)
-    return replace(outcome, status=Status.FAILED, why=f"{type(error).__name__}: {error}")
+    return replace(
+        outcome,
+        status=Status.FAILED,
+        why=f"{type(error).__name__}: {error} ({place_of(error, rule.function)})",
+    )
 
 
 def _outcome(ran: _Ran, results: Sequence[_Result]) -> Outcome:
     """What became of a rule, by what its hits were made into."""
     errors = (result for result in results if isinstance(result, Exception))
     if (error := next(errors, None)) is not None:
-        return _failed(ran.outcome, error)
+        return _failed(ran.outcome, ran.rule, error)
     if any(isinstance(result, Finding) for result in results):
         return replace(ran.outcome, status=Status.FOUND)
     return replace(ran.outcome, why=_UNSAID) if results else ran.outcome

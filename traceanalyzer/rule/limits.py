@@ -10,6 +10,7 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_share
 
 Number = TypeVar("Number", int, float)
 
+LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
 _SOURCE = "source"
 _OTHER_UNITS = frozenset({"s", "ms", "us", "percent"})
 _CHOSEN = "; chosen"

@@ -18,9 +18,10 @@ from typing import Any
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.rule.checks import checked
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.limits import has_unit
+from traceanalyzer.rule.limits import LEAST_NS, has_unit
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
@@ -92,15 +93,10 @@ class Rule:
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
-            ValueError: a cause is none of `causes`.
+            ValueError, TypeError: what `rule/checks.py` finds wrong, such as a cause that is none of `causes`.
         """
         own = {} if self.limits is None else {"limits": self.limits}
-        for hits in self.function(**analysis.resolve(self.needs), **own):
-            if hits.cause and hits.cause not in self.causes:
-                raise ValueError(
-                    f"{self.slug} does not declare the cause {hits.cause!r}: add it to causes=(...)"
-                )
-            yield hits
+        yield from checked(self.function(**analysis.resolve(self.needs), **own), self.slug, self.causes)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""
@@ -179,11 +175,14 @@ def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]
 
 
 def _rules_in(module: ModuleType) -> Iterator[Rule]:
-    for function in vars(module).values():
-        if hasattr(function, "__rule__") and function.__module__ == module.__name__:
-            described = _describe(function)
-            _check(described)
-            yield described
+    members = vars(module).values()
+    marked = [one for one in members if hasattr(one, "__rule__") and one.__module__ == module.__name__]
+    if len({id(one) for one in marked}) > 1:
+        raise ValueError(f"a file has one rule, not {' and '.join(one.__name__ for one in marked)}")
+    for function in marked:
+        described = _describe(function)
+        _check(described)
+        yield described
 
 
 def _check(described: Rule) -> None:
@@ -207,6 +206,8 @@ def _check(described: Rule) -> None:
         number = getattr(described.limits, limit.name)
         if limit.type in ("int", int) and not isinstance(number, int):
             raise ValueError(f"limit {limit.name}={number}: not a whole number")
+        if limit.name.endswith("_ns") and 0 < number < LEAST_NS:
+            raise ValueError(f"limit {limit.name}={number}: less than any kernel or call takes, give ns")
 
 
 def _describe(function: Any) -> Rule:

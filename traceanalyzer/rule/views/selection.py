@@ -91,6 +91,9 @@ class Selection(ABC):
         """
         if len(self) == 0:
             return
+        for key in keys:
+            if len(key) != len(self):
+                raise ValueError(f"a key of {len(key):,} rows cannot group {len(self):,}")
         number, first = grouped([key.code if isinstance(key, Texts) else key for key in keys])
         order = np.argsort(number, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
@@ -115,6 +118,8 @@ def positions(chosen: Chosen, rows: int) -> Rows:
     """
     if isinstance(chosen, slice):
         return np.arange(rows)[chosen]
+    if isinstance(chosen, Selection):
+        raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {type(chosen).__name__}")
     array = np.atleast_1d(np.asarray(chosen))
     if array.ndim > 1:
         raise TypeError(f"rows are chosen by one dimension, not by {array.ndim}")
