@@ -56,20 +56,6 @@ def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
     assert fix == f"finding 1 (scheduler-gap): {ABOUT}; what 2 would save cannot be predicted"
 
 
-def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:
-    for unprofiled in (25 * MS, 26 * MS):
-        step = samples.estimate(unprofiled)
-        said = verdict_of(samples.trace(step=step), []).step
-        assert said.startswith("25.0 ms recorded and 25.0 ms predicted without the profiler (2")
-
-
-def test_a_measured_step_is_said_to_be_the_users() -> None:
-    step = samples.estimate(low_ns=18 * MS, high_ns=18 * MS)
-    assert verdict_of(samples.trace(step=step), []).step == (
-        "25.0 ms recorded, 18.0 ms without the profiler, as you measured it"
-    )
-
-
 def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     verdict = Verdict("25.0 ms recorded", "", "nothing")
     assert verdict.lines == {"Step": "25.0 ms recorded", "Fix": "nothing"}
@@ -150,16 +136,6 @@ def test_parts_that_round_to_nothing_are_left_out() -> None:
     assert (
         verdict_of(samples.trace(accounting=(time,)), []).limit == "the recorded time goes to compute (100 %)"
     )
-
-
-def test_without_a_replay_the_step_is_the_recorded_one() -> None:
-    assert verdict_of(samples.trace(), graded(HIGH)) == Verdict(
-        "25.0 ms recorded", "", "begin with finding 1 (scheduler-gap)"
-    )
-    steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
-    assert verdict_of(samples.trace(steps=steady), graded(HIGH)).step == "20.0 ms recorded"
-    unmarked = samples.trace(steps=samples.steps(marked=False))
-    assert verdict_of(unmarked, []).step == "100 ms recorded in all; no step is marked"
 
 
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
@@ -293,13 +269,3 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
     assert "(the GPU is idle for 29 to 37 % of" in said.limit
-
-
-def test_a_step_that_is_left_out_is_told_where_the_window_is_far_longer() -> None:
-    for total_ms, told in ((4 * 26, False), (4 * 25 + 60, True)):
-        every = replace(samples.times(4), total_ns=total_ms * MS, max_ns=85 * MS)
-        head = samples.trace(step=samples.estimate(), steps=samples.steps(every=every))
-        assert (
-            verdict_of(head, graded(HIGH)).step.endswith("; the longest of 4 steps, 85.0 ms, is left out")
-            is told
-        )

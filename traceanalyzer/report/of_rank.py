@@ -20,6 +20,7 @@ from traceanalyzer.model.short_numbers import numbers_of, short
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.report.busy_bound import as_recorded
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.summary import attempt, scope_of, summarise
@@ -199,6 +200,7 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     fixes = said.to_fix if of_job_ns is None else None
     step, fixed = attempt(unavailable, "step", lambda: _estimates(forecast, fixes), _NO_ESTIMATES)
     head = summarise(analysis, rank)
+    step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     none: tuple[Cost, ...] = ()

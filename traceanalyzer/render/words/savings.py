@@ -52,8 +52,10 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
             "fixing it saves almost nothing" + reaches * f" (upper bound: {format_ns(saving.high_ns)} a step)"
         )
     if saving.share < 0:
-        now = "" if step is None else f" ({format_ns(step.unprofiled_ns)} without this fix)"
-        return f"fixing it alone makes a step {format_ns(-saving.step_ns)} longer{now}"
+        if step is None:
+            return f"fixing only this makes a step {format_ns(-saving.step_ns)} longer"
+        after = format_span(step.unprofiled_ns - saving.step_ns, step.unprofiled_ns, "instead of")
+        return f"fixing only this makes a step longer: {after}"
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
