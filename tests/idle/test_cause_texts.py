@@ -11,6 +11,6 @@ def test_every_cause_has_words_of_its_own() -> None:
     assert set(CAUSES) <= set(TEXTS)
     names = [text.name for text in TEXTS.values()]
     assert len(names) == len(set(names))
-    assert in_words("idle:dispatching") == TEXTS["dispatching"].name == "launch-bound"
+    assert in_words("idle:dispatching") == TEXTS["dispatching"].name == "waiting for launches"
     assert in_words("copy_h2d") == "copy to the device"
     assert all(all(text) for text in TEXTS.values())

@@ -109,7 +109,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     less_than_said = replace(saved, low_share=0.004)
     assert grade(replace(finding, saving=less_than_said)) == "high  not sure: saves 49 % (0 to 52 %)"
     nearly_all = replace(saved, share=0.997, low_share=0.98, high_share=1.0)
-    assert grade(replace(finding, saving=nearly_all)) == "high  saves over 99 % (98 to 99 %)"
+    assert grade(replace(finding, saving=nearly_all)) == "high  saves 99 % (98 to 99 %)"
     assert (
         grade(replace(finding, saving=saved), (2, 3)) == "high  saves 49 % with findings 2 and 3 (44 to 52 %)"
     )

@@ -49,7 +49,7 @@ TEXTS: dict[str, CauseText] = {
     "tail": CauseText(
         "after the last launch",
         "after the last recorded launch",
-        "the CPU launches nothing more until the end of the last step",
+        "the CPU launches nothing more before the recording ends",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(
@@ -77,8 +77,8 @@ TEXTS: dict[str, CauseText] = {
         "Capture before the steps that you measure: they then only replay the graph.",
     ),
     "python": CauseText(
-        "host code between ops",
-        "while host code runs between ops",
+        "Python between ops",
+        "while Python runs between ops",
         "Python ran between two ops",
         "Move it out of the loop, or launch more work before it.",
     ),

@@ -25,7 +25,9 @@ def step_line(trace: TraceReport) -> str:
         span += "; runs vary" * (step.high_ns > step.traced_ns)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        left = f"; the others took longer ({percent(step.left_out_share)} of the time after the first step)"
+        left = (
+            f"; {percent(step.left_out_share)} of the time after the first step is left out, in longer steps"
+        )
         left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{left}"

@@ -222,7 +222,7 @@ def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     alone = "" if trace.step is None else format_ns(trace.step.unprofiled_ns)
     return Verdict(
         f"{format_ns(trace.window.length_ns)} recorded in all"
-        + (f"; a step is predicted to take {alone} without the profiler" if alone else ""),
+        + (f"; savings are told of a predicted step of {alone}" if alone else ""),
         f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Ops here are the innermost (mm), in findings the outer ones (linear). Lines and findings overlap in part."
+_LEGEND = "Ops here are the innermost (mm), in findings the outer ones (linear). These rows and the findings overlap."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

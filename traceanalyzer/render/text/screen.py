@@ -19,6 +19,7 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import probably_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
+from traceanalyzer.report.words import listed
 from traceanalyzer.version import __version__
 
 MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trace, of a job
@@ -129,7 +130,8 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         details = _grown(blocks, shown, wrong, room)
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
-        page.put(f"... and {len(blocks) - len(details)} more: --verbose lists them", style="dim")
+        left = listed([number for number in blocks if number not in details])
+        page.put(f"... and {left}: --verbose lists them", style="dim")
 
 
 def _grown(

@@ -18,7 +18,7 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 _AFTER_OTHERS = " if the other findings on the CPU are fixed first"
-_MOST = 0.995  # of the step: no fix saves all of it, so that nothing above is told as 100 %
+_MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
 _CAUSES = {
@@ -166,8 +166,7 @@ def saves_nothing(saving: Saving) -> bool:
 
 def _two_digits(share: float) -> str:
     """Percent with what an interval beside it leaves sure: `59 %`, `5.0 %`."""
-    if share >= _MOST:
-        return "over 99 %"
+    share = min(share, _MOST)
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 

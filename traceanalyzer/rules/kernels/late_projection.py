@@ -104,8 +104,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     so confidence is medium.
     When it is wrong: code that is not recorded as an op also reads the layer's input.
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels. The layer's
-    time shrinks with the number of pixels. For gathered rows the remaining time is doubled: the other order
-    may need a backward pass of gathering and summing that the program does not need now.
+    time shrinks with the number of pixels. For gathered rows, the predicted time
+    of gathering and summing is counted twice, because the other order may add their backward pass.
     Source: calculated, not measured: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -28,13 +28,13 @@ class Limits:
     )
     forward_share: float = limit(
         0.6,
-        "for the cost: without the mask, the forward kernels take this share of their time with the mask; "
+        "for the cost: the time of the forward kernels without a mask, as a share of their time with one; "
         "measured with 4,096 positions, H200",
     )
     backward_share: float = limit(
         0.57,
-        "for the cost: without the mask, the backward kernels take this share of their time with the "
-        "mask; measured with 4,096 positions, H200",
+        "for the cost: the time of the backward kernels without a mask, as a share of their time with one; "
+        "measured with 4,096 positions, H200",
     )
     min_gpu_share: float = limit(0.1, "masked attention must take at least this share of GPU time; chosen")
 
@@ -44,8 +44,8 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     """Attention gets a mask of shape (queries, keys) that is the same for all heads.
 
     What it looks for: calls of scaled_dot_product_attention that run fused kernels and get a mask. The mask
-    has a row for each of at least 64 queries, and is the same for all heads. The work is the forward and
-    backward kernels, and the ops inside the call that convert or expand the mask.
+    has a row for each of at least 64 queries, and is the same for all heads. The finding contains the
+    forward and backward kernels, and the ops inside the call that convert or expand the mask.
     Why it costs: flash attention accepts no mask. The fused kernels that accept a mask read it again for
     every head. If the mask is boolean, each layer converts it again.
     Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask;

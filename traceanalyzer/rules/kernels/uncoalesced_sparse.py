@@ -20,7 +20,7 @@ class Limits:
     min_times: float = limit(
         3.0,
         "reported only if tensors are coalesced at least this many times as often as sparse tensors are "
-        "made; each tensor may be coalesced once, and one op may make two tensors; chosen",
+        "made. Up to two times is normal: one op may make two tensors, and each may be coalesced once; chosen",
     )
 
 

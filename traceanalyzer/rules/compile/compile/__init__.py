@@ -165,10 +165,10 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            message=f"{{frames}} compiled region{'s' * (frames != 1)}, called {{times_a_step}}"
-            + ", all regions together" * (frames > 1)
-            + ": these calls take {cpu} of CPU time a step under the profiler, and the kernels that they launch "
-            "take {gpu}",
+            message=f"{{frames}} compiled region{'s' * (frames != 1)}, "
+            + "together " * (frames > 1)
+            + "called {times_a_step}: these calls take {cpu} of CPU time a step under the profiler, and "
+            "the kernels that they launch take {gpu}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,

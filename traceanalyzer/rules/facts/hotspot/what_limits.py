@@ -150,8 +150,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     near = "" if share > 1 or share < _LEAST else f", {100 * share:.0f} % of the {best.limit} peak"
     if part < _MUCH:
         rate = (
-            f"over all {len(known)} input shapes, it reaches on average {100 * mean:.0f} % of the peak that "
-            "limits the shape (of compute or of memory)"
+            f"{100 * mean:.0f} % of the peak on average over all {len(known)} input shapes (of compute or memory: "
+            "what limits the shape)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

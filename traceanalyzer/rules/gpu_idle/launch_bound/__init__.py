@@ -41,11 +41,10 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.02,
-        "the cause is unsure in two cases. First: the low end of the saving's interval is below this "
-        "share of the step, and the predicted saving is small (severity below medium, or below "
-        "min_saved_share). For a remedy whose saving cannot be simulated (larger batches), the low end of "
-        "a CUDA graph's saving alone decides. Second: the GPU may be busy all the time (for an exception "
-        "see min_gap_share)",
+        "the cause is unsure if the GPU may be busy all the time without the profiler. It is also unsure "
+        "if the saving's interval begins below this share of the step, and the predicted saving is small: "
+        "below medium severity, or below min_saved_share. (Larger batches cannot be simulated: the "
+        "interval of a CUDA graph then stands for theirs.)",
     )
     min_saved_share: float = limit(
         0.5,
@@ -54,9 +53,9 @@ class Limits:
     )
     min_gap_share: float = limit(
         Severity.HIGH.least_share,
-        "a GPU whose next kernel is always queued still pauses between kernels. A CUDA graph, for "
-        "instance, removes these pauses. If the low end of a fix's saving is at least this share of the "
-        "step, the cause is neither profiled-only nor unsure",
+        "a GPU whose next kernel is always queued still pauses between kernels, and a CUDA graph removes "
+        "these pauses. If a fix surely saves at least this share of the step (the low end of its "
+        "interval), the fix is reported even if the GPU never waits for a launch",
     )
     min_same_share: float = limit(
         0.5,
@@ -177,7 +176,7 @@ def launch_bound(
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=_message(count, pace, part, placed=not lines)
+        message=_message(count, pace, part, placed=not lines, profiled=cause == "profiled-only")
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
@@ -197,11 +196,12 @@ def launch_bound(
     )
 
 
-def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -> str:
+def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, profiled: bool) -> str:
     """How much is launched, in which part of the program, and which launches the GPU waits for.
 
     Args:
         placed: whether no line is to be told besides that of the part.
+        profiled: whether the GPU waits only because the profiler slows the CPU.
     """
     whole = part is not None and part.launches >= count
     return (
@@ -210,7 +210,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool) -
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
-        + "; the GPU waits for launches, most for those of {ops:of this waiting}"
+        + f"; {'in this recording ' * profiled}the GPU waits for launches, most for those of {{ops:of this waiting}}"
         + (
             ""
             if placed or (part and part.placed)

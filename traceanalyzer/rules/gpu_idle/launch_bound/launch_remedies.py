@@ -33,8 +33,8 @@ _ONE_STEP = (
     "a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}: {:.0f} % of a step's {:,} launches are pointwise kernels or copies, "
-    "which can be fused. "
+    "Compile the model with {{torch.compile}}: {:.0f} % of a step's {:,} launches (copies, too) are pointwise "
+    "kernels or copies, which can be fused. "
 )
 _GROWING = (
     "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "

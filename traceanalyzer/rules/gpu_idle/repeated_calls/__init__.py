@@ -107,8 +107,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     - a network that is called several times in a row on the same shapes. No call needs another call's result,
       and one op combines the results. An example is classifier-free guidance with two calls. Together the
       calls make at least half of the step's launches;
-    - in a loop over time steps with a state: layers that need only x[t] and not the state, such as an encoder
-      of frames;
+    - a loop over time steps with a state, if some of its layers need only x[t] and not the state (such as an
+      encoder of frames): these layers can run once on all of x;
     - in training: an LSTM, GRU or RNN (or a cell of one) that gets x[t] in repeat t. All of x must be known
       before the loop, as in a decoder with teacher forcing. One call on the whole sequence still computes the
       time steps one after the other, but with far fewer launches;

@@ -18,7 +18,7 @@ _NEXT_NS = 150_000.0  # taking a batch that is ready, without the profiler; H200
 
 _ADVICE = {
     "SingleProcess": "Load in other processes: DataLoader(num_workers=4 or more, pin_memory=True, "
-    "persistent_workers=True). Now num_workers=0 creates every batch inside the step.",
+    "persistent_workers=True). At present (num_workers=0), every batch is created inside the step.",
     "MultiProcessing": "The workers are too slow: raise num_workers towards the number of CPU cores, make "
     "the transforms cheaper or cache their results, and raise prefetch_factor.",
     "": "Prepare the next batch ahead of the step, in a DataLoader with workers or in another process with a queue.",

@@ -83,6 +83,8 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
 
 def _uneven(found: CallsAfterCpuGaps) -> bool:
     """Whether the median, times the number of stretches, is far from what they take together."""
+    if not len(found):
+        return False
     usual_ns = float(np.median(found.dur_ns)) * len(found)
     return abs(usual_ns - found.total_ns) > _APART * found.total_ns
 

@@ -55,8 +55,8 @@ class Limits:
     )
     passes: float = limit(
         6.0,
-        "used for the predicted saving: the products with narrow matrices, and the addition of their "
-        "result, move this many times the bytes of the layer's input and result; 4.8 and 6.0 times were "
+        "used for the predicted saving: a layer with narrow matrices (two products and an addition) "
+        "reads and writes this many times the bytes of the layer's input and result; 4.8 and 6.0 times were "
         "measured on an H200",
     )
     min_times: float = limit(

@@ -79,7 +79,7 @@ class Limits:
     causes=("added", "gradient", "copied", "diagonal"),
 )
 def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """A small part is spread over a tensor of full size, and then all of that tensor is read.
+    """A small part is written into a tensor of full size, and then all of that tensor is read.
 
     What it looks for: three ops one after the other. First, a tensor is filled with zeros or other start
     values. Then a small part of it gets other values (F.pad, a slice, an index, scatter). Then the whole

@@ -58,8 +58,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1)
     instead of mean(1), multiply the bias by the number of rows.
-    How sure: shapes and slice bounds are recorded. The rule concludes only from the shape that the slice is
-    taken from this result, so confidence is medium.
+    How sure: shapes and slice bounds are recorded. The slice and the result are
+    matched only by their shape, so confidence is medium.
     When it is wrong: the slice is taken from another tensor of the same shape. The computed result is then
     read in full by code that is not recorded as an op, such as a custom kernel.
     Saving: the share of the result that is not used, times the time of these ops and of their backward ops.

@@ -85,8 +85,8 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     What it looks for: three or more eager elementwise kernels over the same number of elements, one after
     the other on a stream within one step. Such kernels form a chain. If a reduction runs between them, as in
     a norm written by hand, the reduction belongs to the chain. Two pointwise kernels and a reduction are
-    enough in one case: the first kernel broadcasts small inputs to a large result, and only the reduction
-    reads that result. A fused kernel never writes the large result to memory.
+    enough in one case: the first kernel broadcasts small inputs to a large tensor, the second computes with
+    this tensor, and the reduction makes it small again. A fused kernel never writes the large result to memory.
     Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
     values stay in registers, and memory is read and written once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm,
@@ -131,8 +131,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="pointwise kernels that form chains run {times_a_step} (each kernel counted) and take {gpu} of GPU "
-        f"time, {place}{{where}}; one fused kernel could replace each chain",
+        message="in chains of pointwise kernels, a kernel runs {times_a_step}. Together these kernels take {gpu} "
+        f"of GPU time, {place}{{where}}; one fused kernel could replace each chain",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
