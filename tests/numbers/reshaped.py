@@ -19,9 +19,10 @@ _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LINES = ("train.py(12): step", "model.py(40): forward", "/usr/lib/python3/site-packages/x/y.py(7): call")
 
 
-def reshaped(rng: Random, whole: dict[str, Any], seed: int) -> None:
-    """One of the ways to reshape it, by turns."""
-    RESHAPED[seed % len(RESHAPED)](rng, whole)
+def reshaped(rng: Random, whole: dict[str, Any], which: int) -> None:
+    """Two or three changes that go together, which is one of `WAYS`."""
+    for change in WAYS[which]:
+        change(rng, whole)
 
 
 def _spans(whole: dict[str, Any]) -> list[Event]:
@@ -69,13 +70,6 @@ def uneven_steps(rng: Random, whole: dict[str, Any]) -> None:
     """Each step takes another time, the first half of it at another speed than the second."""
     at = [mark["ts"] + part * mark["dur"] for mark in _marks(whole) for part in (0, 0.5)]
     _warped(whole, at, [0.4 + 2 * rng.random() for _ in at])
-
-
-def cold_step(rng: Random, whole: dict[str, Any]) -> None:
-    """The first step takes many times as long as the others, and the last one half as long."""
-    marks = _marks(whole)
-    at = [mark["ts"] for mark in marks]
-    _warped(whole, at, [6 + rng.random(), *[1.0] * (len(at) - 2), 0.5][: len(at)])
 
 
 def double_steps(rng: Random, whole: dict[str, Any]) -> None:
@@ -172,17 +166,6 @@ def other_work(rng: Random, whole: dict[str, Any]) -> None:
                 event["tid"] = event["args"]["stream"] = 99
 
 
-def cut(rng: Random, whole: dict[str, Any]) -> None:
-    """The recording begins within a step, or ends within one."""
-    spans = _spans(whole)
-    begin = min((event["ts"] for event in spans), default=0)
-    end = max((event["ts"] + event["dur"] for event in spans), default=0)
-    at, first = begin + (end - begin) * (0.2 + 0.6 * rng.random()), rng.random() < 0.5
-    whole["traceEvents"] = [
-        event for event in whole["traceEvents"] if "ts" not in event or (event["ts"] >= at) == first
-    ]
-
-
 def with_stacks(rng: Random, whole: dict[str, Any]) -> None:
     """Ops of one kind are called from one of a few lines; without them, if there were stacks."""
     spans = [event for event in _spans(whole) if event["cat"] == "python_function"]
@@ -219,7 +202,10 @@ def twice(rng: Random, whole: dict[str, Any]) -> None:
         whole["traceEvents"].append(event)
 
 
-RESHAPED: tuple[Callable[[Random, dict[str, Any]], None], ...] = (
-    *(uneven_steps, cold_step, double_steps, uneven_work, some_steps, second_device, shared_work),
-    *(other_occurrence, other_work, cut, with_stacks, twice),
+WAYS: tuple[tuple[Callable[[Random, dict[str, Any]], None], ...], ...] = (
+    (double_steps, uneven_work, with_stacks),
+    (twice, uneven_steps),
+    (second_device, double_steps),
+    (shared_work, other_work),
+    (other_occurrence, some_steps, uneven_steps),
 )

@@ -37,7 +37,9 @@ def write(said: Said) -> None:
     PATH.write_text(text + "\n", encoding="utf-8")
 
 
-def listening(hits_of: Callable[[Rule, Analysis], Iterator[Hits]], heard: Said) -> Callable[..., Iterator[Hits]]:
+def listening(
+    hits_of: Callable[[Rule, Analysis], Iterator[Hits]], heard: Said
+) -> Callable[..., Iterator[Hits]]:
     """`Rule.hits` that also notes what it yields."""
 
     def hits(rule: Rule, analysis: Analysis) -> Iterator[Hits]:
