@@ -13,14 +13,14 @@ import pytest
 
 from tests.numbers import array_functions, predicates
 from tests.numbers.variations import variations
-from tests.rules.limit_programs import PROGRAMS
+from tests.numbers.varied_programs import VARIED
 
 FOLDER = Path(__file__).parent.parent / "snapshots/numbers"
 PATH = FOLDER / "variations.json"
 FUNCTIONS = {"predicates": predicates.outcomes, "array_functions": array_functions.outcomes}
 
 
-@pytest.mark.parametrize("rule", PROGRAMS)
+@pytest.mark.parametrize("rule", VARIED)
 def test_a_rule_says_what_it_said_of_changed_programs(rule: str, request: pytest.FixtureRequest) -> None:
     known = json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else {}
     now = variations(rule)

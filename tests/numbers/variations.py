@@ -14,8 +14,9 @@ from typing import Any
 import orjson
 
 from tests.builder import content_of, load_bytes
+from tests.numbers.reshaped import WAYS, reshaped
+from tests.numbers.varied_programs import VARIED, analysis_of
 from tests.rules.limit_cases import Said, said
-from tests.rules.limit_programs import PROGRAMS, built
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.rule.registry import find_rule
@@ -30,10 +31,10 @@ _TYPES = ("float", "c10::BFloat16", "double", "long int", "bool", "Scalar", "")
 def variations(rule: str) -> dict[str, str]:
     """Program, and change -> how many findings of how many occurrences, and their digest."""
     found = {}
-    for number in range(len(PROGRAMS[rule])):
-        content = content_of(built(f"built/{rule}/{number}").trace)
+    for number in range(len(VARIED[rule])):
+        content = content_of(analysis_of(rule, number).trace)
         if 0 < len(content) < _MOST_BYTES:
-            for seed in range(_VARIATIONS + _ORDERS):
+            for seed in range(_VARIATIONS + _ORDERS + len(WAYS)):
                 found[f"{number}/{seed}"] = " ".join(map(str, _told(rule, _varied(content, seed))))
     return found
 
@@ -48,6 +49,9 @@ def _told(rule: str, content: bytes) -> Said:
 def _varied(content: bytes, seed: int) -> bytes:
     """The file with one or two of the changes; only `random()` chooses, which is the same in all versions."""
     rng, whole = Random(seed), orjson.loads(content)
+    if seed >= _VARIATIONS + _ORDERS:
+        reshaped(rng, whole, seed - _VARIATIONS - _ORDERS)
+        return orjson.dumps(whole)
     for _ in range(1 + seed % 2):
         change = _CHANGES[int(rng.random() * len(_CHANGES))] if seed < _VARIATIONS else _foremost
         change(rng, whole["traceEvents"])

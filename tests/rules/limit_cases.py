@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -45,6 +45,11 @@ def said(rule: Rule, analysis: Analysis, *, sentences: bool = True) -> Said:
         hits = list(rule.hits(analysis))
     except Unavailable as why:
         return 0, 0, type(why).__name__
+    return said_by(hits, sentences=sentences)
+
+
+def said_by(hits: Sequence[Hits], *, sentences: bool) -> Said:
+    """What these hits say."""
     whole = hashlib.sha256()
     for part in (part for one in hits for part in _parts_of_hits(one, sentences)):
         whole.update(part)

@@ -1,0 +1,61 @@
+"""What rules say of the traces that tests build, whole: each number, not only those that a test asks for.
+
+While a test of rules runs, what each rule yields for a trace that was built in memory is compared with what it yielded
+when sayings.json was written. `pytest tests/rules --update-findings -n 0 -m ""` adds what is new or has changed; remove
+the file before, and what no test builds any more goes, too. Unknown traces, and what was empty, are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.builder import content_of
+from tests.rules.limit_cases import said_by
+from traceanalyzer.model.analysis import Analysis, GivenByJob
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.registry import Rule
+
+PATH = Path(__file__).parent.parent / "snapshots/rules/sayings.json"
+Said = dict[str, str]
+"""Trace and rule -> digest of what it yields"""
+
+
+@cache
+def known() -> Said:
+    """What was written."""
+    return dict(json.loads(PATH.read_text(encoding="utf-8"))) if PATH.exists() else {}
+
+
+def write(said: Said) -> None:
+    """What is known, and this."""
+    whole = known() | said
+    text = json.dumps({name: whole[name] for name in sorted(whole)}, indent=0)
+    PATH.write_text(text + "\n", encoding="utf-8")
+
+
+def listening(
+    hits_of: Callable[[Rule, Analysis], Iterator[Hits]], heard: Said
+) -> Callable[..., Iterator[Hits]]:
+    """`Rule.hits` that also notes what it yields."""
+
+    def hits(rule: Rule, analysis: Analysis) -> Iterator[Hits]:
+        yielded = list(hits_of(rule, analysis))
+        if yielded and (name := _name_of(rule, analysis)):
+            heard[name] = said_by(yielded, sentences=False)[2]
+        return iter(yielded)
+
+    return hits
+
+
+def _name_of(rule: Rule, analysis: Analysis) -> str:
+    """Nothing where the trace was not built here, or other ranks of its job tell of it."""
+    content = content_of(analysis.trace)
+    given = any(isinstance(index, GivenByJob) for index in list(analysis._shared.values()))
+    if not content or given:
+        return ""
+    about = repr((analysis.window.asked_ns, rule.limits, rule.min_share)).encode()
+    return f"{rule.slug}/{hashlib.sha256(content + about).hexdigest()[:8]}"
