@@ -15,7 +15,9 @@ from pathlib import Path
 
 from tests.builder import content_of
 from tests.rules.limit_cases import said_by
+from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis, GivenByJob
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.registry import Rule
 
@@ -52,10 +54,12 @@ def listening(
 
 
 def _name_of(rule: Rule, analysis: Analysis) -> str:
-    """Nothing where the trace was not built here, or other ranks of its job tell of it."""
-    content = content_of(analysis.trace)
-    given = any(isinstance(index, GivenByJob) for index in list(analysis._shared.values()))
-    if not content or given:
+    """Nothing where the trace was not built here, or others tell of it: ranks of its job, or the user."""
+    content, shared = content_of(analysis.trace), list(analysis._shared.values())
+    if not content or any(isinstance(index, GivenByJob | JobView) for index in shared):
         return ""
+    forecast = analysis._own.get(Forecast)
+    if isinstance(forecast, Forecast) and forecast.step.low_ns == forecast.step.high_ns:
+        return ""  # the step may have been given
     about = repr((analysis.window.asked_ns, rule.limits, rule.min_share)).encode()
     return f"{rule.slug}/{hashlib.sha256(content + about).hexdigest()[:8]}"
