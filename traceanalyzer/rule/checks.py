@@ -16,7 +16,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import as_ints
-from traceanalyzer.rule.hits import Hits, LostTime
+from traceanalyzer.rule.hits import ROUNDING, Hits, LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.events import Events
 
@@ -85,7 +85,7 @@ def _check_kinds(hits: Hits) -> None:
         if not isinstance(value := getattr(hits, name), kind):
             wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
             raise TypeError(f"{name} is {wanted.replace('NoneType', 'None')}, not {type(value).__name__}")
-    if not 0 <= hits.recurring_share <= 1:
+    if not 0 <= hits.recurring_share <= 1 + ROUNDING:
         raise ValueError(f"recurring_share is {hits.recurring_share:.3g}: a share is 0 to 1")
     for edit in hits.edits():
         if not callable(getattr(edit, "apply", None)) or isinstance(edit, type):

@@ -180,7 +180,7 @@ class LostTime:
         return intervals.union(self.start_ns, self.end_ns)
 
 
-_ROUNDING = 1e-9  # of a quotient of sums
+ROUNDING = 1e-9  # of a quotient of sums
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -206,7 +206,7 @@ def _check_evidence(name: str, value: Any) -> None:
             continue
         if not math.isfinite(part):
             raise ValueError(f"evidence {name} is {part}: give None where it is not known")
-        if name.rpartition("_")[2] == "share" and not -_ROUNDING <= part <= 1 + _ROUNDING:
+        if name.rpartition("_")[2] == "share" and not -ROUNDING <= part <= 1 + ROUNDING:
             raise ValueError(
                 f"evidence {name} is {part:.3g}: a share is 0 to 1, {name[:-5]}times may be more"
             )
