@@ -13,9 +13,9 @@ from tests.chosen import takes_long
 from tests.durations import is_listed
 from tests.examples import load_profile
 from tests.groups import group_of, place_of
+from tests.places import REPOSITORY, SHARED
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
+__all__ = ["REPOSITORY", "SHARED"]
 _ABSENT = f"no shared traces in {SHARED.name}/: set TRACEANALYZER_TRACES to their folder"
 
 

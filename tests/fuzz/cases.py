@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from tests.conftest import REPOSITORY, SHARED
 from tests.fuzz.changes import CHANGES, Event, with_others
 from tests.fuzz.damages import DAMAGES, packed, written
+from tests.places import REPOSITORY, SHARED
 
 _MAX_SOURCE_BYTES = 3 << 20
 _MAX_EVENTS = 300
