@@ -1,7 +1,8 @@
 """What rules say of programs that were changed a little is what they said.
 
-`pytest tests/numbers/test_variations.py --update-findings` writes variations.json, predicates.json and
-array_functions.json in tests/snapshots/numbers; functions that are new, or have another name, are left out until then.
+`pytest tests/numbers/test_variations.py --update-findings -n 0 -m ""` writes variations.json, predicates.json,
+array_functions.json and returned.json in tests/snapshots/numbers; functions that are new, or have another name, are
+left out until then.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.numbers import array_functions, predicates
+from tests.numbers import array_functions, predicates, works
 from tests.numbers.variations import variations
 from tests.numbers.varied_programs import VARIED
 
 FOLDER = Path(__file__).parent.parent / "snapshots/numbers"
 PATH = FOLDER / "variations.json"
-FUNCTIONS = {"predicates": predicates.outcomes, "array_functions": array_functions.outcomes}
+FUNCTIONS = {
+    "predicates": predicates.outcomes,
+    "array_functions": array_functions.outcomes,
+    "returned": works.outcomes,
+}
 
 
 @pytest.mark.parametrize("rule", VARIED)
@@ -31,7 +36,7 @@ def test_a_rule_says_what_it_said_of_changed_programs(rule: str, request: pytest
     assert now == known.get(rule, now)
 
 
-@pytest.mark.parametrize("made", FUNCTIONS)
+@pytest.mark.parametrize("made", [pytest.param(one, marks=pytest.mark.slow) for one in FUNCTIONS])
 def test_functions_say_what_they_said(made: str, request: pytest.FixtureRequest) -> None:
     path, now = FOLDER / f"{made}.json", FUNCTIONS[made]()
     if request.config.getoption("--update-findings"):

@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.numbers.loops import loop
 from tests.numbers.programs import traces_of
+from tests.numbers.returned import Returned
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.comparison.baseline import baseline_bytes, load_baseline
@@ -72,6 +73,15 @@ RULES = (
 LOOPS, OTHER_JOBS = 2, ("no marks", "mesh_tp")
 _EDITS = 1  # of each kind, of each trace
 Work = Callable[[], Any]
+
+
+def outcomes() -> dict[str, str]:
+    """Module and name of each function -> digest of what it returned while all this was done."""
+    returned = Returned()
+    for name, work in works():
+        with returned.of(name):
+            work()
+    return returned.digests()
 
 
 def works() -> Iterator[tuple[str, Work]]:
