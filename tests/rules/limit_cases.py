@@ -91,6 +91,8 @@ def decided(rule: Rule, name: str, analysis: Analysis) -> tuple[float, float] | 
     for factor in _FACTORS:
         for other in (now * factor, now / factor):
             far = max(round(other), 0) if isinstance(now, int) else other
+            if name.endswith("_share"):
+                far = min(far, 1.0)
             if isinstance(now, int) and far == now:
                 far = now + 1 if other > now else max(now - 1, 0)
             with suppress(ArithmeticError, ValueError, LookupError):

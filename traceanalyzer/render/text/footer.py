@@ -10,13 +10,8 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.words.savings import finding_name
+from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
 from traceanalyzer.report.triage import Triage
-
-_INTERVALS = (
-    "Savings are predicted: in about 9 of 10 cases the true saving is in the range in brackets. The step and the fix "
-    "are both uncertain, so this range can exceed the time that a finding took in the recording."
-)
 
 
 def footer(page: Page, report: Report, parts: Triage) -> None:
@@ -38,7 +33,7 @@ def footer(page: Page, report: Report, parts: Triage) -> None:
         for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
     if any(finding.saving is not None for finding in report.findings):
-        page.put(_INTERVALS, style="dim")
+        page.put(OF_SAVINGS, style="dim")
     page.put(times_count_from(report), style="dim")
 
 

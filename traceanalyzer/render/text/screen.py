@@ -16,7 +16,7 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import probably_nothing
+from traceanalyzer.render.words.savings import OF_SAVINGS, probably_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
@@ -30,10 +30,6 @@ _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word;
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 _OF_FINDINGS = "Times in findings are as recorded."
-_OF_SAVINGS = (
-    "Savings are predicted: in about 9 of 10 cases the true saving is in the range in brackets, "
-    "which can exceed the finding's time."
-)
 _NOT_SURE = "Not sure: this range begins at 0."
 
 
@@ -188,7 +184,7 @@ def _legend(findings: Collection[Finding]) -> str:
     """What the numbers of the findings are."""
     savings = [finding.saving for finding in findings if finding.saving is not None]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
-    told = [_OF_FINDINGS] * bool(findings) + [_OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
+    told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
     return " ".join(told)
 
 

@@ -17,6 +17,10 @@ _REST = {
     False: "idle time after it",
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
+OF_SAVINGS = (
+    "Savings are predicted: in about 9 of 10 cases the true saving is in the range in brackets, "
+    "which can exceed the finding's time."
+)
 _AFTER_OTHERS = " if the other findings on the CPU are fixed first"
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen

@@ -128,7 +128,7 @@ def scheduler_gap(
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
         usual = limits.usual_share if cause in _USUAL else 0.0
         hits = _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer, usual=usual)
-        often = min(limits.min_steps_share, 1.0) if len(steps) >= limits.min_steps else 0.0
+        often = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
         yield replace(hits, recurring_share=often)
     for cause, found in alone.by(alone.cause):
         what = (
