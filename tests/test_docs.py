@@ -129,6 +129,13 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_line_of_a_block_has_one_command(document: str) -> None:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    for line in re.findall(r"^    (?! )(.*)$", text, re.MULTILINE):
+        assert " traceanalyzer " not in line.partition(" # ")[2], line
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/output.md", "docs/commands.md"])
 def test_shown_commands_have_only_options_that_exist(document: str) -> None:
     shown = commands((REPOSITORY / document).read_text(encoding="utf-8"))

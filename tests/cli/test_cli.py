@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -191,10 +192,13 @@ def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
     assert "idle-device  (group rule, added in version 0.1)" in page
     assert "Between two kernels the device waits" in page
-    assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes about as long" in page
+    assert "\n  min_share=0.0, min_gap_ns=10000, least=0.5\n" in page
+    assert "a launch takes about as long" not in page
+    whole = call("explain", "idle-device", "--verbose").stdout
+    assert "idle-device.min_gap_ns=10000 (10.0 µs)\n        a launch takes about as long" in whole
     for rule in all_rules():
-        for width in (60, 80, 120):
-            assert max(map(len, rule_page(rule, width).splitlines())) <= width
+        for width, verbose in product((60, 80, 120), (False, True)):
+            assert max(map(len, rule_page(rule, width, verbose=verbose).splitlines())) <= width
     assert "Did you mean idle-device?" in refused("explain", "idle-devices")
 
 

@@ -18,7 +18,8 @@ _CHARGED, _QUOTED = re.compile(r"charged_to\(([^)]*)\)"), re.compile(r'"([a-z-]+
 
 @click.command(short_help="One rule or cause: why it costs, how sure it is.")
 @click.argument("words", metavar="RULE", nargs=-1, required=True)
-def explain(words: tuple[str, ...]) -> None:
+@click.option("--verbose", "-v", is_flag=True, help="Also what each threshold means, and where its number comes from.")
+def explain(words: tuple[str, ...], verbose: bool) -> None:
     """Print what RULE looks for, why it costs, and how sure it is.
 
     RULE is a name from `traceanalyzer rules`, a group of rules, or a cause that a report shows.
@@ -26,6 +27,7 @@ def explain(words: tuple[str, ...]) -> None:
     \b
     Examples:
       traceanalyzer explain scheduler-gap
+      traceanalyzer explain scheduler-gap --verbose
       traceanalyzer explain launch not recorded
     """
     from traceanalyzer.render.text.rules import rule_page
@@ -38,11 +40,11 @@ def explain(words: tuple[str, ...]) -> None:
     if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
         others = [rule for rule in known if rule not in chosen and _names(rule, name)]
     if chosen:
-        pages = [rule_page(rule, width()) for rule in (*chosen, *others)]
+        pages = [rule_page(rule, width(), verbose=verbose) for rule in (*chosen, *others)]
         kind = "rule" if chosen[0].slug == name else "group of rules"
         put_text("\n".join([*([_both(name, kind, others)] if others else []), *pages]))
         return
-    put_text(_cause_page(name, known))
+    put_text(_cause_page(name, known, verbose))
 
 
 def _both(name: str, kind: str, others: list[Rule]) -> str:
@@ -58,7 +60,7 @@ def _both(name: str, kind: str, others: list[Rule]) -> str:
     return page.text()
 
 
-def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
+def _cause_page(name: str, known: tuple[Rule, ...], verbose: bool) -> str:
     """The accounting's own words on a cause, and the page of each rule that names it.
 
     Raises:
@@ -80,7 +82,7 @@ def _cause_page(name: str, known: tuple[Rule, ...]) -> str:
     if not page.lines:
         page.put(f"{name} is a cause in findings of {', '.join(rule.slug for rule in naming)}.")
         page.blank()
-    pages = [rule_page(rule, page.width) for rule in naming]
+    pages = [rule_page(rule, page.width, verbose=verbose) for rule in naming]
     return "\n".join([*([page.text()] if page.lines else []), *pages])
 
 

@@ -73,7 +73,7 @@ def explained(name: str) -> str:
     from traceanalyzer.rule.registry import all_rules, find_rule
 
     chosen = [rule for rule in all_rules() if name in (rule.slug, rule.group)] or [find_rule(name)]
-    return capped("\n".join(rule_page(rule, _WIDTH) for rule in chosen), "Name a single rule.")
+    return capped("\n".join(rule_page(rule, _WIDTH, verbose=True) for rule in chosen), "Name a single rule.")
 
 
 def events(roots: Roots, trace: str, window: str) -> str:

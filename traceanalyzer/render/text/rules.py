@@ -18,18 +18,23 @@ _MIN_SHARE_SOURCE = (
 _ZERO_SOURCE = "0 means that the cost does not decide whether a finding is reported"
 
 
-def rule_page(rule: Rule, width: int = 80) -> str:
-    """Slug, the docstring, and every limit with its default and where the number comes from."""
+def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
+    """Slug, the docstring, and every limit; `verbose` says of each what it means and where its number comes from."""
     page = Page(width)
     page.put(f"{rule.slug}  (group {rule.group}, added in version {rule.since})")
     page.blank()
     for paragraph in _PARAGRAPH.split(rule.page):
         page.put(" ".join(paragraph.split()), indent=2 * paragraph.startswith("- "), hang=2)
     page.blank()
-    page.put(f"Thresholds. To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1")
     source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
-    for limit in [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]:
-        shown = f" ({limit.shown})" if limit.shown else ""
-        page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
-        page.put(limit.explained, indent=8)
+    limits = [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]
+    page.put(f"Thresholds. To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1")
+    if verbose:
+        for limit in limits:
+            shown = f" ({limit.shown})" if limit.shown else ""
+            page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
+            page.put(limit.explained, indent=8)
+    else:
+        page.put(", ".join(f"{limit.name}={limit.value}" for limit in limits), indent=2)
+        page.put(f"What each means: traceanalyzer explain {rule.slug} --verbose", indent=2)
     return page.text()
