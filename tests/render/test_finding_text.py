@@ -10,7 +10,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.finding import NOTHING_TO_DO, Severity
 from traceanalyzer.model.report import Saving
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.page import Page
@@ -234,3 +234,22 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
         assert "saves 70 % with finding 2 (66 to 74 %)" in text
         assert "fixed with finding 1" in text
     assert "fixing only this saves 9.00 of 18.0 ms a step" in text
+
+
+@pytest.mark.parametrize(
+    ("needless", "shown", "left"),
+    [
+        ((2,), [1, 3], "... and 2: --verbose lists it"),
+        ((1, 3), [2], "... and 1 and 3: --verbose lists them"),
+        ((1, 2, 3), [1], "... and 2 and 3: --verbose lists them"),
+    ],
+)
+def test_what_needs_no_fix_is_only_counted(needless: tuple[int, ...], shown: list[int], left: str) -> None:
+    report = samples.replayed()
+    found = [
+        replace(one, advice=f"{NOTHING_TO_DO}: all is well.") if number in needless else one
+        for number, one in enumerate(report.findings[:3], 1)
+    ]
+    lines = render_text(replace(report, findings=tuple(found))).splitlines()
+    assert [int(line[0]) for line in lines if re.match(r"\d  ", line)] == shown
+    assert left in lines

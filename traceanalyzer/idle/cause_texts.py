@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from traceanalyzer.model.finding import NOTHING_TO_DO
+
 
 class CauseText(NamedTuple):
     """How people call a cause.
@@ -62,7 +64,7 @@ TEXTS: dict[str, CauseText] = {
         "profiler overhead",
         "while the profiler works",
         "the profiler was busy",
-        "Nothing to do: without the profiler there is no such idle time.",
+        f"{NOTHING_TO_DO}: without the profiler there is no such idle time.",
     ),
     "not-recorded": CauseText(
         "not recorded",

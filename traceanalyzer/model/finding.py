@@ -11,6 +11,7 @@ from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.units import format_ns
 
 MAX_OCCURRENCES = 1_000  # of a finding that are listed; all are counted
+NOTHING_TO_DO = "Nothing to do"  # how the advice begins of what needs no fix
 
 
 class Severity(StrEnum):
@@ -139,6 +140,11 @@ class Finding:
     fault: str | None = None
     ranks: tuple[int, ...] = ()
     cost_by_rank_ns: tuple[int, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether its advice is that there is nothing to do."""
+        return self.advice.startswith(NOTHING_TO_DO)
 
     def is_of(self, rank: int | None) -> bool:
         """Whether this rank has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 
 
@@ -26,6 +27,6 @@ def is_busy(forecast: Forecast | None) -> bool:
 def busy_advice(advice: str) -> str:
     """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
     return (
-        "Nothing to do: without the profiler the GPU is probably busy all the time. If you measure that it is not, "
+        f"{NOTHING_TO_DO}: without the profiler the GPU is probably busy all the time. If you measure that it is not, "
         f"{advice[0].lower()}{advice[1:]}"
     )

@@ -112,13 +112,14 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 
 
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> None:
-    """A line of each at least; then as many lines as there is room for, those above `info` first."""
+    """Those with something to do: a line of each at least, then as many as there is room for, first above `info`."""
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(FULL + 1)]
         for number, found in findings.items()
     }
     wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
     shown = list(blocks)[: max(room - 2, 1)]
+    shown = [number for number in shown if not findings[number].settled] or shown[:1]
     details = _grown(blocks, shown, wrong, room)
     bare = [number for number in shown if not details[number] and number not in wrong]
     if bare:  # a title alone says nothing
@@ -126,8 +127,8 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         details = _grown(blocks, shown, wrong, room)
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
-        left = listed([number for number in blocks if number not in details])
-        page.put(f"... and {left}: --verbose lists them", style="dim")
+        left = [number for number in blocks if number not in details]
+        page.put(f"... and {listed(left)}: --verbose lists {'it' if len(left) == 1 else 'them'}", style="dim")
 
 
 def _grown(

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.idle.cause_texts import BETWEEN_OPS, ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped, sums_of
-from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, limit, rule
@@ -30,7 +30,7 @@ _SAME_PLACE = (
     "Look at the code right before this call, since the call is long in this place only. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
-_READY = "Nothing to do: to fetch a batch that is ready takes this time, too."
+_READY = f"{NOTHING_TO_DO}: to fetch a batch that is ready takes this time, too."
 _USUAL = (
     "host-code",
     "host-work",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
@@ -89,7 +89,7 @@ _MEASURE = (
     "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
     "is idle."
 )
-_MINOR = "Nothing to do here: launching explains too little of the {whole}. If these waits grow: "
+_MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
