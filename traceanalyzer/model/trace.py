@@ -241,8 +241,11 @@ def matching(
 
 def holding(asked: NDArray[np.bool_], code: NDArray[np.signedinteger[Any]]) -> NDArray[np.bool_]:
     """`asked[code]`, False where the code is -1; few that hold are compared, 60 times faster for narrow codes."""
-    edges = np.flatnonzero(np.diff(asked, prepend=False, append=False)).reshape(-1, 2)
-    ranges = [(low, high - 1) for low, high in edges.tolist()]
+    held = asked.nonzero()[0]
+    if len(held) <= 1:  # nearly all questions
+        return code == int(held[0]) if len(held) else np.zeros(len(code), bool)
+    last = np.append(held[1:] - held[:-1] > 1, True)
+    ranges = list(zip(held[np.roll(last, 1)].tolist(), held[last].tolist(), strict=True))
     compared = sum(min(high - low + 1, _RANGE) for low, high in ranges)
     if compared * code.itemsize > _COMPARED_BYTES:
         found: NDArray[np.bool_] = np.append(asked, False).take(code, mode="wrap")
