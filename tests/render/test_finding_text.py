@@ -216,12 +216,40 @@ def test_where_the_gpu_sets_the_pace_no_idle_time_is_saved(bound: str, said: str
     )
 
 
-def test_the_first_screen_tells_the_saving_or_the_cost() -> None:
+def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
-    saved = replace(finding, saving=samples.saving())
-    assert short_amounts(saved, samples.estimate()) == "saves 9.00 of 18.0 ms a step"
-    assert short_amounts(finding, samples.estimate()) == "cost 12.0 ms a step"
-    assert short_amounts(replace(finding, steps=1), None) == "cost 48.0 ms in total"
+    told, step = replace(finding, severity=Severity.INFO), samples.estimate()
+    assert short_amounts(finding, step) == ""
+    assert short_amounts(told, step) == "cost 12.0 ms a step (48.0 % of the window)"
+    assert short_amounts(replace(told, steps=1), None) == "cost 48.0 ms in total (48.0 % of the window)"
+    after_others = replace(samples.saving(), beyond=True)
+    assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
+    assert short_amounts(replace(finding, saving=after_others), step) == (
+        "saves 9.00 of 18.0 ms a step if the other findings on the CPU are fixed first"
+    )
+    assert short_amounts(replace(finding, saving=replace(after_others, share=0.004)), step) == ""
+
+
+def test_what_costs_only_comes_on_top_of_the_findings_before_it() -> None:
+    report = samples.replayed()
+    first, second = (replace(one, saving=None) for one in report.findings[:2])
+    text = render_text(replace(report, findings=(first, second)))
+    assert f"  costs {100 * first.cost_share:.1f} % of the window" in text
+    assert f"  costs another {100 * second.cost_share:.1f} % of the window" in text
+
+
+def test_a_list_of_which_the_first_is_kept_says_that_there_are_others() -> None:
+    parts = "aten::mm (24 % of this time), aten::add_ (20 %), aten::mul (10 %)"
+    said = []
+    for words in ("in", "most idle, in", "most for those of"):
+        page = Page(75)
+        put_fitted(page, f"many kernels run, {words} {parts}", 1)
+        said.append(" ".join(page.lines))
+    assert said == [
+        "many kernels run, in aten::mm (24 % of this time) and others",
+        "many kernels run, most idle, in aten::mm (24 % of this time) and others",
+        "many kernels run, most for those of aten::mm (24 % of this time)",
+    ]
 
 
 def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() -> None:

@@ -15,6 +15,7 @@ from traceanalyzer.report.verdict import verdict_of
 
 HIGH, INFO = Severity.HIGH, Severity.INFO
 TAKES = "a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
+TAKES_LESS = TAKES.replace("-50 %", "-50 %; together less than one by one")
 
 
 def graded(*severities: Severity) -> list[Finding]:
@@ -30,7 +31,7 @@ def graded(*severities: Severity) -> list[Finding]:
         (
             3,
             (1, 3),
-            f"findings 1 and 2 (scheduler-gap); these also fix 3: with all of them, {TAKES}",
+            f"findings 1 and 2 (scheduler-gap); these also fix 3: with all of them, {TAKES_LESS}",
         ),
     ],
 )
@@ -40,6 +41,15 @@ def test_what_goes_with_another_finding_has_no_place_in_the_order(
     fault = Fault("F1", "one cause", samples.saving(), HIGH, gone)
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     assert verdict_of(head, graded(*[HIGH] * found)).fix == words
+
+
+@pytest.mark.parametrize(("each", "said"), [(0.254, False), (0.256, True)])
+def test_titles_that_add_up_to_more_than_all_fixes_save_are_reconciled(each: float, said: bool) -> None:
+    found = [replace(one, saving=samples.saving(each)) for one in graded(HIGH, HIGH)]
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    assert ("(-50 %; together less than one by one" in verdict_of(head, found).fix) is said
+    beyond = [found[0], replace(found[1], saving=replace(samples.saving(each), beyond=True))]
+    assert "one by one" not in verdict_of(head, beyond).fix
 
 
 def test_what_saves_on_top_of_the_others_comes_last_and_what_is_not_sure_is_said() -> None:

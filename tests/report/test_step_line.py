@@ -26,10 +26,21 @@ def test_a_measured_step_is_said_to_be_the_users() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("basis", "others"),
+    [("4 of 6 steps", "a longer one"), ("4 of 8 steps", "3 longer ones"), ("the window", "longer ones")],
+)
+def test_what_is_left_out_is_said(basis: str, others: str) -> None:
+    every = replace(samples.times(8), max_ns=2 * samples.times(8).min_ns)
+    step = samples.estimate(left_out_share=0.3, basis=basis)
+    told = step_line(samples.trace(step=step, steps=samples.steps(every=every)))
+    assert told.endswith(f"; left out: the first step, and {others} (30 % of the time after the first)")
+
+
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:
-    assert step_line(samples.trace()) == "25.0 ms recorded"
+    assert step_line(samples.trace()) == "25.0 ms recorded (median of 4 steps)"
     steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
-    assert step_line(samples.trace(steps=steady)) == "20.0 ms recorded"
+    assert step_line(samples.trace(steps=steady)) == "20.0 ms recorded (median of 3 steps)"
     unmarked = samples.trace(steps=samples.steps(marked=False))
     assert step_line(unmarked) == "100 ms recorded in all; no step is marked"
 

@@ -9,7 +9,8 @@ from traceanalyzer.model.report import Saving, TraceReport
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.words import format_span, listed
 
-_MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
+_LESS = 0.01  # of the step, by which titles may add up to more than all fixes save together, unsaid; chosen
+MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
@@ -28,7 +29,8 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     several = len(own) > 1
     also = f"{'; these also fix' if several else ', which also fixes'} {listed(others)}" if others else ""
     span = format_span(then_ns, now_ns, "instead of")
-    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}{_then(trace)})"
+    less = "; together less than one by one" * (_one_by_one(trace, wrong, own) - saved > _LESS)
+    takes = f"a step takes about {span} (-{percent(min(saved, MOST))}{less}{_then(trace)})"
     gives = f"{'with all of them, ' * several}{takes}{_doubt(trace, wrong, own)}"
     if Severity.of(saved) is Severity.INFO:
         gives = f"{'together they save' if several else 'it saves'} almost nothing"
@@ -74,6 +76,12 @@ def _saving(trace: TraceReport, wrong: Mapping[int, Finding], number: int) -> Sa
     faults = (fault for fault in trace.faults if number in fault.findings and len(fault.findings) > 1)
     fault = next(faults, None)
     return wrong[number].saving if fault is None or fault.saving is None else fault.saving
+
+
+def _one_by_one(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> float:
+    """The share of the step that the titles of these findings add up to; of what saves more after others none."""
+    savings = [_saving(trace, wrong, number) for number in own]
+    return sum(one.share for one in savings if one is not None and not one.beyond)
 
 
 def _then(trace: TraceReport) -> str:

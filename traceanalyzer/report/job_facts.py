@@ -23,6 +23,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.report.fix_line import MOST, percent
 from traceanalyzer.report.of_rank import OfRank
 from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
@@ -42,14 +43,14 @@ _UNMET = 0.1  # of a rank's waiting in collectives whose ranks are not in them a
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
-    "wait": "its CPU and GPU, which wait for each other",
+    "wait": "its CPU and GPU by turns, each waiting for the other",
     "communication": "communication",
 }
 
 _OF_ALL = {
     "gpu": "the GPU of each rank",
     "cpu": "the CPU of each rank",
-    "wait": "CPU and GPU of each rank, which wait for each other",
+    "wait": "CPU and GPU of each rank by turns, each waiting for the other",
 }
 
 
@@ -221,7 +222,8 @@ def _possible(findings: Sequence[Finding]) -> str:
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
         return "nothing found that needs a fix"
-    return f"no certain saving; perhaps finding {number} ({findings[number - 1].rule})"
+    up_to = percent(min(high[number], MOST))
+    return f"no certain saving; finding {number} ({findings[number - 1].rule}) may save up to {up_to}"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

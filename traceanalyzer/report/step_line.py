@@ -25,14 +25,13 @@ def step_line(trace: TraceReport) -> str:
         span += "; runs vary" * (step.high_ns > step.traced_ns)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        left = (
-            f"; {percent(step.left_out_share)} of the time after the first step is left out, in longer steps"
-        )
-        left = left if step.left_out_share >= MUCH and not _even(trace) else _longer(trace, step)
+        much = step.left_out_share >= MUCH and not _even(trace)
+        left = _left_out(step) if much else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
         return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{left}"
     if trace.steps is not None and trace.steps.marked:
-        return f"{format_ns((trace.steps.steady or trace.steps.every).median_ns)} recorded"
+        known = trace.steps.steady or trace.steps.every
+        return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
     return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
 
 
@@ -42,6 +41,15 @@ def _mean(step: StepEstimate) -> str:
     if replayed is None or replayed[1] == replayed[2]:
         return ""
     return f" ({'mean of ' * (replayed[1] != '1')}{replayed[0]})"
+
+
+def _left_out(step: StepEstimate) -> str:
+    """The steps that are not replayed, and how much of the time is theirs: the first, and others that are longer."""
+    replayed = _REPLAYED.match(step.basis)
+    longer = int(replayed[2]) - int(replayed[1]) - 1 if replayed else 0
+    others = "a longer one" if longer == 1 else f"{longer} longer ones" if longer > 1 else "longer ones"
+    part = percent(step.left_out_share)
+    return f"; left out: the first step, and {others} ({part} of the time after the first)"
 
 
 def _even(trace: TraceReport) -> bool:

@@ -11,7 +11,7 @@ from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
-from traceanalyzer.report.fix_line import fix_line, percent
+from traceanalyzer.report.fix_line import MOST, fix_line, percent
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
@@ -39,7 +39,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU, which wait for each other",
+    "wait": "the CPU and the GPU by turns, each waiting for the other",
     "communication": "communication",
 }
 
@@ -92,7 +92,7 @@ def _limit(trace: TraceReport) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
-    return f"not clear: {either} ({idle})"
+    return f"not clear: either {either} ({idle})"
 
 
 def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
@@ -168,9 +168,8 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     }
     if trace.step is None or not trace.step.open or not unsure:
         return ""
-    also = "also " * any(finding.severity is not Severity.INFO for finding in findings.values())
     number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
-    return f"perhaps {also}finding {number} ({rule})" if share >= _DEAR else ""
+    return f"finding {number} ({rule}) may save up to {percent(min(share, MOST))}" if share >= _DEAR else ""
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -217,13 +216,20 @@ def _not_judged(trace: TraceReport) -> Verdict:
     return Verdict(step_line(trace), f"not judged: {problem}", remedy)
 
 
+def _which_contain_it(trace: TraceReport) -> str:
+    """Whether the predicted step contains a cold start: where it is the whole recording, or its only step."""
+    several = trace.steps is not None and trace.steps.marked and trace.steps.every.count > 1
+    within = trace.step is not None and not several
+    return f"{'the predicted step contains it, ' * within}normal steps do not{' contain it' * (not within)}"
+
+
 def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     alone = "" if trace.step is None else format_ns(trace.step.unprofiled_ns)
     return Verdict(
         f"{format_ns(trace.window.length_ns)} recorded in all"
-        + (f"; savings are told of a predicted step of {alone}" if alone else ""),
-        f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
+        + (f", {alone} predicted without the profiler" if alone else ""),
+        f"a cold start takes {percent(finding.cost_share)} of the window; {_which_contain_it(trace)}",
         "record again after a warm-up",
     )
 

@@ -20,10 +20,8 @@ from traceanalyzer.render.words.savings import (
     grade,
     probably_nothing,
     saves_nothing,
-    saving_words,
     short_amounts,
 )
-from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import all_rules
 
 SEVERITY_STYLES = {
@@ -72,7 +70,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         room = detail if detail < FULL else _ALL
         put_fitted(page, f"-> {_advice(finding, report)}", room, indent=3, hang=3, whole=True)
-    amounts = _amounts(finding, fault, report)
+    amounts = "" if fault is not None else short_amounts(finding, _step(finding, report))
     if amounts and (detail == FULL or len(page.lines) < _FEW):
         put_fitted(page, amounts, 1, indent=3, style="dim", spare=int(detail == FULL))
 
@@ -98,20 +96,6 @@ def _in_vain(finding: Finding) -> bool:
     return finding.saving is not None and saves_nothing(finding.saving)
 
 
-def _amounts(finding: Finding, fault: Fault | None, report: Report) -> str:
-    """What the finding saves, or the whole fault that it stands for, as its title says."""
-    step = _step(finding, report)
-    if fault is None or fault.saving is None:
-        saved = [one for one in report.findings if one.saving and one.severity is not Severity.INFO]
-        alone = finding in saved and len(saved) > 1 and finding.saving and not finding.saving.beyond
-        amounts = short_amounts(finding, step)
-        return f"fixing only this {amounts}" if alone and _saves(amounts) else amounts
-    if probably_nothing(fault.saving):
-        return ""
-    others = fault.findings[1:]
-    return f"{saving_words(fault.saving, step)}, including finding{'s' * (len(others) > 1)} {listed(others)}"
-
-
 def _fault(number: int, report: Report) -> Fault | None:
     """What removes the finding together with others, if anything does."""
     faults = (fault for trace in report.traces for fault in trace.faults)
@@ -121,6 +105,8 @@ def _fault(number: int, report: Report) -> Fault | None:
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
     """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
     right = grade(finding)
+    if number > 1 and len(report.traces) == 1:
+        right = right.replace("  costs ", "  costs another ")
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]

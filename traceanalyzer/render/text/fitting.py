@@ -10,9 +10,17 @@ from traceanalyzer.render.text.page import Page
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = re.compile(r"(?<=[.;:,)])(?<!its kernels:)(?<!; by op:) ")
 _SENTENCES = re.compile(r"(?<=[.;]) ")
+
+
+def _first_of(parts: re.Match[str]) -> str:
+    """The largest part of a list, and that there are others, unless the clause says that it is the most."""
+    clause = re.split("[;:,] ", parts.string[: parts.start()])[-1]
+    return parts[1] + " and others" * ("most" not in clause.split())
+
+
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
 _EVIDENCE = (
-    (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), r"\1"),
+    (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
     (re.compile(r", for inputs of shapes [\dx]+(?:, [\dx]+)*"), ""),
     (re.compile(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )

@@ -29,7 +29,7 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Times in findings are as recorded."
+_OF_FINDINGS = "Times are as recorded, with the profiler's idle time."
 _NOT_SURE = "Not sure: this range begins at 0."
 
 
@@ -91,10 +91,10 @@ def _what(trace: TraceReport) -> str:
     known = Counter(device.name or "unknown GPU" for device in trace.meta.devices)
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     steps = trace.steps
-    count = 0 if steps is None or not steps.marked else (steps.steady or steps.every).count
+    count = 0 if steps is None or not steps.marked else steps.every.count
     whole, outside_ns = format_ns(trace.window.length_ns), 0
     if steps is not None and count:
-        outside_ns = trace.window.length_ns - (steps.steady or steps.every).total_ns
+        outside_ns = trace.window.length_ns - steps.every.total_ns
     many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else f"a window of {whole}"
     if outside_ns >= _OUTSIDE * trace.window.length_ns:
         many += f" ({format_ns(outside_ns)} of it outside these steps)"

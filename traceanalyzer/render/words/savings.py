@@ -18,8 +18,8 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
-    "Savings are predicted: in about 9 of 10 cases the true saving is in the range in brackets, "
-    "which can exceed the finding's time."
+    "Savings are predicted without the profiler and count CPU time, so one may exceed its finding's time. In "
+    "about 9 of 10 cases the true saving is in the range in brackets."
 )
 _AFTER_OTHERS = " if the other findings on the CPU are fixed first"
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
@@ -97,10 +97,14 @@ def amount_words(finding: Finding, step: StepEstimate | None) -> str:
 
 
 def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
-    """The one of both that counts: the predicted saving, else the recorded cost; nothing where the title says all."""
-    if finding.saving is not None and abs(finding.saving.share) < _NEXT_TO_NOTHING:
-        return ""
-    return cost_words(finding, brief=True) if finding.saving is None else saving_words(finding.saving, step)
+    """What the title does not say: the cost of what is no fault, and what must be fixed before a saving comes."""
+    if finding.saving is None:
+        return cost_words(finding, brief=True) if finding.severity is Severity.INFO else ""
+    return (
+        saving_words(finding.saving, step)
+        if finding.saving.beyond and not probably_nothing(finding.saving)
+        else ""
+    )
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:

@@ -97,10 +97,12 @@ def cold_start(
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.spans()) / max(steps.window_ns, 1)
     usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
+    kinds = _by_kind(calls, once, activity, charged, late)
     yield Hits(
         occurrences=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1) + "; by kind: {kinds}",
+        message=_message(cold, steady=steady, most=2 * share >= 1)
+        + f"; {'by kind' if len(kinds) > 1 else 'all of it'}: {{kinds}}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
@@ -108,7 +110,7 @@ def cold_start(
         confidence=Confidence.HIGH if steady or np.isin(once.kind, _NAMED).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
-            "kinds": _by_kind(calls, once, activity, charged, late),
+            "kinds": kinds,
             "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
             "first_ns": int(steps.durations_ns()[0]),
             "usual_ns": usual,

@@ -92,11 +92,11 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     single number). Good: torch.from_numpy(a).float(), dtype=torch.float32.
     How sure: kernels and types are recorded. Python numbers are not reported, because they do not make a
     float32 tensor float64.
-    When it is wrong: results need float64. If every floating-point tensor is float64, and none is copied from
-    the CPU to the GPU, float64 is probably deliberate. Then the finding is info.
-    Saving: predicted for float32. Then products run at the float32 rate (with TF32, unless TF32 is off), all
-    other kernels move half the bytes, and conversions to float64 disappear. Kernels that do not reach the
-    memory's peak rate gain less.
+    When it is wrong: results need float64. If every floating-point tensor is float64, float64 is probably
+    deliberate, and the finding is info; but not if such a tensor is copied from the CPU, as a numpy array is.
+    Saving: predicted for float32, with TF32 for products if the device has it (if the trace shows float32
+    products without TF32, then without it). All other kernels move half the bytes, and conversions to float64
+    disappear. Kernels that do not reach the memory's peak rate gain less.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

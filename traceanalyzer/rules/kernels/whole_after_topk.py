@@ -59,8 +59,8 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     How sure: shapes, k and the order of ops are recorded. The rule concludes from these that the mask keeps
     what topk has chosen, so confidence is medium.
     When it is wrong: the rows are compared with a number that does not come from topk.
-    Saving: the time of work on whole rows shrinks to (k / row length) of the present time. Each op is
-    predicted to take at least 5 µs.
+    Saving: of the time of work on whole rows, (k / row length) remains. Each op is predicted to take at least
+    5 µs.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.roofline.op_work import OpWork, shapes_of
+from traceanalyzer.roofline.op_work import Inputs, OpWork, shapes_of
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
@@ -129,6 +129,13 @@ def _mostly(found: Work, *kinds: str) -> bool:
     return 2 * found.of_kind(*kinds).total_ns > found.total_ns
 
 
+def _peak_of(one: Inputs) -> str:
+    """How high it is, for the kind of numbers that the op computes with."""
+    if one.limit == "compute":
+        return f" ({one.peak_tflops:,.0f} TFLOP/s)" if one.peak_tflops else ""
+    return f" ({one.peak_gbps:,.0f} GB/s)" if one.peak_gbps else ""
+
+
 def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
     """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
     inner = next(iter(found.op.name.sums(found.dur_ns)), None)
@@ -147,11 +154,15 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     part = float(spent.max()) / found.total_ns
     mean = pace * float((shares * spent).sum() / spent.sum())
     kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
-    near = "" if share > 1 or share < _LEAST else f", {100 * share:.0f} % of the {best.limit} peak"
+    near = (
+        ""
+        if share > 1 or share < _LEAST
+        else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
+    )
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the peak on average over all {len(known)} input shapes (of compute or memory: "
-            "what limits the shape)"
+            f"on average over all {len(known)} input shapes, {100 * mean:.0f} % of the peak of compute or memory, "
+            "whichever limits the shape"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

@@ -95,7 +95,7 @@ KINDS = {
     ),
     "result": Awaited(
         None,  # by what the step still launches: nothing
-        "waits for the result of a step without backward",
+        "waits for the result of an inference step",
         "If each step answers a request, leave this wait as it is. If steps follow each other, launch the next one "
         "before you read this result: copy it with non_blocking=True to pinned memory.",
         only_reads=True,

@@ -211,11 +211,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + ("; medians)" if count > 1 else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for launches, most for those of {{ops:of this waiting}}"
-        + (
-            ""
-            if placed or (part and part.placed)
-            else "; the same waiting by line of code: {lines:of this waiting}"
-        )
+        + ("" if placed or (part and part.placed) else "; by line of code, most at {lines:of this waiting}")
     )
 
 

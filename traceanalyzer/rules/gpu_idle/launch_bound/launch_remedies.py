@@ -33,13 +33,11 @@ _ONE_STEP = (
     "a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}: {:.0f} % of a step's {:,} launches (copies, too) are pointwise "
-    "kernels or copies, which can be fused. "
+    "Compile the model with {{torch.compile}}{}: {:.0f} % of a step's {:,} launches (copies, too) are pointwise "
+    "kernels or copies, which can be fused{}. "
 )
-_GROWING = (
-    "First give generate() a cache of a fixed size (cache_implementation='static'): the present cache grows with "
-    "torch.cat, so {torch.compile} would recompile again and again. "
-)
+_FIXED_CACHE = " and a cache of a fixed size (cache_implementation='static' in generate())"
+_GROWING = "; with the present cache, which grows with torch.cat, it would compile again and again"
 _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
@@ -113,10 +111,12 @@ def remedy_of(
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
+            grows = _grows(calls)
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
             advice = (
-                _GROWING * _grows(calls)
-                + _COMPILE.format(100 * share, round(len(eager) / max(steps, 1)))
+                _COMPILE.format(
+                    _FIXED_CACHE * grows, 100 * share, round(len(eager) / max(steps, 1)), _GROWING * grows
+                )
                 + rest
                 + differentiated_twice(eager)
             )

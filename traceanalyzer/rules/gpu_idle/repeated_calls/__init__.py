@@ -123,12 +123,12 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     independent. Confidence is medium if each repeat copies or updates one of many tensors, or
     if the results are stacked. It is also medium for a network that is called several times.
     Confidence is low for other repeats with a matrix product, which may be layers or time
-    steps. Repeats of only pointwise ops are reported if they also copy, pick a part of a
-    tensor, change shapes or stack their results. Other repeats of pointwise ops are reported by
-    the rule launch-bound, because a CUDA graph helps them.
-    When it is wrong: each repeat needs the previous result, as in a recurrent network. Models
-    that use their last result as the next input (denoising, decoding) are recognised and not
-    reported.
+    steps. Repeats with no op but pointwise ones are not reported here: a CUDA graph helps them, and
+    they count in the rule launch-bound. Repeats that also copy, pick a part of a tensor, change
+    shapes or stack their results are reported.
+    When it is wrong: each repeat needs the previous result (a recurrent network is reported only
+    as described above). Models that use their last result as the next input (denoising, decoding)
+    are recognised and not reported.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]

@@ -56,7 +56,7 @@ class Implementation:
     def advice(self, kind: str) -> str:
         """What makes the step of an optimizer of that class fewer kernels."""
         if kind in FUSED:
-            return f"Pass {{fused=True to {kind}}}: each kernel then updates up to 36 parameters."
+            return f"Pass {{fused=True to {kind}}}: each kernel then updates up to 36 parameter tensors."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."
         by_hand = "" if self.foreach else ", or write it with torch._foreach_ ops"

@@ -63,10 +63,11 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     calls_ns = found.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
     if alone := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
-    each = " (median; at most {largest})" if len(found) > 1 else ""
-    said = (
-        "{by} runs {times_a_step} and takes {gap}" if alone else "{times_a_step}, no op runs for {gap}"
-    ) + each
+    several = len(found) > 1
+    if alone:
+        said = "{by} runs {times_a_step} and takes {gap}" + " each time (median; at most {largest})" * several
+    else:
+        said = f"no op runs for {{gap}} ({'median; at most {largest}; ' * several}{{times_a_step}})"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
         said = "{times_a_step}, no op runs; these pauses take {pauses_a_step}, the longest {largest}"

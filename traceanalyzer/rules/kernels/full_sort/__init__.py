@@ -72,8 +72,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     """A whole tensor is sorted, and only its first elements are used.
 
     What it looks for: sorts on the device (sort, argsort, msort) whose rows have 4,096 elements or more.
-    Later ops take only the start or the end of each sorted row, at most a quarter of it. No other op takes a
-    tensor of that shape and dtype in the rest of the step.
+    Later ops take only the start or the end of each sorted row, at most a quarter of it. In the rest of the
+    step no other op takes a tensor with the shape and dtype of the sorted one, which might be its whole.
     Why it costs: a sort makes one pass for every few bits of the dtype, and each pass reads and writes all
     values and indices. The passes of topk only read and count values, and topk writes only the requested
     part.

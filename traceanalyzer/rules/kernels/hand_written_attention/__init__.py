@@ -56,8 +56,8 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     reported, because the products around it are not batched, or a top-k is between them.
     When it is wrong: the attention weights themselves are needed, or are changed in a way that no fused
     kernel supports.
-    Saving: the recorded time, minus the time that fused attention on this device takes for the operations of
-    both products.
+    Saving: the recorded time, minus the time that fused attention on this device takes for the floating-point
+    operations (FLOP) of both products.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)

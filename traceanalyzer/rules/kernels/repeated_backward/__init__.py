@@ -49,9 +49,9 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
     - torch.autograd.grad is called several times for the same output, or for its sum, and for a different
       input in each call.
-    Why it costs: every pass computes all gradients on its way. Often its gradients are only added to those
-    of the first pass: one pass over the sum of the losses gives the same. In other programs, zero_grad clears
-    them before an optimizer uses them.
+    Why it costs: every pass computes all gradients on its way. Often the second pass only adds its gradients
+    to those of the first: one pass over the sum of the losses gives the same. In other programs, no optimizer
+    uses the gradients of one pass, because zero_grad clears them first.
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
     are not detached from their generator; grad(u, x) and then grad(u, y). Good: (loss_a +
     loss_b).backward(); discriminator(images.detach()); grad(u, (x, y)).

@@ -131,7 +131,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="in chains of pointwise kernels, a kernel runs {times_a_step}. Together these kernels take {gpu} "
+        message="the pointwise kernels of all chains together run {times_a_step} and take {gpu} "
         f"of GPU time, {place}{{where}}; one fused kernel could replace each chain",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
