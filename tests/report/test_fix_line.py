@@ -15,7 +15,7 @@ from traceanalyzer.report.verdict import verdict_of
 
 HIGH, INFO = Severity.HIGH, Severity.INFO
 TAKES = "a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
-TAKES_LESS = TAKES.replace("-50 %", "-50 %; together less than one by one")
+TAKES_LESS = TAKES.replace("-50 %", "-50 %; the savings overlap")
 
 
 def graded(*severities: Severity) -> list[Finding]:
@@ -47,9 +47,9 @@ def test_what_goes_with_another_finding_has_no_place_in_the_order(
 def test_titles_that_add_up_to_more_than_all_fixes_save_are_reconciled(each: float, said: bool) -> None:
     found = [replace(one, saving=samples.saving(each)) for one in graded(HIGH, HIGH)]
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert ("(-50 %; together less than one by one" in verdict_of(head, found).fix) is said
+    assert ("(-50 %; the savings overlap" in verdict_of(head, found).fix) is said
     beyond = [found[0], replace(found[1], saving=replace(samples.saving(each), beyond=True))]
-    assert "one by one" not in verdict_of(head, beyond).fix
+    assert "overlap" not in verdict_of(head, beyond).fix
 
 
 def test_what_saves_on_top_of_the_others_comes_last_and_what_is_not_sure_is_said() -> None:

@@ -14,7 +14,7 @@ from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 
 ABOUT = "a step takes about 9.00 instead of 18.0 ms (-50 %; still limited by the CPU)"
-ABOUT_LESS = ABOUT.replace("-50 %", "-50 %; together less than one by one")
+ABOUT_LESS = ABOUT.replace("-50 %", "-50 %; the savings overlap")
 
 
 def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
@@ -102,7 +102,7 @@ def test_the_largest_gain_that_is_not_sure_is_named_where_the_limit_is_open() ->
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "no certain saving; finding 2 (scheduler-gap) may save up to 24 %"
+    assert said == "no certain saving; finding 2 (scheduler-gap) may save something"
     clear = replace(step, bounds=("cpu",))
     assert "may save" not in verdict_of(samples.trace(step=clear), unsure).fix
     assert "may save" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
@@ -212,23 +212,12 @@ def test_where_nothing_is_wrong_ops_and_reasons_are_told() -> None:
     assert said.fix == "nothing found that needs a fix"
 
 
-@pytest.mark.parametrize(("steps", "within"), [(None, True), (1, True), (4, False)])
-def test_a_cold_start_is_part_of_a_predicted_step_that_is_the_whole_recording(
-    steps: int | None, within: bool
-) -> None:
-    marked = samples.steps(every=samples.times(steps or 1), marked=steps is not None)
-    cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
-    said = verdict_of(samples.trace(step=samples.estimate(), steps=marked), [cold], COSTS).limit
-    with_it = "the predicted step contains it, normal steps do not"
-    assert said.partition("; ")[2] == (with_it if within else "normal steps do not contain it")
-
-
 def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
-        "100 ms recorded in all, 18.0 ms predicted without the profiler",
+        "100 ms recorded in all",
         "a cold start takes 72 % of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

@@ -29,7 +29,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     several = len(own) > 1
     also = f"{'; these also fix' if several else ', which also fixes'} {listed(others)}" if others else ""
     span = format_span(then_ns, now_ns, "instead of")
-    less = "; together less than one by one" * (_one_by_one(trace, wrong, own) - saved > _LESS)
+    less = "; the savings overlap" * (_one_by_one(trace, wrong, own) - saved > _LESS)
     takes = f"a step takes about {span} (-{percent(min(saved, MOST))}{less}{_then(trace)})"
     gives = f"{'with all of them, ' * several}{takes}{_doubt(trace, wrong, own)}"
     if Severity.of(saved) is Severity.INFO:
@@ -52,7 +52,7 @@ def _ordered(
     gone = {n for fault in trace.faults if fault.findings[0] in replayed for n in fault.findings[1:]}
     own = [number for number in replayed if number not in gone]
     own.sort(key=lambda number: (saving := wrong[number].saving) is not None and saving.beyond)
-    return own, [number for number in wrong if number in gone]
+    return own, sorted(gone)
 
 
 def _in_order(own: Sequence[int], wrong: Mapping[int, Finding]) -> str:

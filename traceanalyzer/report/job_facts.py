@@ -23,7 +23,6 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.report.fix_line import MOST, percent
 from traceanalyzer.report.of_rank import OfRank
 from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
@@ -222,8 +221,7 @@ def _possible(findings: Sequence[Finding]) -> str:
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
         return "nothing found that needs a fix"
-    up_to = percent(min(high[number], MOST))
-    return f"no certain saving; finding {number} ({findings[number - 1].rule}) may save up to {up_to}"
+    return f"no certain saving; finding {number} ({findings[number - 1].rule}) may save something"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

@@ -47,9 +47,14 @@ def _left_out(step: StepEstimate) -> str:
     """The steps that are not replayed, and how much of the time is theirs: the first, and others that are longer."""
     replayed = _REPLAYED.match(step.basis)
     longer = int(replayed[2]) - int(replayed[1]) - 1 if replayed else 0
-    others = "a longer one" if longer == 1 else f"{longer} longer ones" if longer > 1 else "longer ones"
-    part = percent(step.left_out_share)
-    return f"; left out: the first step, and {others} ({part} of the time after the first)"
+    others = (
+        "one that takes"
+        if longer == 1
+        else f"{longer} that take"
+        if longer > 1
+        else "longer ones, which take"
+    )
+    return f"; left out: the first step, and {others} {percent(step.left_out_share)} of the time after it"
 
 
 def _even(trace: TraceReport) -> bool:

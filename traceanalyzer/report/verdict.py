@@ -11,7 +11,7 @@ from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
-from traceanalyzer.report.fix_line import MOST, fix_line, percent
+from traceanalyzer.report.fix_line import fix_line, percent
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
@@ -169,7 +169,8 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     if trace.step is None or not trace.step.open or not unsure:
         return ""
     number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
-    return f"finding {number} ({rule}) may save up to {percent(min(share, MOST))}" if share >= _DEAR else ""
+    too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
+    return f"finding {number} ({rule}) may save something{too}" if share >= _DEAR else ""
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -216,20 +217,11 @@ def _not_judged(trace: TraceReport) -> Verdict:
     return Verdict(step_line(trace), f"not judged: {problem}", remedy)
 
 
-def _which_contain_it(trace: TraceReport) -> str:
-    """Whether the predicted step contains a cold start: where it is the whole recording, or its only step."""
-    several = trace.steps is not None and trace.steps.marked and trace.steps.every.count > 1
-    within = trace.step is not None and not several
-    return f"{'the predicted step contains it, ' * within}normal steps do not{' contain it' * (not within)}"
-
-
 def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
-    alone = "" if trace.step is None else format_ns(trace.step.unprofiled_ns)
     return Verdict(
-        f"{format_ns(trace.window.length_ns)} recorded in all"
-        + (f", {alone} predicted without the profiler" if alone else ""),
-        f"a cold start takes {percent(finding.cost_share)} of the window; {_which_contain_it(trace)}",
+        f"{format_ns(trace.window.length_ns)} recorded in all",
+        f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
         "record again after a warm-up",
     )
 

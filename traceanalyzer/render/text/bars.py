@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Rows name inner ops, findings outer ones (linear contains mm), and both may contain the same time."
+_LEGEND = "The table names inner ops (mm), findings the outer ones (linear): do not add their times."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

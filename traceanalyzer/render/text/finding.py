@@ -105,8 +105,6 @@ def _fault(number: int, report: Report) -> Fault | None:
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
     """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
     right = grade(finding)
-    if number > 1 and len(report.traces) == 1:
-        right = right.replace("  costs ", "  costs another ")
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]

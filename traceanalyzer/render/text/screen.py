@@ -29,8 +29,8 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Times are as recorded, with the profiler's idle time."
-_NOT_SURE = "Not sure: this range begins at 0."
+_OF_FINDINGS = "Recorded times contain what the profiler costs."
+_NOT_SURE = 'A saving is "not sure" if its range begins at 0.'
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -128,7 +128,11 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
         left = [number for number in blocks if number not in details]
-        page.put(f"... and {listed(left)}: --verbose lists {'it' if len(left) == 1 else 'them'}", style="dim")
+        several = len(left) > 1
+        page.put(
+            f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}",
+            style="dim",
+        )
 
 
 def _grown(

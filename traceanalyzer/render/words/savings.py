@@ -18,8 +18,8 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
-    "Savings are predicted without the profiler and count CPU time, so one may exceed its finding's time. In "
-    "about 9 of 10 cases the true saving is in the range in brackets."
+    "Savings are predicted without the profiler. They contain CPU time, so a saving may be larger than the time "
+    "in its finding. In about 9 of 10 cases the true saving is in the range in brackets."
 )
 _AFTER_OTHERS = " if the other findings on the CPU are fixed first"
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %

@@ -75,7 +75,7 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     Bad: DistributedDataParallel(model, bucket_cap_mb=0.5). Good: the default, 25 MB, or more for large
     models.
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, which reduces
-    whole buckets during the backward pass, in the gradients' dtype.
+    whole buckets during the backward pass.
     How sure: calls and sizes are recorded. The time of larger buckets is estimated from the recorded sizes,
     so confidence is medium.
     When it is wrong: if all gradients are in one bucket, its all-reduce cannot overlap with the backward

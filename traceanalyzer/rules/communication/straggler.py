@@ -35,9 +35,9 @@ def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads 
 
     What it looks for: ops, or Python code before an op, that take much more CPU time per step on one rank.
     On the other ranks (their median) this work takes less than a third of the time, or is called less than
-    two thirds as often. The rule also compares the longest pause of each step (the median of all steps). It
-    reports a rank whose longest pause is more than three times as long as that of the other ranks. The rule
-    needs the traces of several ranks of one program.
+    two thirds as often. The rule also looks at the longest pause of each step, and takes the median of all
+    steps. It reports a rank whose median is more than three times that of the other ranks. The rule needs
+    the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest rank.
     Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred
@@ -46,8 +46,8 @@ def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads 
     with this rank as fast as the other ranks.
     When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. The rule does not
     find a host that is slower in all its work.
-    Source: measured on two H200 with torch 2.11: one job with late input, one with a pause of one rank in
-    every third step, one with metrics on rank 0.
+    Source: measured on two H200 with torch 2.11, in jobs with late input, with pauses of one rank, and with
+    metrics on rank 0.
     """
     if behind is None and loads is not None:
         raise Unavailable("no rank does more than its peers, as far as they can be compared")

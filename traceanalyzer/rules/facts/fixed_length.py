@@ -43,10 +43,10 @@ class Limits:
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """All batches have one width, and a mask hides their padding.
+    """Batches of every step have the same width, and a mask hides their padding.
 
-    What it looks for: attention with a mask of keys that has one row for each sequence. The mask has the
-    shape sequences x 1 x 1 x width, or is expanded from this shape. The rule also finds attention that is
+    What it looks for: attention with a key padding mask, whose shape is sequences x 1 x 1 x width, or which
+    is expanded from this shape. The rule also finds attention that is
     written by hand (softmax between matrix products), if such a mask is applied before softmax. The width is
     the same in all steps.
     Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
@@ -55,8 +55,8 @@ def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     batch; batches of sequences with about the same length; sequences packed one after the other.
     How sure: shapes are recorded, the lengths of sequences are not. So this is a fact, not a fault, and
     always info. The mean of the mask tells how much of the width is filled.
-    When it is wrong: the sequences fill the width, or one width is needed for a compiled model or a CUDA
-    graph.
+    When it is wrong: the sequences fill the width, or a compiled model or a CUDA graph needs the same
+    width in every step.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging
     Face's documentation.
     """

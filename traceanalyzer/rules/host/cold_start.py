@@ -101,8 +101,7 @@ def cold_start(
     yield Hits(
         occurrences=found,
         lost=lost,
-        message=_message(cold, steady=steady, most=2 * share >= 1)
-        + f"; {'by kind' if len(kinds) > 1 else 'all of it'}: {{kinds}}",
+        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"

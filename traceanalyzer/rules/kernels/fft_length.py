@@ -148,4 +148,5 @@ def _lengths(found: Work, inputs: WorkInputs) -> list[int]:
 def _told(length: int) -> str:
     """`8,191 is prime`, `1,022 has the prime factor 73`."""
     largest = factors(length)[-1]
-    return f"{length:,} is prime" if largest == length else f"{length:,} has the prime factor {largest:,}"
+    said = "is prime" if largest == length else f"has the prime factor {largest:,}"
+    return f"the length {length:,} {said}"

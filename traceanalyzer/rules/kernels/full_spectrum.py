@@ -61,10 +61,9 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     """Complex Fourier transforms are used, although the data is real.
 
     What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Other ops on complex tensors of that shape are part of the cost, too.
-    Without recorded shapes: a transform of a real input converts the input to complex numbers, and the trace
-    shows this conversion. In this case the rule reports only if all transforms of the program work on real
-    numbers.
+    takes the real part of the result. Other ops on the spectrum (complex tensors of the result's shape) are
+    part of the cost, too. If the trace has no shapes, the rule recognises a real input by its conversion to
+    complex numbers. Then it reports only if all transforms of the program work on real numbers.
     Why it costs: the spectrum of real numbers has each value twice: once as it is, and once conjugated. The
     transforms, and every op on the spectrum, compute and move both values.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *

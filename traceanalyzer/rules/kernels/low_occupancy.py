@@ -71,9 +71,9 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
     larger batch, or the other dimension), or an algorithm that splits rows. For a matrix product: smaller
     tiles or split-K.
-    How sure: grid and number of multiprocessors are recorded. These are not reported: collectives,
-    persistent kernels (one CUDA block per multiprocessor), optimizer kernels, and kernels during which other
-    streams work for more than half of the time.
+    How sure: the trace records the grid and the number of multiprocessors. The rule leaves out collectives,
+    persistent kernels (which choose few CUDA blocks on purpose), optimizer kernels, and kernels during which
+    other streams work for more than half of the time.
     When it is wrong: the work cannot be split further.
     Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".

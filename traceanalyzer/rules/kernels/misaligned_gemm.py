@@ -62,9 +62,9 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     odd.
     Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never
     used.
-    How sure: kernel names show the width of loads. If every dimension is a multiple of 8, an operand is a
-    slice or view that starts at an unaligned address. Float32 kernels are not reported, though their names
-    contain align1, too.
+    How sure: kernel names show the width of loads. If such a kernel runs although every dimension is a
+    multiple of 8, an operand is a slice or view that starts at an unaligned address. Float32 kernels are not
+    reported, though their names contain align1, too.
     When it is wrong: the products are too small to run faster when aligned.
     Saving: the present time of these products, minus their predicted time with aligned kernels on this
     device. No product is predicted to be faster than reading and writing its bytes.

@@ -72,13 +72,13 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     except a scaling by one number. The program computes (A B) C or A (B C), and the other order takes at
     most a quarter of the operations. No other op of the forward pass reads a tensor of the first product's
     shape.
-    A second case (cause `long-side`, named in the finding's title): a matrix A has at least twice as many
-    rows as columns. Its Gram matrix A A' (A' is A transposed) is squared and then multiplied by A, as in
-    Newton-Schulz iterations. Sums and scalings may be in between.
+    A second case (cause `long-side`, named in the finding's title): a matrix X has at least twice as many
+    rows as columns. Its Gram matrix X X' (X' is X transposed) is squared and then multiplied by X, as in
+    Newton-Schulz iterations. Sums and scalings may be in between. X X' is large: use X' X.
     Why it costs: both orders give the same result, but (A B) C first makes the matrix A B, with as many rows
     as A and as many columns as B. This matrix is large if A has many rows and B many columns.
     Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
-    (k.T @ v); (x @ a) @ b. For Newton-Schulz: transpose a matrix with more rows than columns first.
+    (k.T @ v); (x @ a) @ b. For Newton-Schulz: if A has more rows than columns, transpose A before.
     How sure: the rule concludes from shapes and order that the second product reads the first product's
     result, so confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.

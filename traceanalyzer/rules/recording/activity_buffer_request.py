@@ -30,7 +30,7 @@ def activity_buffer_request(
 
     What it looks for: the rows `Activity Buffer Request` and `Buffer Flush`, and the op or runtime call that
     was stalled during such a row. These rows are written by CUPTI, the library that records the GPU for the
-    profiler. A row on a thread of CUPTI stalls nothing and costs nothing.
+    profiler. A row on a thread of the program stalls an op; a row on CUPTI's own thread stalls nothing.
     Why it costs: the stalled op seems to take milliseconds, and the device is idle during this time. Without
     the profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.

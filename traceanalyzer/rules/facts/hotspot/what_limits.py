@@ -39,7 +39,7 @@ TRANSFER = Bound(
 """Where waiting was measured and taken off."""
 _LATENCY = Bound(
     "latency",
-    "its kernels are so short that starting them is the limit",
+    "its kernels are so short that the GPU spends much of this time on starting them",
     "Fuse these kernels, or use a larger batch.",
 )
 _SHORT_PRODUCTS = "Use a larger batch; products like these cannot be fused into one another."
@@ -161,8 +161,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         rate = (
-            f"on average over all {len(known)} input shapes, {100 * mean:.0f} % of the peak of compute or memory, "
-            "whichever limits the shape"
+            f"{100 * mean:.0f} % of the peak on average over {len(known)} kinds of inputs (of each the peak that "
+            "limits it)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

@@ -33,8 +33,8 @@ _ONE_STEP = (
     "a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}{}: {:.0f} % of a step's {:,} launches (copies, too) are pointwise "
-    "kernels or copies, which can be fused{}. "
+    "Compile the model with {{torch.compile}}{}: {:.0f} % of the {:,} kernels and copies that a step launches "
+    "are pointwise or copies, which can be fused{}. "
 )
 _FIXED_CACHE = " and a cache of a fixed size (cache_implementation='static' in generate())"
 _GROWING = "; with the present cache, which grows with torch.cat, it would compile again and again"

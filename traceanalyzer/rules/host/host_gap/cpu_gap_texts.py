@@ -67,10 +67,11 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if alone:
         said = "{by} runs {times_a_step} and takes {gap}" + " each time (median; at most {largest})" * several
     else:
-        said = f"no op runs for {{gap}} ({'median; at most {largest}; ' * several}{{times_a_step}})"
+        each = "each (median; at most {largest}; {times_a_step})" if several else "({times_a_step})"
+        said = f"{'long pauses' if several else 'a long pause'} without ops take{'s' * (not several)} {{gap}} {each}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
-        said = "{times_a_step}, no op runs; these pauses take {pauses_a_step}, the longest {largest}"
+        said = "long pauses without ops, {times_a_step}, take {pauses_a_step}, the longest {largest}"
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"

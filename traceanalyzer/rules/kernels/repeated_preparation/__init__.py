@@ -93,8 +93,9 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     """In every step the same unchanged tensor is normalised, reduced or sorted again.
 
     What it looks for: in every step, a norm, sum or mean of a tensor of 128 MiB or more, and the ops right
-    after it that scale the tensor. No op changes or slices a tensor of that shape, and no copy writes one.
-    No kernel without recorded shapes runs long enough to have written such a tensor.
+    after it that scale the tensor. The case is reported only if nothing in a step can have written a tensor
+    of that shape: no op changes or slices one, no copy writes one, and each kernel whose shapes are not
+    recorded is too short to write so many bytes at the device's peak rate.
     A second case (cause `sorted-or-counted`, named in the finding's title): in every step a tensor of 64 MiB
     or more is sorted, summed cumulatively, counted or made unique. Or the tensor is the second input of
     isin: isin sorts this input and removes duplicates. The case is reported only if no op of a step can have
@@ -103,7 +104,7 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1)
     once, after loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading;
     then searchsorted.
-    How sure: shapes, times and the device's peak are known. The rule knows the tensor only by its shape, so
+    How sure: shapes and times are recorded. The rule knows the tensor only by its shape, so
     confidence is medium.
     When it is wrong: the tensor changes, because several kernels each write a part of it, and no recorded op
     shows this.

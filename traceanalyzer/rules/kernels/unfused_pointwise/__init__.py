@@ -92,7 +92,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm,
     F.gelu, or the function under torch.compile.
     How sure: kernels and their order are recorded. Sizes come from the recorded shapes or, if shapes are not
-    recorded, from the kernels' grids. These are not reported: loops over parameters in an optimizer,
+    recorded, from the kernels' grids. The rule leaves out loops over parameters in an optimizer,
     compiled kernels, kernels on complex numbers, and kernels within a Fourier transform.
     When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only
     kernels that share inputs.
@@ -131,7 +131,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="the pointwise kernels of all chains together run {times_a_step} and take {gpu} "
+        message="pointwise kernels that form chains are launched {times_a_step} in total and take {gpu} "
         f"of GPU time, {place}{{where}}; one fused kernel could replace each chain",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
