@@ -225,7 +225,7 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     after_others = replace(samples.saving(), beyond=True)
     assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
     assert short_amounts(replace(finding, saving=after_others), step) == (
-        "saves 9.00 of 18.0 ms a step if the other findings on the CPU are fixed first"
+        "saves 9.00 of 18.0 ms a step, and only if the other findings on the CPU are fixed first"
     )
     assert short_amounts(replace(finding, saving=replace(after_others, share=0.004)), step) == ""
 

@@ -126,7 +126,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
         "begin with finding 1 (scheduler-gap), whose saving cannot be predicted; "
-        f"if you fix only finding 2 (scheduler-gap), {ABOUT}"
+        f"of the others, finding 2 (scheduler-gap): {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with finding 1 (scheduler-gap)"

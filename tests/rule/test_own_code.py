@@ -47,9 +47,9 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
         one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"
     ]
     assert next(iter(found.evidence["lines"])) == frames[-1]
-    _, _, added = found.advice.partition(" The package ")
-    avoided = "look for an argument that avoids it, or call it less often; your code calls it in"
-    assert added == ("" if said is None else f"{said[0]} does this: {avoided} {said[1]}.")
+    _, _, added = found.advice.partition(" The op is called by the package ")
+    avoided = "look for an argument that avoids this, or call it less often"
+    assert added == ("" if said is None else f"{said[0]}, which your code calls in {said[1]}: {avoided}.")
 
 
 def test_packages_are_told_by_the_folder() -> None:
@@ -63,7 +63,7 @@ def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
     """What runs in a graph is the whole step, whoever wrote it; how images lie is the caller's choice."""
     said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
     assert said["layout-conversion"].endswith(
-        " The package torchvision does this: your code calls it in corpus5.py(39): step."
+        " The op is called by the package torchvision, which your code calls in corpus5.py(39): step."
     )
     assert "torchvision" not in said["launch-bound"]
 

@@ -52,7 +52,9 @@ def message_fields(
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
-        "elsewhere": f"; this finding counts {shown['total_each']}, other findings the rest" if part else "",
+        "elsewhere": f"; {shown['total_each']} of what is lost counts in this finding, the rest in others"
+        if part
+        else "",
         "times": _times(counts[0]),
         "times_a_step": _times_a_step(counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),

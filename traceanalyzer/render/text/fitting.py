@@ -15,7 +15,7 @@ _SENTENCES = re.compile(r"(?<=[.;]) ")
 def _first_of(parts: re.Match[str]) -> str:
     """The largest part of a list, and that there are others, unless the clause says that it is the largest."""
     clause = re.split("[;:,] ", parts.string[: parts.start()])[-1]
-    return parts[1] + " and others" * (not {"most", "largest"} & set(clause.split()))
+    return parts[1] + " and others" * (not {"most", "longest"} & set(clause.split()))
 
 
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.

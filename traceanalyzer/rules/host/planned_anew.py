@@ -57,8 +57,8 @@ def planned_anew(
     length with a mask; lengths padded to a few values; or flash attention, which needs no plan.
     How sure: the stalls and the shapes are recorded. The rule concludes from both that the library plans
     during the stall.
-    When it is wrong: something else stalls the CPU at each new shape. Not reported are stalls in the first
-    steps only: after a short warm-up all shapes are new there.
+    When it is wrong: something else stalls the CPU at each new shape. If only the
+    first steps stall, nothing is reported: after a short warm-up, these steps may be the first with a shape.
     Source: measured on an H200 with torch 2.11 (cuDNN attention, 35 ms for each new length).
     """
     long = stalls.end_ns - stalls.start_ns >= limits.min_stall_ns

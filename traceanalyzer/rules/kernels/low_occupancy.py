@@ -15,8 +15,8 @@ from traceanalyzer.timeline import kernel_families as families
 
 _NOT_MEANT = rf"{families.NCHW_BATCH_NORM.pattern}|multi_tensor_apply"
 _ROWS = (
-    "Give it more rows at once (rows: all dimensions but the one that the op goes along), as with a larger batch, or "
-    "split each long row and combine the parts."
+    "Give the op more rows at once, as with a larger batch; or split its few long rows into parts, and combine the "
+    "results of the parts."
 )
 _TILES = (
     "Let more blocks share the product: more rows (a larger batch), smaller tiles or split-K in its kernel, several "

@@ -39,9 +39,9 @@ class Limits:
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: a launch of a CUDA graph between two slices, each of the first k of N rows. The slice
-    before the launch is the graph's input, and the slice after the launch is its result. k is at most half
-    of N.
+    What it looks for: a launch of a CUDA graph whose buffers hold N rows, but only k rows are used. Before
+    the launch, the first k rows of the input buffer are written; after it, the first k rows of the result are
+    read. k is at most half of N.
     Why it costs: a graph computes all N rows, whatever they contain.
     Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: several graphs for
     a few sizes, such as powers of two. Each request replays the smallest graph that fits.

@@ -34,16 +34,16 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
 
     What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table
     with indices of one shape. The rule estimates the number of such parameters by the number of gradients of
-    this shape. It reports at least three casts or reads for each parameter in a step. With activation
-    checkpointing, two are normal.
+    this shape. Two casts or reads for each parameter in a step are normal (activation checkpointing). The
+    rule reports three or more.
     Why it costs: each cast of a weight gives the same result, and adds one cast of a gradient to the
     backward pass. Each additional read of a table makes one more gradient of the whole table.
     Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; the
     same position bias computed in each layer. Good: one autocast block around the whole forward pass,
     because autocast keeps converted weights until its block ends; the bias computed once and given to all
     layers.
-    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts, because
-    their result depends only on the weight. Confidence is low for tables, because the indices may differ.
+    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts: tensors
+    are known only by their shapes. It is low for reads of tables, because also the indices may differ.
     When it is wrong: activations happen to have a parameter's shape and dtype.
     Saving: the time of all casts or reads in a step, except for one of each parameter.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.

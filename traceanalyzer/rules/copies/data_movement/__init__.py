@@ -92,9 +92,10 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op
     that the user called. Two cases have findings of their own:
     - State is reordered several times a step, such as a key/value cache in beam search. The rule recognises
-      state by two signs: all rows of a tensor are gathered, and no op that computes has an input of that
-      shape. If shapes are not recorded, the signs are others. After a topk or sort, several tensors are
-      gathered one after the other, and the grids of the kernels show that the rows are large.
+      state by two signs: all rows of a tensor are gathered, and no op computes on the whole tensor (attention
+      reads a slice of a cache). If shapes are not recorded, the signs are others. After a topk or sort,
+      several tensors are gathered one after the other, and the grids of the kernels show that the rows are
+      large.
     - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the graph
       is launched.
     Why it costs: each of these ops reads and writes all of its data, but computes nothing.

@@ -161,8 +161,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the peak on average over {len(known)} kinds of inputs (of each the peak that "
-            "limits it)"
+            f"{100 * mean:.0f} % of the peak (compute or memory) that limits the op, on average over {len(known)} "
+            "kinds of inputs"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

@@ -103,7 +103,7 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else "; then nothing is queued, and the GPU is idle until the next launch, {total_a_step}"
+                else "; after each wait, the GPU has nothing queued and is idle until the next launch: {total_a_step}"
                 * bool(idling)
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),

@@ -210,13 +210,13 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
-        + f"; {'in this recording ' * profiled}the GPU waits for launches, the largest part for those of "
+        + f"; {'in this recording ' * profiled}the GPU waits for launches, longest for those of "
         "{ops:of this waiting}"
         + "{elsewhere}"
         + (
             ""
             if placed or (part and part.placed)
-            else "; by line of code, the largest part at {lines:of this waiting}"
+            else "; by line of code, longest at {lines:of this waiting}"
         )
     )
 

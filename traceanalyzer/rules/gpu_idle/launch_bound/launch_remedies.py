@@ -33,8 +33,8 @@ _ONE_STEP = (
     "a larger batch."
 )
 _COMPILE = (
-    "Compile the model with {{torch.compile}}{}: {:.0f} % of the {:,} kernels and copies that a step launches "
-    "are pointwise or copies, which can be fused{}. "
+    "Compile the model with {{torch.compile}}{}: {:.0f} % of a step's {:,} launches of kernels and copies can "
+    "be fused{}. "
 )
 _FIXED_CACHE = " and a cache of a fixed size (cache_implementation='static' in generate())"
 _GROWING = "; with the present cache, which grows with torch.cat, it would compile again and again"
@@ -42,7 +42,7 @@ _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
 _IN_THE_WAY = (
-    "A CUDA graph (mode='reduce-overhead') also removes the cost of the other launches, but only if {}."
+    "A CUDA graph (mode='reduce-overhead') also removes the cost of the launches that remain, but only if {}."
 )
 _BATCH = (
     "Do more with each launch, as with a larger batch (in serving, with more requests at once). A CUDA graph "

@@ -88,9 +88,8 @@ def computed_weight(
     What it looks for: linear layers and convolutions whose weight is computed by the ops right before. These
     ops work on tensors of the weight's shape, or multiply two narrow matrices into a matrix of that
     shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, quantised weights that are unpacked,
-    parameters that are concatenated. In training, the rule also finds a weight that is computed at least
-    three times for each gradient of its parameters. Such a weight is computed again although its parameters
-    have not changed.
+    parameters that are concatenated. In training, the rule also finds a weight that is computed three times
+    or more per backward pass, although its parameters have not changed.
     Example: a loop over time steps that computes the same weights in each iteration.
     Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
     Python frames.

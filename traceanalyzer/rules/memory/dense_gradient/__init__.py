@@ -71,9 +71,8 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     optimizers) have no recorded shapes. The rule assumes that such an op handles all parameters with a
     gradient.
     Without shapes: the rule uses times instead, and confidence is medium. A table is reported if filling its
-    gradient takes far longer than looking up its rows. In an op on many parameters, the table's part of the
-    time is estimated as one pass over the table. The speed of this pass is taken from the fill of the table's
-    gradient.
+    gradient takes far longer than looking up its rows. If an op works on many parameters, the table's part
+    of its time is estimated: the table's bytes, at the speed at which its gradient is filled.
     When it is wrong: with momentum or weight decay, a dense update also changes rows that the step does not
     use. A sparse update does not change these rows, so the training result differs. A table that is also the
     output layer's weight has a dense gradient anyway. So the rule skips a table if its number of rows is also
