@@ -22,6 +22,7 @@ from time import perf_counter_ns
 from types import NoneType
 from typing import Any, Protocol, Self, TypeVar
 
+from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.threads import side_by_side, threads_for
 from traceanalyzer.model.trace import Trace
@@ -186,7 +187,7 @@ class Analysis:
                 return
             try:
                 with self.timed(kind.__name__):
-                    made[kind] = kind.build(**self.resolve(index_needs(kind)))
+                    made[kind] = frozen(kind.build(**self.resolve(index_needs(kind))))
             except Unavailable as reason:
                 made[kind] = reason
 
