@@ -106,7 +106,7 @@ def check(hits: Hits, events: Events | None = None) -> None:
     _check_views(hits, events or hits.occurrences.events)
     if len(hits.occurrences) == 0:
         return
-    _check_rows(hits.occurrences)
+    _check_rows(hits)
     _check_times(hits)
     lost = hits.losses()
     if hits.lost is not None and len(lost.owner):
@@ -125,6 +125,7 @@ _KINDS: dict[str, Any] = {
     "info": bool,
     "of_job": bool,
     "fixed_elsewhere": bool,
+    "repeated_rows": bool,
     "related": (list, tuple),
 }
 _EDITS = tuple(
@@ -164,12 +165,14 @@ def _check_views(hits: Hits, events: Events) -> None:
             )
 
 
-def _check_rows(at: Calls | Work | IdleTime) -> None:
+def _check_rows(hits: Hits) -> None:
+    at = hits.occurrences
     if isinstance(at, Calls):
         complain(~at.there, "occurrences are not there: choose [view.there] first, or take .distinct()")
-    if repeated := at.repeated():
+    if not hits.repeated_rows and (repeated := at.repeated()):
         raise ValueError(
-            f"{repeated:,} of {len(at):,} occurrences are repeated: .distinct() of calls, or a mask"
+            f"{repeated:,} of {len(at):,} occurrences are repeated: .distinct() of calls, or a mask "
+            "(repeated_rows=True where it is meant so)"
         )
 
 
