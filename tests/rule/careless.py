@@ -70,5 +70,3 @@ def left_out(tmp_path: Path, patch: pytest.MonkeyPatch, text: str) -> str | None
     assert len(rules) + len(broken) == 1
     assert not broken or (broken[0].slug, broken[0].file) == ("my-rule", str(group / "my_rule.py"))
     return broken[0].error if broken else None
-
-

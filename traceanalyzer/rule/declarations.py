@@ -98,11 +98,6 @@ def _check_limit(one: Field[Any]) -> None:
         )
     if one.type not in _NUMBERS:
         raise TypeError(f"limit {one.name} is int or float, not {one.type}")
-    if not has_unit(one.name):
-        raise ValueError(
-            f"limit {one.name} has no unit in its name: end it in _ns, _bytes, _share, _times or _speedup, "
-            "or in what it counts, in the plural"
-        )
     check_number(one.name, one.default)
     if _NUMBERS[one.type] is int and not isinstance(one.default, int):
         raise ValueError(f"limit {one.name}={one.default}: not a whole number")
@@ -140,8 +135,18 @@ def check_function(function: Any, needs: Mapping[str, Need], *, limited: bool) -
             raise TypeError(f"parameter {name} is of {kind.__name__}, which is no index")
 
 
-def check_causes(causes: Iterable[str]) -> None:
-    """Raises ValueError for a cause that nobody can ask for."""
+def check_names(causes: Iterable[str], limits: Any) -> None:
+    """Raises ValueError for a cause that nobody can ask for, and a limit that does not say what it counts.
+
+    Args:
+        limits: an instance of the rule's own dataclass, None where it has none.
+    """
+    for one in fields(limits) if limits is not None else ():
+        if not has_unit(one.name):
+            raise ValueError(
+                f"limit {one.name} has no unit in its name: end it in _ns, _bytes, _share, _times or _speedup, "
+                "or in what it counts, in the plural"
+            )
     for cause in causes:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cause):
             raise ValueError(f"cause {cause!r} is not kebab-case")

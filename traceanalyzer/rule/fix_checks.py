@@ -14,7 +14,9 @@ from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.events import bounds_of
 
-_MOSTLY = 1 / 3  # of what one edit changes; a fix that also drops what made a value has 0.51 in recorded traces; chosen
+_MOSTLY = (
+    1 / 3
+)  # of what one edit changes; a fix that also drops what made a value has 0.51 in recorded traces; chosen
 
 
 def check_fix(hits: Hits, lost: LostTime) -> None:

@@ -19,7 +19,7 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.checks import checked
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.declarations import MIN_SHARE as MIN_SHARE
-from traceanalyzer.rule.declarations import Marks, check_causes, check_function, check_marks, check_number
+from traceanalyzer.rule.declarations import Marks, check_function, check_marks, check_names, check_number
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.kinds import Kind as Kind
 
@@ -189,7 +189,7 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
         raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
     for function in marked:
         described = _describe(function)
-        check_causes(described.causes)
+        check_names(described.causes, described.limits)
         check_function(function, described.needs, limited=described.limits is not None)
         yield described
 

@@ -167,6 +167,8 @@ class Calls(Selection):
 
     def joined(self, parts: Sequence[Calls]) -> Calls:
         """All rows of several selections of the same events, one after the other."""
+        for part in parts:
+            check_same_trace(self, part)
         return Calls(self.events, np.concatenate([part.rows for part in parts]))
 
     def distinct(self) -> Calls:

@@ -108,7 +108,11 @@ class Selection(ABC):
         if len(self) == 0:
             return
         for key in keys:
-            if not isinstance(key, Texts) and getattr(getattr(key, "dtype", None), "kind", "") not in "iub":
+            if not isinstance(key, Texts) and getattr(getattr(key, "dtype", None), "kind", "") not in (
+                "i",
+                "u",
+                "b",
+            ):
                 raise TypeError(f"rows are grouped by Texts or int64 arrays, not by {_kind_of(key)}")
             if len(key) != len(self):
                 raise ValueError(f"a key of {len(key):,} rows cannot group {len(self):,}")
