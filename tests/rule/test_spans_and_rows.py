@@ -11,6 +11,7 @@ import pytest
 from tests.rule.careless import hit, why, yielding
 from tests.rule.grouped import traced
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, IdleTime, LostTime, Work
 from traceanalyzer.rule.checks import check
 
@@ -67,6 +68,16 @@ def test_spans_are_disjoint_and_parallel(analysis: Analysis, starts: Any, ends: 
 )
 def test_each_row_is_one_occurrence(analysis: Analysis, made: Callable[..., Any], said: str) -> None:
     assert said in why(analysis, yielding(lambda work, calls: hit(made(work, calls))))
+
+
+def test_calls_that_nobody_can_be_told_of_are_refused(analysis: Analysis) -> None:
+    said = why(analysis, yielding(lambda _, calls: hit(calls[calls.is_op])))
+    assert "calls without lost time, a fix or info=True are never said" in said
+    calls = analysis.index(Calls)
+    ops = calls[calls.is_op]
+    check(hit(ops, info=True))
+    check(hit(ops, fix=Drop(ops.rows)))
+    check(hit(ops, lost=LostTime.launched_by(analysis.index(IdleTime), ops)))
 
 
 def test_rows_may_come_again_where_that_is_said(analysis: Analysis) -> None:

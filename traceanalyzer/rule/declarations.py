@@ -56,7 +56,7 @@ def check_marks(marks: Marks) -> None:
 def _example(kind: type) -> str:
     """What such an argument is, in the words of an author."""
     if kind in (Claims, Kind):
-        return f"one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"  # type: ignore[attr-defined]
+        return f"one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
     return "a text, since='0.1'" if kind is str else "a whole number"
 
 
@@ -74,7 +74,7 @@ def _version(text: str) -> tuple[int, ...]:
 def _check_limits(limits: Any) -> None:
     if not isinstance(limits, type):
         raise TypeError(f"limits={limits!r}: give the class, limits=Limits, not one of its instances")
-    if not is_dataclass(limits) or not limits.__dataclass_params__.frozen:
+    if not is_dataclass(limits) or not limits.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise TypeError(f"{limits.__name__} is no frozen dataclass: @dataclass(frozen=True, slots=True)")
     every = fields(limits)
     declared = {*(one.name for one in every), *inspect.get_annotations(limits)}
