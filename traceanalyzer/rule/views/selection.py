@@ -29,9 +29,8 @@ else:
             name = self.fget.__name__
             if name not in view._cached:
                 made = self.fget(view)
-                array = getattr(made, "code", made)
-                if isinstance(array, np.ndarray):
-                    array.flags.writeable = False
+                if isinstance(made, np.ndarray):  # texts and views are read-only by themselves
+                    made.flags.writeable = False
                 view._cached[name] = made
             return view._cached[name]
 
