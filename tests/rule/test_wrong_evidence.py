@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.careless import hit, why, yielding
+from tests.rule.careless import hit, judged, why, yielding
 from tests.rule.grouped import traced
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.checks import check
+from traceanalyzer.rule.claims import Claims
 
 MS = 1_000_000
 
@@ -57,6 +59,18 @@ def analysis() -> Analysis:
 )
 def test_what_no_report_can_show_fails_the_rule(analysis: Analysis, given: dict[str, Any], said: str) -> None:
     assert said in why(analysis, yielding(lambda work, _: hit(work, **given)))
+
+
+def test_numbers_of_numpy_become_pythons(analysis: Analysis) -> None:
+    evidence = {"ops": {"mm": np.uint8(200), "add": np.int16(100)}, "sizes": [(np.int64(3), [np.float32(2)])]}
+    found, _ = judged(
+        analysis,
+        yielding(lambda work, _: hit(work, message="{ops}", evidence=evidence)),
+        claims=Claims.RECORDING,
+    ).findings
+    assert found.message == "mm (67 % of this time), add (33 %)"
+    assert found.evidence["sizes"] == [(3, [2.0])]
+    assert b'"sizes":[[3,[2.0]]]' in to_json(found.evidence)
 
 
 def test_a_view_is_not_a_list_of_related_ones(analysis: Analysis) -> None:
