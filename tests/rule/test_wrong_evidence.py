@@ -63,7 +63,7 @@ def test_what_no_report_can_show_fails_the_rule(analysis: Analysis, given: dict[
 
 def test_numbers_of_numpy_become_pythons(analysis: Analysis) -> None:
     evidence = {"ops": {"mm": np.uint8(200), "add": np.int16(100)}, "sizes": [(np.int64(3), [np.float32(2)])]}
-    found, _ = judged(
+    (found,) = judged(
         analysis,
         yielding(lambda work, _: hit(work, message="{ops}", evidence=evidence)),
         claims=Claims.RECORDING,

@@ -6,7 +6,6 @@ import inspect
 import traceback
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
-from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -18,7 +17,7 @@ from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay import edits, rewrites
+from traceanalyzer.replay import behind, edits, rewrites
 from traceanalyzer.rule.fix_checks import check_fix, complain
 from traceanalyzer.rule.hit_fields import longest_ns
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -135,9 +134,12 @@ _KINDS: dict[str, Any] = {
 }
 _EDITS = tuple(
     one
-    for module in (edits, rewrites)
+    for module in (behind, edits, rewrites)
     for one in vars(module).values()
-    if isinstance(one, type) and is_dataclass(one) and one.__module__ == module.__name__
+    if isinstance(one, type)
+    and hasattr(one, "apply")
+    and one.__module__ == module.__name__
+    and one is not edits.Edit
 )
 
 
