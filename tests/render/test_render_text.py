@@ -11,6 +11,7 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
+from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import IdleCause, Report, Verdict
 from traceanalyzer.render.text.footer import times_count_from
 from traceanalyzer.render.text.page import WIDEST, Page, bar
@@ -286,6 +287,9 @@ def test_rules_that_looked_are_counted_and_the_others_say_why() -> None:
     assert "rules      4 ran: 2 with findings, 1 noted above in this footer, 1 clear\n" in text
     assert "rules      1 not applicable\n           kernel-variance: no ProfilerStep marks" in text
     assert "rules      1 failed\n           broken-rule: ZeroDivisionError" in text
+    (clear,) = (one for one in samples.report().outcomes if one.status is Status.CLEAR)
+    text = plain(replace(samples.report(), outcomes=(replace(clear, why="costs too little"),)))
+    assert f"1 clear\n           {clear.rule}: costs too little\n" in text
 
 
 def test_what_is_to_be_known_of_the_recording_is_said_once() -> None:

@@ -71,7 +71,7 @@ def test_paths_and_numbers_are_taken(tmp_path: Path) -> None:
     by_path = diagnose(str(path))
     assert by_path.findings == diagnose(load(path)).findings
     limit = next(name for name, value in by_path.limits.items() if isinstance(value, int))
-    assert diagnose(path, settings={limit: 7}).limits[limit] == 7
+    assert diagnose(path, settings={limit: 700}).limits[limit] == 700
     assert diagnose(path, settings={limit: 7e3}).limits[limit] == 7_000
     with pytest.raises(BadOption, match="not a whole number"):
         diagnose(path, settings={limit: 7.5})

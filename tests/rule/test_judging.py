@@ -14,7 +14,7 @@ from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.judging import judge
-from traceanalyzer.rule.registry import Rule, all_rules
+from traceanalyzer.rule.registry import Kind, Rule, all_rules
 
 RULES = [rule for rule in all_rules() if rule.min_share > 0]
 
@@ -33,8 +33,8 @@ class Told:
 
 def said(rule: Rule, hits: Hits, told: Any = None) -> bool:
     """Whether these hits become a finding, were they the rule's."""
-    saying = replace(rule, needs={}, limits=None, function=lambda: iter([hits]))
-    analysis: Analysis = Analysis(hits.occurrences.events.trace)
+    saying = replace(rule, needs={}, limits=None, kind=Kind.FAULT, function=lambda: iter([hits]))
+    analysis = Analysis(hits.occurrences.events.trace).with_index(hits.occurrences.events)
     judgement = judge([saying], analysis, scope(), told)
     assert [outcome.rule for outcome in judgement.outcomes] == [rule.slug]
     return bool(judgement.findings)

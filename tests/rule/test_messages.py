@@ -63,8 +63,8 @@ def test_message_fields(template: str, text: str) -> None:
     assert type(found.evidence["size"]) is int
 
 
-def test_evidence_that_a_rule_names_wins_over_totals() -> None:
-    assert only((0, MS), evidence={"count": 77}, message="{count}").message == "77"
+def test_evidence_may_say_how_many_times_more() -> None:
+    assert only((0, MS), evidence={"times": 77}, message="{times}").message == "77"
 
 
 def test_a_message_without_its_evidence_is_a_fault_of_the_rule() -> None:

@@ -27,7 +27,7 @@ GIVEN: dict[str, Any] = {"message": "some work", "advice": "Drop it."}
         ({"named_by": 5}, "named_by is a text, not int"),
         ({"evidence": {"work": [object()]}}, "evidence work has a object"),
         ({"evidence": {"sizes": np.ones(3)}}, "evidence sizes has a ndarray"),
-        ({"evidence": {"parts": {"first": [{"part_share": float("nan")}]}}}, "evidence parts is nan"),
+        ({"evidence": {"parts": [{"first": [{"part_share": float("nan")}]}]}}, "evidence parts is nan"),
     ],
 )
 def test_what_no_report_can_show_is_refused(given: dict[str, Any], why: str) -> None:
@@ -39,7 +39,7 @@ def test_views_are_no_evidence_and_texts_are() -> None:
     work = traced((1_000, 5_000)).index(Work)
     with pytest.raises(ValueError, match="evidence work has a Work: give numbers, texts, lists or mappings"):
         Hits(occurrences=work, **GIVEN, evidence={"work": work})
-    known = {"names": work.name, "count": np.int64(3), "none": None, "sure": True, "by_op": {"mm": 3}}
+    known = {"names": work.name, "rows": np.int64(3), "none": None, "sure": True, "by_op": {"mm": 3}}
     assert Hits(occurrences=work, **GIVEN, evidence=known).evidence["names"] is work.name
 
 

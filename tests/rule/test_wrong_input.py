@@ -126,7 +126,7 @@ def test_work_cannot_need_less_than_nothing_or_more_than_it_takes(
         ({"evidence": {"gpu_share": -0.1}}, "evidence gpu_share is -0.1: a share is 0 to 1"),
         ({"evidence": {"wait_ns": np.nan}}, "evidence wait_ns is nan: give None where it is not known"),
         ({"evidence": {"ops": {"aten::mm": np.inf}}}, "evidence ops is inf: give None"),
-        ({"normal_share": 2.0}, "evidence normal_share is 2: a share is 0 to 1"),
+        ({"normal_share": 2.0}, "normal_share is 2: a share is 0 to 1"),
         (
             {"advice": "Use {torch.no_such}."},
             r"advice marks \{torch.no_such\}, which rule/recorded_with.py does not",
@@ -147,10 +147,14 @@ def test_a_cause_that_is_not_declared_fails_the_rule() -> None:
     described = registry._describe(registry.rule(since="0.1", causes=("declared",))(_yields))
     for one, allowed in zip(hits, (True, True, False), strict=True):
         given = replace(described, function=lambda one=one: iter([one]), needs={})
-        judged = judge([given], Analysis(one.occurrences.events.trace), scope(), None)
+        judged = judge([given], _analysis_of(one), scope(), None)
         assert (judged.outcomes[0].status is not Status.FAILED) == allowed
     assert judged.outcomes[0].rule == "-yields"
     assert "does not declare the cause 'other': add it to causes=(...)" in str(judged.outcomes[0].why)
+
+
+def _analysis_of(hits: Hits) -> Analysis:
+    return Analysis(hits.occurrences.events.trace).with_index(hits.occurrences.events)
 
 
 def _yields() -> Iterator[Hits]:
@@ -189,14 +193,14 @@ _RULE = """
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.rule import Claims, Hits, IdleTime, rule
+from traceanalyzer.rule import Claims, Hits, IdleTime, limit, rule
 
 @dataclass(frozen=True)
 class Limits:
-    max_pause_ns: int = 5_000
+    max_pause_ns: int = limit(5_000, "longer ones count")
 
 @rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)
-def my_rule(idle: IdleTime) -> Iterator[Hits]:
+def my_rule(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     '''A title.'''
     yield from ()
 """
@@ -206,24 +210,12 @@ def my_rule(idle: IdleTime) -> Iterator[Hits]:
     ("old", "new", "why"),
     [
         ("'A title.'", "''", "docstring is its page"),
-        ("    max_pause_ns: int = 5_000", "    max_pause_ns: int", "missing 1 required positional argument"),
-        (
-            "max_pause_ns: int = 5_000",
-            "max_pause_ns: int = -5",
-            "limit max_pause_ns=-5: finite and not negative",
-        ),
-        (
-            "max_pause_ns: int = 5_000",
-            "max_pause_ns: int = 0.5",
-            "limit max_pause_ns=0.5: not a whole number",
-        ),
-        ("max_pause_ns: int = 5_000", "max_share: float = 7.0", "a share at most 1"),
-        (
-            "max_pause_ns: int = 5_000",
-            "max_pause: int = 5",
-            "limit max_pause has no unit in its name: end it in _ns",
-        ),
-        ("max_pause_ns: int = 5_000", "max_pause_us: int = 5", "limit max_pause_us has no unit in its name"),
+        ("(5_000,", "(-5,", "limit max_pause_ns=-5: finite and not negative"),
+        ("(5_000,", "(0.5,", "limit max_pause_ns=0.5: less than any kernel or call"),
+        ("(5_000,", "(500.5,", "limit max_pause_ns=500.5: not a whole number"),
+        ("max_pause_ns: int = limit(5_000", "max_share: float = limit(7.0", "a share at most 1"),
+        ("max_pause_ns: int", "max_pause: int", "limit max_pause has no unit in its name: end it in _ns"),
+        ("max_pause_ns: int", "max_pause_us: int", "limit max_pause_us has no unit in its name"),
         ("Claims.EVENT,", "Claims.EVENT, min_share=-1,", "limit min_share=-1"),
         ('since="0.1"', 'since="abc"', "since='abc' is no version"),
         ('("pause",)', '("a pause",)', "cause 'a pause' is not kebab-case"),

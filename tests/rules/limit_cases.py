@@ -29,7 +29,7 @@ from traceanalyzer.rule.registry import Rule, all_rules
 TABLE = Path(__file__).with_suffix(".json")
 _FACTORS = (1.001, 1.1, 1.5, 2, 4, 10, 100, 1_000, 1e6)
 _APART = 1e-3  # of a limit that is no whole number: how near to the decision the two sides come
-_UNSAID = {"related", "occurrences", "lost", "fixed_elsewhere"}
+_UNSAID = {"related", "occurrences", "lost", "fixed_elsewhere", "repeated_rows"}
 Said = tuple[int, int, str]
 """(findings, occurrences, digest of what they lost and what their fixes change)"""
 

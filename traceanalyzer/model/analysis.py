@@ -22,6 +22,7 @@ from time import perf_counter_ns
 from types import NoneType
 from typing import Any, Protocol, Self, TypeVar
 
+from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.threads import side_by_side, threads_for
 from traceanalyzer.model.trace import Trace
@@ -153,13 +154,13 @@ class Analysis:
     def with_index(self, index: object) -> Analysis:
         """The same, where this index is known better than the trace tells; what was made of the other stays."""
         other = self.within(self.window.asked_ns)
-        other._own = self._own | {type(index): index}
+        other._own = self._own | {type(index): frozen(index)}
         other.times = self.times
         return other
 
     def provide(self, index: Any) -> None:
         """An index that this trace alone could not build: what is known of it from other traces of its job."""
-        self._shared[type(index)] = index
+        self._shared[type(index)] = frozen(index)
 
     def index(self, kind: type[I]) -> I:
         """The index of that type, built at the first call.
@@ -186,7 +187,7 @@ class Analysis:
                 return
             try:
                 with self.timed(kind.__name__):
-                    made[kind] = kind.build(**self.resolve(index_needs(kind)))
+                    made[kind] = frozen(kind.build(**self.resolve(index_needs(kind))))
             except Unavailable as reason:
                 made[kind] = reason
 

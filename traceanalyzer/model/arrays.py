@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Small = NDArray[np.int32]  # rows or threads that are kept for every row of a lane: half the memory
 Value = TypeVar("Value", bound=np.generic)
+Made = TypeVar("Made")
 
 _TABLE_PER_VALUE = 4  # entries: a table of 9 bytes each is cheaper to pass over than the values to hash
 
@@ -30,6 +32,19 @@ def pick(values: NDArray[Any], rows: Rows | Small, missing: int = -1) -> NDArray
     picked = values.take(rows).astype(wide, copy=False)  # a third faster than by brackets
     np.putmask(picked, rows < 0, missing)  # five times faster than an assignment by mask
     return picked
+
+
+def frozen(made: Made) -> Made:
+    """The same object, its arrays read-only, also those in tuples, lists and mappings that it has: all see the same."""
+    if is_dataclass(made):
+        for field in fields(made):
+            value = getattr(made, field.name)
+            parts = value.values() if isinstance(value, Mapping) else value
+            for part in parts if isinstance(value, Mapping | tuple | list) else (value,):
+                if not isinstance(part, np.ndarray):  # nor are those after it
+                    break
+                part.flags.writeable = False
+    return made
 
 
 def no_rows() -> Rows:

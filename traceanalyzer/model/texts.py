@@ -21,7 +21,7 @@ _ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Texts of some rows.
+    """Texts of some rows; both arrays are read-only, since others see the same.
 
     Attributes:
         code: int64 (rows,), position in `names`, -1 where there is no text.
@@ -31,6 +31,13 @@ class Texts:
     code: Rows
     names: NDArray[np.object_]
 
+    def __post_init__(self) -> None:
+        for name in ("code", "names"):
+            if (array := getattr(self, name)).flags.writeable:  # whoever gave it may go on writing to it
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+
     def __len__(self) -> int:
         return len(self.code)
 
@@ -38,6 +45,9 @@ class Texts:
         raise TypeError("texts are no array: one_of(...) or matches(...) gives the rows that have a text")
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, text: object) -> bool:
+        raise TypeError(f"texts are no list: one_of({text!r}).any() says whether a row has this one")
 
     @overload
     def __getitem__(self, chosen: int) -> str | None: ...
@@ -66,10 +76,19 @@ class Texts:
 
     def matches(self, pattern: str | re.Pattern[str]) -> Mask:
         """Which rows have the pattern anywhere in their text; bool (rows,)."""
-        return self.meets(compiled(pattern).search)
+        if not isinstance(pattern, str | re.Pattern):
+            raise TypeError(
+                f"matches takes one pattern, not {type(pattern).__name__}: one_of(*names) takes several"
+            )
+        try:
+            return self.meets(compiled(pattern).search)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
 
     def one_of(self, *texts: str) -> Mask:
         """Which rows have one of these texts; bool (rows,)."""
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("one_of takes texts: one_of(*names), where names are a list")
         return self.meets(texts.__contains__)
 
     def or_else(self, other: Texts) -> Texts:
@@ -93,6 +112,8 @@ class Texts:
 
     def sums(self, weights: Rows) -> dict[str, int]:
         """Text -> sum of the weights of its rows, largest first; rows without text are left out."""
+        if len(weights) != len(self.code):
+            raise ValueError(f"{len(weights):,} weights of {len(self.code):,} texts")
         there = self.code >= 0
         number, used = numbered(self.code[there])
         total = np.bincount(number, weights=weights[there], minlength=len(used)).astype(np.int64)

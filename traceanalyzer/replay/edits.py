@@ -6,57 +6,22 @@ rows that cannot be (a mask, -1), of times that are negative or no numbers, or o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct
+from traceanalyzer.replay.edit_values import (
+    Floats,
+    as_ints,
+    check_part,
+    check_rows,
+    check_spans,
+    check_times,
+)
+from traceanalyzer.replay.edit_values import Ints as Ints
 from traceanalyzer.replay.edited_program import EditedProgram
-
-Ints = Sequence[int] | NDArray[np.int64]
-Floats = Sequence[float] | NDArray[np.float64]
-
-
-def as_ints(values: Ints) -> NDArray[np.int64]:
-    """Whatever a rule has, as an array."""
-    return np.asarray(values, np.int64)
-
-
-def check_rows(rows: Ints) -> None:
-    given = np.asarray(rows)
-    if given.dtype == np.bool_:
-        raise ValueError("an edit takes numbers of rows, not a mask: np.flatnonzero(mask)")
-    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iu"):
-        raise ValueError(
-            f"rows of an edit are a list of whole numbers, not {given.dtype}, {given.ndim}-dimensional"
-        )
-    if len(given) and given.min() < 0:
-        raise ValueError(
-            f"{int((given < 0).sum()):,} of {len(given):,} rows of an edit are negative: leave out -1"
-        )
-
-
-def check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
-    starts, ends = np.asarray(starts_ns), np.asarray(ends_ns)
-    for times in (starts, ends):
-        if times.ndim != 1 or (len(times) and times.dtype.kind not in "iu"):
-            raise ValueError(f"starts_ns and ends_ns are lists of whole ns, not {times.dtype}")
-    if len(starts) != len(ends):
-        raise ValueError(f"{len(starts):,} starts of {len(ends):,} spans")
-    if (ends < starts).any():
-        raise ValueError(f"{int((ends < starts).sum()):,} of {len(starts):,} spans end before they start")
-
-
-def check_times(name: str, values: Floats | float, rows: Ints | None = None) -> None:
-    given = np.asarray(values, np.float64)
-    if rows is not None and given.ndim and len(given) != len(rows):
-        raise ValueError(f"{len(given):,} numbers of {name} for {len(rows):,} rows")
-    if not (np.isfinite(given) & (given >= 0)).all():
-        raise ValueError(f"{name} is negative or no number")
-
 
 Kind = Literal["drop", "work", "rewrite", "balance"]
 
@@ -161,7 +126,7 @@ class Scale:
 
     def __post_init__(self) -> None:
         check_rows(self.work)
-        check_times("factor", self.factor, self.work)
+        check_part("factor", self.factor, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -179,7 +144,7 @@ class SplitAcrossRanks:
 
     def __post_init__(self) -> None:
         check_rows(self.work)
-        check_times("factor", self.factor)
+        check_part("factor", self.factor)
 
     def apply(self, edited: EditedProgram) -> None:
         Scale(self.work, self.factor).apply(edited)
@@ -195,6 +160,8 @@ class MoveToSideStream:
 
     def __post_init__(self) -> None:
         check_rows(self.work)
+        if self.dur_ns is not None:
+            check_times("dur_ns", self.dur_ns, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -229,7 +196,7 @@ class ShrinkSpans:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
-        check_times("factor", self.factor)
+        check_part("factor", self.factor)
 
     def apply(self, edited: EditedProgram) -> None:
         inside = edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns))

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.replay.edit_values import Ints, as_ints, check_group, check_rows, check_spans, check_times
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Ints, Kind, as_ints, check_rows, check_spans, check_times
+from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.segments import rank_within
 
 _GRAPH_CPU_NS = 8_000.0  # a cudaGraphLaunch; H200 host, driver 580
@@ -43,7 +44,7 @@ class Replace:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
-        check_times("work_ns", self.work_ns)
+        check_times("work_ns", self.work_ns, most_dimensions=2)
         check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
@@ -79,7 +80,7 @@ class Fuse:
 
     def __post_init__(self) -> None:
         check_rows(self.work)
-        _check_group(self.group, self.work)
+        check_group(self.group, self.work)
         if self.dur_ns is not None:
             check_times("dur_ns", self.dur_ns)
             if len(self.group) and len(self.dur_ns) <= max(self.group):
@@ -154,12 +155,6 @@ class Compile:
         edited.added_ns[edited.launch[left]] += _COMPILED_LAUNCH_NS
 
 
-def _check_group(group: Ints, rows: Ints) -> None:
-    check_rows(group)
-    if len(group) != len(rows):
-        raise ValueError(f"{len(group):,} numbers of group for {len(rows):,} rows")
-
-
 def _staying(edited: EditedProgram) -> Mask:
     """Segments that are no launching, or launch collectives: waits, long gaps, calls for the driver's memory."""
     segments, work = edited.program.segments, edited.program.work
@@ -195,7 +190,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
-        _check_group(self.group, self.starts_ns)
+        check_group(self.group, self.starts_ns)
         check_times("work_factor", self.work_factor)
 
     def apply(self, edited: EditedProgram) -> None:

@@ -197,9 +197,10 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
 def _question(findings: Mapping[int, Finding]) -> str:
     """What a large part of the GPU's time hangs on and no trace tells: how much of a batch is padding."""
     asked = [
-        (float(one.evidence["gpu_share"]), -number)
+        (float(share), -number)
         for number, one in findings.items()
         if kind_of(one.rule) is Kind.QUESTION
+        and isinstance(share := one.evidence.get("gpu_share"), int | float)
     ]
     share, number = max(asked, default=(0.0, 0))
     if share < _ASKED:

@@ -257,9 +257,10 @@ def _costliest(costs: Rows) -> Rows:
     return np.sort(np.concatenate((above, equal)))
 
 
-def _native(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Without numpy's scalars: what a report holds compares and prints as Python's own."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        for name, value in evidence.items()
-    }
+def _native(evidence: Any) -> Any:
+    """Without numpy's scalars, however deep: what a report holds compares and prints as Python's own."""
+    if isinstance(evidence, Mapping):
+        return {name: _native(value) for name, value in evidence.items()}
+    if isinstance(evidence, list | tuple):
+        return (list if isinstance(evidence, list) else tuple)(map(_native, evidence))
+    return evidence.tolist() if isinstance(evidence, np.generic) else evidence

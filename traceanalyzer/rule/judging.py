@@ -13,7 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.threads import side_by_side
-from traceanalyzer.rule.checks import place_of
+from traceanalyzer.rule.checks import place_of, told
 from traceanalyzer.rule.claims import Claims, PendingFinding, settled
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
@@ -32,7 +32,7 @@ FINDINGS = "findings"  # as `Analysis.times` calls the making of findings, with 
 
 _log = logging.getLogger(__name__)
 
-_Result = Finding | Exception | None
+_Result = Finding | BaseException | None
 """What becomes of a pending finding: None where it costs and saves too little, an error where its rule fails."""
 
 
@@ -71,16 +71,32 @@ def indexes_of(rules: Iterable[Rule]) -> list[type]:
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
-    claimed = settled([pending for one in ran for pending in one.pending], (scope.start_ns, scope.end_ns))
-    made = _made(claimed, _Judge({one.rule.slug: one.rule for one in ran}, analysis, scope, forecast))
+    judge = _Judge({one.rule.slug: one.rule for one in ran}, analysis, scope, forecast)
+    made, errors = _without_failed([pending for one in ran for pending in one.pending], judge)
     said = {pending: result for pending, result in made.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
         faults = faults_of(tuple(said), tuple(said.values()), forecast)
     fixes = tuple(pending.hits.edits() for pending in said)
-    outcomes = tuple(
-        _outcome(one, [made[own] for own in claimed if own.rule == one.rule.slug]) for one in ran
-    )
+    by_rule: dict[str, list[_Result]] = {one.rule.slug: [] for one in ran}
+    for pending, result in made.items():
+        by_rule[pending.rule].append(result)
+    outcomes = tuple(_outcome(one, by_rule[one.rule.slug], errors.get(one.rule.slug)) for one in ran)
     return Judgement(tuple(said.values()), fixes, faults, outcomes)
+
+
+def _without_failed(
+    pending: list[PendingFinding], judge: _Judge
+) -> tuple[dict[PendingFinding, _Result], dict[str, BaseException]]:
+    """(what becomes of each, the error of each rule that fails only now): a rule that fails keeps no time of others."""
+    errors: dict[str, BaseException] = {}
+    while True:
+        scope = judge.scope
+        made = _made(settled(pending, (scope.start_ns, scope.end_ns)), judge)
+        failed = {one.rule: result for one, result in made.items() if isinstance(result, BaseException)}
+        if not failed:
+            return made, errors
+        errors |= failed
+        pending = [one for one in pending if one.rule not in failed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +117,20 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
             return _Ran(rule, outcome, tuple(replace(one, precedence=rule.precedence) for one in pending))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
-    except (Exception, SystemExit) as error:  # a rule may fail in any way; the report says how
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a rule may fail in any way; the report says how
         return _Ran(rule, _failed(outcome, rule, error))
 
 
 def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
     _log.debug("rule %s failed", outcome.rule, exc_info=error)
-    return replace(
-        outcome,
-        status=Status.FAILED,
-        why=f"{type(error).__name__}: {error} ({place_of(error, rule.function)})",
-    )
+    return replace(outcome, status=Status.FAILED, why=f"{told(error)} ({place_of(error, rule.function)})")
 
 
-def _outcome(ran: _Ran, results: Sequence[_Result]) -> Outcome:
+def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None) -> Outcome:
     """What became of a rule, by what its hits were made into."""
-    errors = (result for result in results if isinstance(result, Exception))
-    if (error := next(errors, None)) is not None:
+    if error is not None:
         return _failed(ran.outcome, ran.rule, error)
     if any(isinstance(result, Finding) for result in results):
         return replace(ran.outcome, status=Status.FOUND)
@@ -184,7 +197,9 @@ class _Judge:
                     return None
                 idle_share = None if forecast is None else forecast.idle_share
                 return finding_of(pending, self.scope, saving, idle_share)
-        except Exception as error:  # of the rule's edits or message
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of the rule's edits or message
             return error
 
     def _is_said(self, pending: PendingFinding, saving: Saving | None) -> bool:

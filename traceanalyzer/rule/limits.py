@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
@@ -12,7 +12,15 @@ Number = TypeVar("Number", int, float)
 
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
 _SOURCE = "source"
-_OTHER_UNITS = frozenset({"s", "ms", "us", "percent"})
+_OTHER_UNITS = frozenset(
+    word
+    for words in (
+        "s sec secs second seconds ms msec msecs millis milliseconds us usec usecs micros microseconds nanos",
+        "nanoseconds minutes mins hours kb mb gb tb kib mib gib tib kilobytes megabytes gigabytes terabytes",
+        "percent percents pct",
+    )
+    for word in words.split()
+)
 _CHOSEN = "; chosen"
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
@@ -26,6 +34,11 @@ def limit(default: Number, source: str) -> Number:
     """
     made: Any = field(default=default, metadata={_SOURCE: source})
     return made  # type: ignore[no-any-return]
+
+
+def source_of(one: Field[Any]) -> Any:
+    """What `limit` was given as source; None for a field that was made otherwise."""
+    return one.metadata.get(_SOURCE)
 
 
 def has_unit(name: str) -> bool:

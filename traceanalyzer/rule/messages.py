@@ -65,16 +65,20 @@ def filled(message: str, fields: Mapping[str, str]) -> str:
     """The message with its fields.
 
     Raises:
-        ValueError: it names a field that there is not, formats one, which is a text already, or a brace has no partner.
+        ValueError: it names a field that there is not, formats one, which is a text already, a brace has no partner, or
+            nothing is left.
     """
     try:
-        return message.format_map(fields)
+        text = message.format_map(fields)
     except KeyError as error:
         raise ValueError(
             f"message names {{{error.args[0]}}}; its fields are {', '.join(sorted(fields))}"
         ) from None
     except (ValueError, IndexError, AttributeError) as error:
         raise ValueError(f"message {message!r}: {error}; its fields are texts") from None
+    if not text.strip():
+        raise ValueError(f"message {message!r} says nothing: its fields are empty")
+    return text
 
 
 class _Shares(str):

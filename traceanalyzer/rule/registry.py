@@ -6,11 +6,9 @@ import importlib
 import inspect
 import math
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from enum import StrEnum
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -20,25 +18,14 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.checks import checked
 from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.declarations import MIN_SHARE as MIN_SHARE
+from traceanalyzer.rule.declarations import Marks, check_function, check_marks, check_names, check_number
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.limits import LEAST_NS, has_unit
+from traceanalyzer.rule.kinds import Kind as Kind
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
-MIN_SHARE = "min_share"  # the limit that every rule has, by this name
-
-
-class Kind(StrEnum):
-    """What the findings of a rule are, for whoever ranks and sums them up."""
-
-    FAULT = "fault"
-    FACT = "fact"  # worth knowing, and no fault: where the time goes
-    QUESTION = (
-        "question"  # a fault or not: only whoever wrote the program can look; `gpu_share` in its evidence
-    )
-    CHOICE = "choice"  # costs time for another gain, such as memory
-    ONCE = "once"  # paid once, when the program starts: no step without it is in the trace
-    REMAINDER = "remainder"  # time that no other rule claims
+_ASKED = ("gpu_share",)  # evidence that each question has: the verdict weighs it by that
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,9 @@ class Rule:
             ValueError, TypeError: what `rule/checks.py` finds wrong, such as a cause that is none of `causes`.
         """
         own = {} if self.limits is None else {"limits": self.limits}
-        yield from checked(self.function(**analysis.resolve(self.needs), **own), self.slug, self.causes)
+        found = self.function(**analysis.resolve(self.needs), **own)
+        asked = _ASKED if self.kind is Kind.QUESTION else ()
+        yield from checked(found, self.slug, self.causes, asked, analysis)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""
@@ -106,8 +95,8 @@ class Rule:
 
 
 def rule(
-    *,
-    since: str,
+    *bare: Any,
+    since: str = "",
     claims: Claims = Claims.EVENT,
     min_share: float = Severity.LOW.least_share,
     causes: tuple[str, ...] = (),
@@ -119,14 +108,22 @@ def rule(
     """Mark a function as a rule; its name is the slug, its docstring the page, its parameters the indexes.
 
     Args:
+        since: the version that has it first; never left out.
         min_share: by default the share from which on the severity is `low`.
         specificity: more than 0 where it knows more of its time than others of its order, and goes first.
         causes: what its hits may have as `cause`: `traceanalyzer explain CAUSE` finds the rule by them.
         choices: those of `causes` that cost time for another gain, where the rule's other findings are faults.
+
+    Raises:
+        TypeError: it is written without parentheses, or stands before something else than a function.
     """
+    if bare:
+        raise TypeError("write @rule(since=...), with parentheses and names")
 
     def mark(function: RuleFunction) -> RuleFunction:
-        marks = (since, claims, min_share, causes, limits, kind, specificity, choices)
+        if not inspect.isfunction(function):
+            raise TypeError(f"a rule is a function, not {type(function).__name__}")
+        marks = Marks(since, claims, min_share, causes, limits, kind, specificity, choices)
         function.__rule__ = marks  # type: ignore[attr-defined]
         return function
 
@@ -162,73 +159,67 @@ def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]
     broken = []
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", lambda _: None):
         try:
-            for described in _rules_in(importlib.import_module(info.name)):
+            module = importlib.import_module(info.name)
+            for described in _rules_in(module, needed=_is_rules_file(module, package)):
                 if described.slug in rules:
                     holder = rules[described.slug].function.__module__
                     raise ValueError(f"{holder} has a rule of this name, too")
                 rules[described.slug] = described
-        except (Exception, SystemExit) as error:  # whatever an author's file does: the others run
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever an author's file does: the others run
             steps = info.name.removeprefix(f"{package.__name__}.").split(".")
             file = "/".join([package.__path__[0], *steps]) + ("/__init__.py" if info.ispkg else ".py")
             broken.append(Broken(steps[-1].replace("_", "-"), file, f"{type(error).__name__}: {error}"))
     return tuple(rules[slug] for slug in sorted(rules)), tuple(broken)
 
 
-def _rules_in(module: ModuleType) -> Iterator[Rule]:
+def _is_rules_file(module: ModuleType, package: ModuleType) -> bool:
+    """Whether a rule belongs in it: in files and folders of a group, not in what helps one rule."""
+    steps = module.__name__.removeprefix(f"{package.__name__}.").split(".")
+    return len(steps) == 2 and not steps[-1].startswith("_")
+
+
+def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
     members = vars(module).values()
-    marked = [one for one in members if hasattr(one, "__rule__") and one.__module__ == module.__name__]
+    marked = [one for one in members if _marks_of(one) is not None and one.__module__ == module.__name__]
     if len({id(one) for one in marked}) > 1:
         raise ValueError(f"a file has one rule, not {' and '.join(one.__name__ for one in marked)}")
+    if needed and not marked:
+        raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
     for function in marked:
         described = _describe(function)
-        _check(described)
+        check_names(described.causes, described.limits)
+        check_function(function, described.needs, limited=described.limits is not None)
         yield described
 
 
-def _check(described: Rule) -> None:
-    """Raises ValueError for what no rule can mean."""
-    if described.function.__name__ not in described.function.__module__.split(".")[-2:]:
-        raise ValueError(f"rule {described.slug} is in a file of another name")
-    if not re.fullmatch(r"\d+(\.\d+)*", described.since):
-        raise ValueError(f"since={described.since!r} is no version")
-    for cause in described.causes:
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cause):
-            raise ValueError(f"cause {cause!r} is not kebab-case")
-    for name, value in described.in_force():
-        if not has_unit(name):
-            raise ValueError(
-                f"limit {name} has no unit in its name: end it in _ns, _bytes, _share, _times or _speedup, "
-                "or in what it counts, in the plural"
-            )
-        if not 0 <= value < math.inf or ("share" in name.split("_") and value > 1):
-            raise ValueError(f"limit {name}={value}: finite and not negative, and a share at most 1")
-    for limit in fields(described.limits) if described.limits is not None else ():
-        number = getattr(described.limits, limit.name)
-        if limit.type in ("int", int) and not isinstance(number, int):
-            raise ValueError(f"limit {limit.name}={number}: not a whole number")
-        if limit.name.endswith("_ns") and 0 < number < LEAST_NS:
-            raise ValueError(f"limit {limit.name}={number}: less than any kernel or call takes, give ns")
+def _marks_of(member: Any) -> Marks | None:
+    """What `@rule(...)` wrote on it; objects that have every attribute have no such."""
+    marks = getattr(member, "__rule__", None)
+    return marks if isinstance(marks, Marks) else None
 
 
 def _describe(function: Any) -> Rule:
-    since, claims, min_share, causes, limits, kind, specificity, choices = function.__rule__
+    marks: Marks = function.__rule__
+    check_marks(marks)
     if not (page := inspect.cleandoc(function.__doc__ or "")):
         raise ValueError("a rule's docstring is its page, and there is none")
     return Rule(
         slug=function.__name__.replace("_", "-"),
         group=function.__module__.split(".")[-2].replace("_", "-"),
-        since=since,
+        since=marks.since,
         title=page.splitlines()[0].rstrip("."),
         page=page,
         needs=needs_of(function, skip=frozenset({"limits", "return"})),
-        claims=claims,
-        min_share=min_share,
-        causes=causes,
-        limits=None if limits is None else limits(),
+        claims=marks.claims,
+        min_share=marks.min_share,
+        causes=marks.causes,
+        limits=None if marks.limits is None else marks.limits(),
         function=function,
-        kind=kind,
-        specificity=specificity,
-        choices=choices,
+        kind=marks.kind,
+        specificity=marks.specificity,
+        choices=marks.choices,
     )
 
 
@@ -273,7 +264,7 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
         if name not in current:
             names = ", ".join(current)
             raise BadOption(f"rule {slug} has no threshold {name!r}", remedy=f"Its thresholds are: {names}.")
-        number = _as_type(key, value, type(current[name]))
+        number = _as_type(key, name, value, type(current[name]))
         own = {} if known.limits is None or name == MIN_SHARE else {name: number}
         share = number if name == MIN_SHARE else known.min_share
         limits = known.limits and replace(known.limits, **own)
@@ -281,7 +272,7 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
     return tuple(by_slug[known.slug] for known in rules)
 
 
-def _as_type(key: str, text: str | float, wanted: type) -> Any:
+def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
     try:
         value = wanted(text)
         if isinstance(text, float) and math.isfinite(text) and value != text:
@@ -290,6 +281,10 @@ def _as_type(key: str, text: str | float, wanted: type) -> Any:
         raise BadOption(f"{key}={text}: not {'a whole number' if wanted is int else 'a number'}") from None
     if not 0 <= value < math.inf:
         raise BadOption(f"{key}={text}: a threshold is finite and not negative")
+    try:
+        check_number(name, value)
+    except ValueError as error:
+        raise BadOption(f"{key}={text}: {str(error).partition(': ')[2]}") from None
     return value
 
 

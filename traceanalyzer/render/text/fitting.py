@@ -57,7 +57,7 @@ def put_fitted(
     for trial, most in room + cut:
         own = Page(page.width)
         own.put(trial, indent=indent, hang=hang)
-        if len(own.lines) <= most and max(map(len, own.lines)) <= page.width:
+        if len(own.lines) <= most and max(map(len, own.lines), default=0) <= page.width:
             break
     page.put(trial, indent=indent, hang=hang, style=style)
 

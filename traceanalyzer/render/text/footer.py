@@ -84,7 +84,10 @@ def _ranks(ranks: Sequence[int | None]) -> str:
 
 
 def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, several: bool) -> None:
-    """How many rules ran and what they found; which do not apply, or failed, and why, each reason once."""
+    """How many rules ran and what they found; which say nothing, do not apply, or failed, each reason once.
+
+    What is clear and not named found nothing.
+    """
     found, clear = (
         {outcome.rule for outcome in outcomes if outcome.status is status}
         for status in (Status.FOUND, Status.CLEAR)
@@ -96,13 +99,19 @@ def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, 
             "rules",
             f"{len(found | clear)} ran: {len(found) - noted} with findings{also}, {len(clear - found)} clear",
         )
+    unsaid = (one for one in outcomes if one.status is Status.CLEAR and one.why and one.rule not in found)
+    _reasons(page, unsaid, several=several)
     for status in (Status.NOT_APPLICABLE, Status.FAILED):
         concerned = [outcome for outcome in outcomes if outcome.status is status]
         if concerned:
             page.pair("rules", f"{len({outcome.rule for outcome in concerned})} {status}")
-        for why, (rules, ranks) in _by_reason(concerned).items():
-            where = f" ({_ranks(ranks)})" if several and None not in ranks else ""
-            page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
+        _reasons(page, concerned, several=several)
+
+
+def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
+    for why, (rules, ranks) in _by_reason(outcomes).items():
+        where = f" ({_ranks(ranks)})" if several and None not in ranks else ""
+        page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
 
 
 def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:

@@ -13,8 +13,9 @@ from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at, matching
+from traceanalyzer.rule.views.columns import check_column
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Selection, cached_readonly
+from traceanalyzer.rule.views.selection import Selection, cached_readonly, check_same_trace
 
 if TYPE_CHECKING:
     from traceanalyzer.rule.views.work import Work
@@ -51,6 +52,7 @@ class Calls(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.cpu`, such as input_dims."""
+        check_column("cpu", column, text=True)
         return Texts.column(self.events.trace.lanes.cpu, column, self._rows)
 
     @cached_readonly
@@ -134,6 +136,9 @@ class Calls(Selection):
 
     def index_of_enclosing(self, outer: Calls) -> Rows:
         """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
+        if not isinstance(outer, Calls):
+            raise TypeError(f"rows lie in Calls, not in {type(outer).__name__}")
+        check_same_trace(self, outer)
         there = outer.rows[outer.there]
         if len(there) == 0:
             return np.full(len(self), -1, np.int64)
@@ -162,6 +167,8 @@ class Calls(Selection):
 
     def joined(self, parts: Sequence[Calls]) -> Calls:
         """All rows of several selections of the same events, one after the other."""
+        for part in parts:
+            check_same_trace(self, part)
         return Calls(self.events, np.concatenate([part.rows for part in parts]))
 
     def distinct(self) -> Calls:

@@ -14,7 +14,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, ints_at, matching, texts_of
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, positions
+from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, positions, repeats
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime, Stretches
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
 
@@ -43,6 +43,9 @@ class CallsAfterCpuGaps(Calls):
     def __getitem__(self, chosen: Chosen) -> Self:
         return type(self)(self.events, self._quiet, self._at[positions(chosen, len(self))])
 
+    def repeated(self) -> int:
+        return repeats(self._at)
+
     @cached_readonly
     def start_ns(self) -> Rows:
         return self._quiet.start_ns[self._at]
@@ -64,10 +67,8 @@ class CallsAfterCpuGaps(Calls):
     @cached_readonly
     def place(self) -> Texts:
         """`op before and op after`, the outermost ops or else the calls."""
-        before, after = (
-            self.before.outer_op.name.or_else(self.before.name),
-            self.outer_op.name.or_else(self.name),
-        )
+        before = self.before.outer_op.name.or_else(self.before.name)
+        after = self.outer_op.name.or_else(self.name)
         if not len(self):
             return Texts.none(0)
         number, first = grouped([before.code, after.code])
@@ -108,9 +109,8 @@ class CallsAfterCpuGaps(Calls):
     def similar_in(self, others: CallsAfterCpuGaps, share: float) -> Rows:
         """In how many steps one of the others lies at the same place, more than that share as long; int64 (rows,)."""
         found = np.zeros(len(self), np.int64)
-        place = others.place
         for row, (name, dur) in enumerate(zip(self.place.values(), self.dur_ns.tolist(), strict=True)):
-            found[row] = len(distinct(others.step[place.one_of(name) & (others.dur_ns > share * dur)]))
+            found[row] = len(distinct(others.step[others.place.one_of(name) & (others.dur_ns > share * dur)]))
         return found
 
     @cached_readonly

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views.events import Events
 
@@ -28,9 +29,8 @@ else:
             name = self.fget.__name__
             if name not in view._cached:
                 made = self.fget(view)
-                array = getattr(made, "code", made)
-                if isinstance(array, np.ndarray):
-                    array.flags.writeable = False
+                if isinstance(made, np.ndarray):  # texts and views are read-only by themselves
+                    made.flags.writeable = False
                 view._cached[name] = made
             return view._cached[name]
 
@@ -45,11 +45,26 @@ class Selection(ABC):
 
     def __init__(self, events: Events, rows: Rows) -> None:
         self.events = events
+        if rows.flags.writeable:  # what is written to a view's rows would change the view; to its array, not
+            rows = rows.view()
+            rows.flags.writeable = False
         self._rows = rows
         self._cached: dict[str, Any] = {}
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises AttributeError with the name that may be meant."""
+            if name.startswith("_") or hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # fails again, with its own error
+            raise AttributeError(f"{type(self).__name__} has no {name}{meant(name, dir(self))}")
+
     def __len__(self) -> int:
         return len(self._rows)
+
+    def repeated(self) -> int:
+        """How many rows are there already."""
+        return repeats(self._rows)
 
     def __getitem__(self, chosen: Chosen) -> Self:
         return type(self)(self.events, self._rows.take(positions(chosen, len(self))))
@@ -92,6 +107,12 @@ class Selection(ABC):
         if len(self) == 0:
             return
         for key in keys:
+            if not isinstance(key, Texts) and getattr(getattr(key, "dtype", None), "kind", "") not in (
+                "i",
+                "u",
+                "b",
+            ):
+                raise TypeError(f"rows are grouped by Texts or int64 arrays, not by {_kind_of(key)}")
             if len(key) != len(self):
                 raise ValueError(f"a key of {len(key):,} rows cannot group {len(self):,}")
         number, first = grouped([key.code if isinstance(key, Texts) else key for key in keys])
@@ -138,6 +159,30 @@ def positions(chosen: Chosen, rows: int) -> Rows:
             f"positions from {array.min()} to {array.max()} cannot choose of {rows:,} rows{hint}"
         )
     return array.astype(np.int64, copy=False)
+
+
+def check_same_trace(view: Selection, other: Any) -> None:
+    """Raises ValueError where two views are of two traces, whose rows have nothing to do with each other."""
+    if other.events is not view.events:
+        raise ValueError(
+            f"{type(other).__name__} of another trace, or of another window: views are of this one"
+        )
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """`; did you mean dur_ns?`, of what is called almost so; else nothing."""
+    close = get_close_matches(name, [one for one in known if not one.startswith("_")])
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def repeats(rows: Rows) -> int:
+    """How many of them are there already; rows mostly ascend, and are not sorted for that."""
+    return 0 if (rows[1:] > rows[:-1]).all() else len(rows) - len(distinct(rows))
+
+
+def _kind_of(key: Any) -> str:
+    dtype = getattr(key, "dtype", None)
+    return type(key).__name__ if dtype is None else f"an array of {dtype}"
 
 
 def _value(key: Key, row: int) -> Any:

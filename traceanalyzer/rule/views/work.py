@@ -15,6 +15,7 @@ from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.rule.views.columns import check_column
 from traceanalyzer.rule.views.events import Events
 from traceanalyzer.rule.views.selection import Selection, cached_readonly
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -54,10 +55,12 @@ class Work(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.gpu`, such as grid."""
+        check_column("gpu", column, text=True)
         return Texts.column(self.events.trace.lanes.gpu, column, self._work.row[self._rows])
 
     def number(self, column: str) -> Rows:
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
+        check_column("gpu", column, text=False)
         return ints(self.events.trace.lanes.gpu, column)[self._work.row[self._rows]]
 
     @cached_readonly

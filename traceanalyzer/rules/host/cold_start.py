@@ -101,6 +101,7 @@ def cold_start(
     yield Hits(
         occurrences=found,
         lost=lost,
+        repeated_rows=True,  # one per stretch, by its longest call, which may have several
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady

@@ -1,0 +1,72 @@
+"""Rules as a careless author writes them, run beside one that finds something."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.rule.grouped import scope
+from traceanalyzer.model.analysis import Analysis, needs_of
+from traceanalyzer.rule import Calls, Hits, Work, registry
+from traceanalyzer.rule.judging import Judgement, judge
+
+
+def _careful(work: Work) -> Iterator[Hits]:
+    """Finds all work."""
+    yield Hits(occurrences=work, message="{count} pieces", advice="Drop them.")
+
+
+def described(function: Callable[..., Any], **changes: Any) -> registry.Rule:
+    """The rule of a function, under its name."""
+    marked = registry._describe(registry.rule(since="0.1")(_careful))
+    slug = function.__name__.strip("_<>").replace("_", "-")
+    return replace(marked, slug=slug, function=function, needs=needs_of(function), **changes)
+
+
+def judged(analysis: Analysis, function: Callable[..., Any], **changes: Any) -> Judgement:
+    """What comes of a rule beside one that finds all work, and claims it later."""
+    return judge([described(function, **changes), described(_careful)], analysis, scope(), None)
+
+
+def why(analysis: Analysis, function: Callable[..., Any], **changes: Any) -> str:
+    """Why a rule failed; the one beside it found what it finds alone."""
+    said = judged(analysis, function, **changes)
+    failed, careful = said.outcomes
+    assert (str(failed.status), str(careful.status)) == ("failed", "found"), failed
+    work = analysis.index(Work)
+    assert [found.message for found in said.findings] == [f"{len(work)} pieces"]
+    return str(failed.why)
+
+
+def yielding(made: Callable[[Work, Calls], Any]) -> Callable[..., Any]:
+    """A rule that yields what this makes of all work and calls."""
+
+    def careless(work: Work, calls: Calls) -> Iterator[Any]:
+        yield made(work, calls)
+
+    return careless
+
+
+def hit(found: Any, **given: Any) -> Hits:
+    return Hits(**{"occurrences": found, "message": "m", "advice": "a."} | given)
+
+
+def left_out(tmp_path: Path, patch: pytest.MonkeyPatch, text: str) -> str | None:
+    """Why a file of that text is left out; None where its rule is known."""
+    group = tmp_path / "host"
+    group.mkdir()
+    (group / "__init__.py").touch()
+    (group / "my_rule.py").write_text(text)
+    package = ModuleType(f"{tmp_path.name}_careless")
+    package.__path__ = [str(tmp_path)]
+    patch.setitem(sys.modules, package.__name__, package)
+    rules, broken = registry.rules_of(package)
+    assert len(rules) + len(broken) == 1
+    assert not broken or (broken[0].slug, broken[0].file) == ("my-rule", str(group / "my_rule.py"))
+    return broken[0].error if broken else None

@@ -1,0 +1,105 @@
+"""Edits of what they cannot be made of, and of what a finding has nothing to do with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rule.careless import hit, why, yielding
+from tests.rule.grouped import traced
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay import edits, rewrites
+from traceanalyzer.rule import Work
+from traceanalyzer.rule.checks import check
+
+MS = 1_000_000
+_TWO = np.array([3, 1])
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    return traced(*((20 * MS * number + MS, 2 * MS) for number in range(5)))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda: edits.Drop(np.array([1, 0], np.uint8)),
+            "a list of whole numbers, not uint8, 1-dimensional: int64",
+        ),
+        (lambda: edits.Drop(np.array([1, 0], np.int32)), "a list of whole numbers, not int32, 1-dimensional"),
+        (lambda: edits.Drop([True, False]), "an edit takes numbers of rows, not a mask"),
+        (lambda: edits.DropWork(np.array([[1, 0]])), "not int64, 2-dimensional"),
+        (lambda: edits.Drop("12"), "rows of an edit is a list or an array of numbers, not str"),  # type: ignore[arg-type]
+        (lambda: edits.Drop(None), "rows of an edit is a list or an array of numbers, not NoneType"),  # type: ignore[arg-type]
+        (lambda: edits.Drop(["a"]), "a list of whole numbers, not <U1"),  # type: ignore[list-item]
+        (lambda: edits.DropSpans(np.array([1], np.int32), [2]), "lists of whole ns, not int32: int64"),
+        (lambda: edits.DropSpans(np.array([[1]]), [2]), "lists of whole ns, not int64"),
+        (lambda: edits.ShrinkSpans([1], [2], 1.5), "factor is more than 1: what a fix leaves is a part"),
+        (lambda: edits.Scale(_TWO, np.array([0.5, 2.0])), "factor is more than 1"),
+        (lambda: edits.SplitAcrossRanks(_TWO, 4), "factor is more than 1"),
+        (
+            lambda: edits.Resize(_TWO, np.array([True, False])),
+            "dur_ns is a number or a list of numbers, not bool",
+        ),
+        (lambda: edits.Resize(_TWO, "12"), "dur_ns is a list or an array of numbers, not str"),  # type: ignore[arg-type]
+        (lambda: edits.Resize(_TWO, np.ones((2, 2))), "not float64, 2-dimensional"),
+        (lambda: edits.MoveToSideStream(_TWO, [1.0]), "1 numbers of dur_ns for 2 rows"),
+        (lambda: edits.Insert(_TWO, None), "cpu_ns is a list or an array of numbers, not NoneType"),  # type: ignore[arg-type]
+        (
+            lambda: rewrites.Fuse(_TWO, np.array([0, 10**15])),
+            "group has the number 1,000,000,000,000,000: number",
+        ),
+    ],
+)
+def test_edits_are_made_of_rows_times_and_parts(made: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        made()
+
+
+def test_a_view_gives_its_rows(analysis: Analysis) -> None:
+    work: Any = analysis.index(Work)
+    with pytest.raises(ValueError, match=r"not Work: give \.entries"):
+        edits.DropWork(work)
+    with pytest.raises(ValueError, match=r"not Calls: give \.rows"):
+        edits.Drop(work.op)
+
+
+class _Own:
+    """An edit of the author's."""
+
+    kind = "drop"
+
+    def apply(self, edited: Any) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("fix", "said"),
+    [
+        (lambda w: _Own(), "fix is an edit or a tuple of edits, not _Own"),
+        (lambda w: None, "fix is an edit or a tuple of edits, not NoneType"),
+        (lambda w: iter([edits.DropWork([0])]), "fix is an edit or a tuple of edits, not list_iterator"),
+        (lambda w: edits.DropWork(w.entries), "20 % of what fix changes is of the occurrences or of what"),
+        (lambda w: edits.Drop(w.op.rows), "20 % of what fix changes is of the occurrences"),
+        (lambda w: edits.DropSpans(w.start_ns, w.end_ns), "20 % of what fix changes is of the occurrences"),
+        (lambda w: edits.ShrinkGaps([0], [10**12]), "1 of 1 spans of ShrinkGaps lie outside of the trace"),
+        (lambda w: rewrites.Compile([99]), "1 of 1 entries of Compile are no entries of DeviceWork"),
+    ],
+)
+def test_a_fix_changes_what_its_finding_is_about(
+    analysis: Analysis, fix: Callable[[Work], Any], said: str
+) -> None:
+    assert said in why(analysis, yielding(lambda work, _: hit(work[0:1], fix=fix(work))))
+
+
+def test_one_edit_of_several_is_mostly_of_the_finding(analysis: Analysis) -> None:
+    """What comes to lie elsewhere is an edit beside it."""
+    work = analysis.index(Work)
+    elsewhere = edits.Resize(work.entries, work.dur_ns.astype(float))
+    check(hit(work[0:1], fix=(elsewhere, edits.DropWork(work[0:1].entries))))
+    check(hit(work[0:1], fix=elsewhere, fixed_elsewhere=True))

@@ -1,0 +1,90 @@
+"""Rows, spans and numbers that edits are made of: what cannot be is a sentence, instead of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = Sequence[int] | NDArray[np.int64]
+Floats = Sequence[float] | NDArray[np.float64]
+
+_MOST_GROUPS = 1_000_000  # a table of so many is made at once
+
+
+def as_ints(values: Ints) -> NDArray[np.int64]:
+    """Whatever a rule has, as an array."""
+    return np.asarray(values, np.int64)
+
+
+def check_rows(rows: Ints) -> None:
+    """Raises ValueError for what are no rows of `trace.cpu` or entries of `DeviceWork`."""
+    given = _array("rows of an edit", rows)
+    if given.dtype == np.bool_:
+        raise ValueError("an edit takes numbers of rows, not a mask: np.flatnonzero(mask)")
+    if given.ndim != 1 or (len(given) and given.dtype != np.int64):
+        raise ValueError(
+            f"rows of an edit are a list of whole numbers, not {given.dtype}, {given.ndim}-dimensional: int64"
+        )
+    if len(given) and given.min() < 0:
+        raise ValueError(
+            f"{int((given < 0).sum()):,} of {len(given):,} rows of an edit are negative: leave out -1"
+        )
+
+
+def check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
+    """Raises ValueError for what are no spans of time."""
+    starts, ends = _array("starts_ns", starts_ns), _array("ends_ns", ends_ns)
+    for times in (starts, ends):
+        if times.ndim != 1 or (len(times) and times.dtype != np.int64):
+            raise ValueError(f"starts_ns and ends_ns are lists of whole ns, not {times.dtype}: int64")
+    if len(starts) != len(ends):
+        raise ValueError(f"{len(starts):,} starts of {len(ends):,} spans")
+    if (ends < starts).any():
+        raise ValueError(f"{int((ends < starts).sum()):,} of {len(starts):,} spans end before they start")
+
+
+def check_times(
+    name: str, values: Floats | float, rows: Ints | None = None, most_dimensions: int = 1
+) -> None:
+    """Raises ValueError for what are no times or factors: one for all, or one for each of the rows."""
+    given = np.asarray(values) if isinstance(values, int | float | np.number) else _array(name, values)
+    if given.ndim > most_dimensions or (given.size and given.dtype.kind not in "iuf"):
+        raise ValueError(
+            f"{name} is a number or a list of numbers, not {given.dtype}, {given.ndim}-dimensional"
+        )
+    if rows is not None and given.ndim and len(given) != len(rows):
+        raise ValueError(f"{len(given):,} numbers of {name} for {len(rows):,} rows")
+    if not (np.isfinite(given) & (given >= 0)).all():
+        raise ValueError(f"{name} is negative or no number")
+
+
+def check_part(name: str, values: Floats | float, rows: Ints | None = None) -> None:
+    """As `check_times`, of a part that is left: more than 1 would make it longer."""
+    check_times(name, values, rows)
+    if (np.asarray(values) > 1).any():
+        raise ValueError(f"{name} is more than 1: what a fix leaves is a part")
+
+
+def check_group(group: Ints, rows: Ints) -> None:
+    """Raises ValueError for what numbers no groups of the rows."""
+    check_rows(group)
+    if len(group) != len(rows):
+        raise ValueError(f"{len(group):,} numbers of group for {len(rows):,} rows")
+    if len(group) and (most := int(np.max(group))) >= max(_MOST_GROUPS, len(group)):
+        raise ValueError(
+            f"group has the number {most:,}: number the groups from 0, as grouped([...])[0] does"
+        )
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    """As an array; of a view not its rows, one by one."""
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, str) or not isinstance(values, Sequence | np.number | int | float):
+        columns = (column for column in ("entries", "rows") if hasattr(values, column))
+        hint = "".join(f": give .{column}" for column in columns)
+        raise ValueError(f"{name} is a list or an array of numbers, not {type(values).__name__}{hint}")
+    return np.asarray(values)

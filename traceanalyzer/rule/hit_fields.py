@@ -1,0 +1,145 @@
+"""Texts, numbers and evidence of hits: what no report can show is a sentence, when they are made."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule.recorded_with import FEATURES
+
+ROUNDING = 1e-9  # of a quotient of sums
+
+_OWN = frozenset(
+    [
+        "by",
+        "count",
+        "elsewhere",
+        "in_steps",
+        "per_step",
+        "per_step_ns",
+        "share",
+        "steps",
+        "times_a_step",
+        "total",
+        "total_ns",
+    ]
+)  # what the framework says of each finding; `times` may also be how many times more
+_FORMS = ("_each", "_a_step", "_on_average")
+_UNITS = ("ns", "bytes", "share")
+_NO_FIELD = re.compile(r"(?<!\{)\{\w*[!.\[][^{}]*\}")
+_IN_ADVICE = re.compile(r"\{([a-z_]\w*)[^{}\w]?[^{}]*\}")
+_OF_COMPILERS = {"lambda", "anonymous", "unnamed", "default"}  # braces in names of C++ that a trace has
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raises ValueError for what is no text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a text, not {type(value).__name__}")
+
+
+def check_message(message: str) -> None:
+    """Raises ValueError for a message that says nothing, or takes its fields apart."""
+    if not message.strip():
+        raise ValueError("message is empty: say what the occurrences are")
+    if found := _NO_FIELD.search(message):
+        raise ValueError(f"message has {found[0]}: fields are texts, and take no .attribute, [key] or !r")
+
+
+def check_advice(advice: str, evidence: Iterable[str]) -> None:
+    """Raises ValueError where an advice names a field, as only messages can."""
+    for field in _IN_ADVICE.finditer(advice):
+        mark, name = field[0][1:-1], field[1]
+        if mark in FEATURES or (name in _OF_COMPILERS and name not in evidence):
+            continue
+        if mark == name or name in _OWN or name in evidence:
+            raise ValueError(
+                f"advice has {field[0]}: it is no template; what holds of one finding is said in the message"
+            )
+
+
+def check_share(name: str, value: Any) -> None:
+    """Raises TypeError or ValueError for what is no share."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is a number, not {type(value).__name__}")
+    if not 0 <= value <= 1 + ROUNDING:
+        raise ValueError(f"{name} is {value:.3g}: a share is 0 to 1")
+
+
+def check_evidence(evidence: Any) -> None:
+    """Raises TypeError or ValueError for names that no message can name, and values that no report can show."""
+    if not isinstance(evidence, Mapping):
+        raise TypeError(
+            f"evidence is a mapping, not {type(evidence).__name__}: leave it out where there is none"
+        )
+    for name, value in evidence.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(
+                f"evidence has the name {name!r}: names are letters, digits and _, as of a variable"
+            )
+        if name in _OWN or (name.endswith(_FORMS) and _stem(name) in _OWN):
+            raise ValueError(f"evidence {name} is said of every finding already: give it another name")
+        if isinstance(value, Texts):
+            continue
+        if isinstance(value, Mapping):
+            _check_parts(name, value)
+        _check_value(name, value)
+
+
+def _stem(name: str) -> str:
+    return next(name.removesuffix(form) for form in _FORMS if name.endswith(form))
+
+
+def _check_parts(name: str, parts: Mapping[Any, Any]) -> None:
+    """Of a mapping that a message may show by its largest parts."""
+    for part in parts.values():
+        if isinstance(part, bool | np.bool_) or not isinstance(part, int | float | np.number):
+            raise ValueError(f"evidence {name} has a part that is {part!r}: each is a number")
+        if part < 0:
+            raise ValueError(f"evidence {name} has a part of {part:.3g}: parts are no less than 0")
+
+
+def _check_value(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"evidence {name} has the key {key!r}: keys are texts")
+        value = tuple(value.values())
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, list | tuple | Mapping):
+            _check_value(name, part)
+        elif not isinstance(part, int | float | np.number | np.bool_ | str | None):
+            raise ValueError(
+                f"evidence {name} has a {type(part).__name__}: give numbers, texts, lists or mappings of these, or "
+                "Texts parallel to the occurrences"
+            )
+        elif part is not None and not isinstance(part, str):
+            _check_number(name, part)
+
+
+def _check_number(name: str, part: Any) -> None:
+    if not math.isfinite(part):
+        raise ValueError(f"evidence {name} is {part}: give None where it is not known")
+    unit = name.rpartition("_")[2]
+    if unit not in _UNITS:
+        return
+    if isinstance(part, bool | np.bool_):
+        raise ValueError(f"evidence {name} is {part}: a number of {unit}")
+    if unit == "share" and not -ROUNDING <= part <= 1 + ROUNDING:
+        raise ValueError(f"evidence {name} is {part:.3g}: a share is 0 to 1, {name[:-5]}times may be more")
+    if unit != "share" and part < 0:
+        raise ValueError(f"evidence {name} is {part:.3g}: no less than 0")
+
+
+def longest_ns(name: str, value: Any) -> float:
+    """The largest number of ns that evidence of that name has; 0 of others."""
+    if name.rpartition("_")[2] != "ns" or isinstance(value, Texts | str | None):
+        return 0.0
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    parts = value if isinstance(value, list | tuple) else (value,)
+    return max((float(part) for part in parts if isinstance(part, int | float | np.number)), default=0.0)

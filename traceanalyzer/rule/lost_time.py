@@ -1,0 +1,209 @@
+"""Time that was lost on devices, and by which occurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from traceanalyzer.idle.cause_texts import BETWEEN_OPS
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
+from traceanalyzer.rule.arguments import check_ints, check_spans, check_view, check_views
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.selection import positions
+
+_COLUMNS = ("owner", "device", "start_ns", "end_ns")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LostTime:
+    """Time lost on devices: [start_ns, end_ns) each, int64 (stretches,).
+
+    Attributes:
+        owner: position in `Hits.occurrences` of the occurrence that lost it.
+
+    Raises:
+        ValueError: the lengths differ, a column is no integer, a stretch ends before it starts, or an owner is
+            negative, as `index_of_enclosing(...)` gives it where nothing is around a row.
+    """
+
+    owner: Rows
+    device: Rows
+    start_ns: Rows
+    end_ns: Rows
+
+    def __post_init__(self) -> None:
+        for name in _COLUMNS:
+            dtype = getattr(column := getattr(self, name), "dtype", type(column).__name__)
+            if getattr(dtype, "kind", "") not in ("i", "u") or column.ndim != 1:
+                raise ValueError(f"{name} of lost stretches has integers, not {_form(column, dtype)}")
+        if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
+            raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
+        if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:
+            raise ValueError(f"{backwards:,} of {len(self.owner):,} lost stretches end before they start")
+        if len(self.owner) and self.owner.min() < 0:
+            lost = int((self.owner < 0).sum())
+            raise ValueError(
+                f"{lost:,} of {len(self.owner):,} lost stretches have no owner: leave out owner < 0"
+            )
+
+    @classmethod
+    def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
+        """All the time of some work or idle time; by default each row is its own occurrence."""
+        check_view("what lost time", spent, Work, IdleTime)
+        owner = np.arange(len(spent)) if owner is None else owner
+        return cls(owner, spent.device, spent.start_ns, spent.end_ns)
+
+    @classmethod
+    def excess(cls, work: Work, excess_ns: Rows, owner: Rows | None = None) -> Self:
+        """The last `excess_ns` of each piece of work; by default each is its own occurrence.
+
+        Raises:
+            ValueError: some excess is negative: such work lost nothing, and is no occurrence; or longer than the work.
+        """
+        check_view("work", work, Work)
+        check_ints("excess_ns", excess_ns)
+        if len(excess_ns) != len(work):
+            raise ValueError(f"{len(excess_ns):,} excess_ns for {len(work):,} pieces of work")
+        if (negative := int((excess_ns < 0).sum())) > 0:
+            raise ValueError(
+                f"{negative:,} of {len(excess_ns):,} excesses are negative: leave out what loses nothing, or give it 0"
+            )
+        start = work.end_ns - excess_ns
+        if (longer := int((start < work.start_ns).sum())) > 0:
+            raise ValueError(f"{longer:,} of {len(work):,} excesses are longer than their work: times are ns")
+        return cls(np.arange(len(work)) if owner is None else owner, work.device, start, work.end_ns)
+
+    @classmethod
+    def uncovered(cls, work: Work, cover: Work) -> Self:
+        """The time of some work during which none of `cover` ran on its device."""
+        check_views({"work": work, "cover": cover}, Work)
+        parts = [cls.none()]
+        for device in distinct(work.device).tolist():
+            own = np.flatnonzero(work.device == device)
+            own = own[np.argsort(work.start_ns[own], kind="stable")]
+            over = cover.device == device
+            covered = intervals.union(cover.start_ns[over], cover.end_ns[over])
+            spent = intervals.union(work.start_ns[own], work.end_ns[own])
+            start, end = intervals.difference(spent, covered)
+            start, end = intervals.cut(start, end, work.start_ns[own])
+            owner = own[np.searchsorted(work.start_ns[own], start, side="right") - 1]
+            parts.append(cls(owner, np.full(len(start), device), start, end))
+        return cls.joined(parts)
+
+    @classmethod
+    def idle_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """The idle time of every device within [starts_ns[i], ends_ns[i]), disjoint, which is owner i's."""
+        check_view("idle", idle, IdleTime)
+        check_spans(starts_ns, ends_ns)
+        order = np.argsort(starts_ns, kind="stable")
+        first = np.searchsorted(ends_ns[order], idle.start_ns, side="right")
+        last = np.searchsorted(starts_ns[order], idle.end_ns, side="left")
+        count = np.maximum(last - first, 0)
+        stretch = np.repeat(np.arange(len(idle)), count)
+        within = order[np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]]
+        start = np.maximum(idle.start_ns[stretch], starts_ns[within])
+        end = np.minimum(idle.end_ns[stretch], ends_ns[within])
+        return cls(within, idle.device[stretch], start, end)
+
+    @classmethod
+    def idle_from(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """As `idle_within`, with what is left of the pause between two ops that a span ends in, up to the next span.
+
+        That is the time in which the op after the pause launches: with work queued, nobody would wait for it.
+        """
+        check_view("idle", idle, IdleTime)
+        check_spans(starts_ns, ends_ns)
+        order = np.argsort(starts_ns, kind="stable")
+        following = np.append(starts_ns[order][1:], np.iinfo(np.int64).max)
+        parts = [cls.none()]
+        for _, own in idle.by(idle.device):
+            begin_ns, finish_ns = own[own.cause.one_of(*BETWEEN_OPS)].piece_bounds_ns()
+            until_ns = ends_ns.copy()
+            at = np.searchsorted(begin_ns, ends_ns[order], side="left") - 1
+            left_ns = np.append(finish_ns, 0)[np.where(at >= 0, at, len(finish_ns))]
+            until_ns[order] = np.maximum(ends_ns[order], np.minimum(left_ns, following))
+            parts.append(cls.idle_within(own, starts_ns, until_ns))
+        return cls.joined(parts)
+
+    @classmethod
+    def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
+        check_view("idle", idle, IdleTime)
+        check_spans(starts_ns, ends_ns)
+        order = np.argsort(starts_ns, kind="stable")
+        launched = idle.launch.start_ns
+        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
+        inside = idle.has_next & (at >= 0) & (launched < ends_ns[order][at]) & idle.launch.there
+        return cls.all_of(idle[inside], order[at[inside]])
+
+    @classmethod
+    def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
+        """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
+        check_view("work", work, Work)
+        check_spans(starts_ns, ends_ns)
+        order = np.argsort(starts_ns, kind="stable")
+        launched = work.launch.start_ns
+        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
+        inside = (at >= 0) & (launched < ends_ns[order][at]) & work.launch.there
+        return cls.all_of(work[inside], order[at[inside]])
+
+    def owned_by(self, owner: Rows) -> Self:
+        """The same, where what i lost is that of owner[i]."""
+        check_ints("owner", owner)
+        if (most := int(self.owner.max(initial=-1))) >= len(owner):
+            raise ValueError(f"lost has an owner of {most:,}, and owner has {len(owner):,} rows")
+        return type(self)(owner[self.owner], self.device, self.start_ns, self.end_ns)
+
+    @classmethod
+    def launched_by(cls, idle: IdleTime, calls: Calls) -> Self:
+        """Idle time that a launch in one of the calls ended, which is that one's."""
+        check_view("idle", idle, IdleTime)
+        check_view("calls", calls, Calls)
+        owner = idle.launch.index_of_enclosing(calls)
+        return cls.all_of(idle[owner >= 0], owner[owner >= 0])
+
+    @classmethod
+    def joined(cls, parts: Sequence[LostTime]) -> Self:
+        """All of them; nothing of none."""
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, LostTime) for part in parts):
+            raise TypeError("joined([...]) takes a list of LostTime")
+        if not parts:
+            return cls.none()
+        columns = ([getattr(part, name) for part in parts] for name in _COLUMNS)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nothing was lost on a device."""
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, nothing, nothing)
+
+    def __getitem__(self, chosen: Mask | Rows) -> Self:
+        mask = getattr(chosen, "dtype", None) == np.bool_ and len(chosen) == len(self.owner)
+        if mask and chosen.all():  # on the only device, and in the only window
+            return self
+        at = positions(chosen, len(self.owner))
+        return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at])
+
+    def sums(self, owners: int) -> Rows:
+        """What each of so many owners lost in ns; int64 (owners,)."""
+        if not isinstance(owners, int | np.integer) or isinstance(owners, bool):
+            raise TypeError(
+                f"sums(n) takes the number of occurrences, len(view), not {type(owners).__name__}"
+            )
+        if (most := int(self.owner.max(initial=-1))) >= owners:
+            raise ValueError(f"sums({owners:,}) of owners up to {most:,}: n is the number of occurrences")
+        return sums_of(self.owner, self.end_ns - self.start_ns, owners)
+
+    def spans(self) -> intervals.Set:
+        """What is lost on any device, as one set: use it on the stretches of one device."""
+        return intervals.union(self.start_ns, self.end_ns)
+
+
+def _form(column: Any, dtype: Any) -> str:
+    """What such a column is instead."""
+    return f"{dtype}, {column.ndim}-dimensional" if getattr(column, "ndim", 1) != 1 else str(dtype)
