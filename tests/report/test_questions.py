@@ -81,4 +81,6 @@ def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int,
     every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
     step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
     told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
-    assert ("; left out: the first step, and one that takes 66 % of the time after it" in told) is said
+    assert (
+        "; left out: the first step, and 1 long step: 66 % of the time after the first step" in told
+    ) is said

@@ -126,7 +126,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     first, second = graded(HIGH, HIGH)
     assert verdict_of(head, [replace(first, saving=None), second]).fix == (
         "begin with finding 1 (scheduler-gap), whose saving cannot be predicted; "
-        f"of the others, finding 2 (scheduler-gap): {ABOUT}"
+        f"then finding 2 (scheduler-gap); without finding 1, {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [replace(first, saving=None)]).fix == "begin with finding 1 (scheduler-gap)"

@@ -152,7 +152,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "train.py(12): metrics runs once a step and takes 1.00 ms (median; at most 1.00 ms)"
+        "train.py(12): metrics runs once a step and takes 1.00 ms each time (median; at most 1.00 ms)"
     )
     assert found.advice.startswith("Move it out of the loop")
 

@@ -236,7 +236,7 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     (one,) = found(program(scores(64_000)), "loss-head")
     assert str(one.severity) == "info"
     assert (
-        "64,000 classes for 8,192 positions take 50.0 % of GPU time, forward and backward, most in head (57"
+        "64,000 classes for 8,192 positions take 50.0 % of GPU time, forward and backward, the largest part in head (57"
         in one.message
     )
     assert "loss and conversions (43 %)" in one.message
@@ -268,6 +268,6 @@ def test_a_fact_stands_where_the_share_of_gpu_time_puts_it_that_it_is_about() ->
 def test_an_op_of_many_inputs_is_told_by_their_mean() -> None:
     ops = [Op("aten::mul", ADD, 100, [[n << 20], [n << 20]], [F32, F32]) for n in range(8, 14)]
     (one,) = found(program(ops), "hotspot")
-    assert "on average over all 6 input shapes" in one.message
+    assert "on average over all 6 kinds of inputs" in one.message
     (one,) = found(program(ops[:1]), "hotspot")
     assert "on average" not in one.message

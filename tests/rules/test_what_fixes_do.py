@@ -110,7 +110,7 @@ def test_a_product_of_few_blocks_is_told_to_split_the_sum() -> None:
     (one,) = found(program([Op("aten::mm", "_block_scaled_block_gemm", 100, grid=18)]), "low-occupancy")
     assert "split-K" in one.advice
     (one,) = found(program([Op("aten::argmax", REDUCE, 100, grid=16)]), "low-occupancy")
-    assert "each long row" in one.advice
+    assert "long rows" in one.advice
 
 
 def test_what_helps_one_kernel_of_an_op_is_no_advice_for_all_of_them() -> None:
@@ -120,4 +120,4 @@ def test_what_helps_one_kernel_of_an_op_is_no_advice_for_all_of_them() -> None:
     assert "torch.compile" in one.advice
     (one,) = found(program([own, replace(own, kernel=INPUT_GRADIENT)]), "low-occupancy")
     assert (one.count, one.by) == (12, "aten::native_layer_norm_backward")
-    assert one.advice.startswith("Give it more rows at once")
+    assert one.advice.startswith("Give the op more rows at once")

@@ -39,7 +39,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     if first in replayed:
         return f"{_in_order(own, wrong)}{also}: {gives}{unknown}"
     begin = f"begin with finding {first} ({top.rule}), whose saving cannot be predicted"
-    return f"{begin}; of the others, {_in_order(own, wrong)}{also}: {gives}{unknown}"
+    return f"{begin}; then {_in_order(own, wrong)}{also}; without finding {first}, {gives}{unknown}"
 
 
 def _ordered(

@@ -22,7 +22,7 @@ def step_line(trace: TraceReport) -> str:
         if step.measured:
             return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
-        span += "; runs vary" * (step.high_ns > step.traced_ns)
+        span += ", as runs vary" * (step.high_ns > step.traced_ns)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
         much = step.left_out_share >= MUCH and not _even(trace)
@@ -47,14 +47,8 @@ def _left_out(step: StepEstimate) -> str:
     """The steps that are not replayed, and how much of the time is theirs: the first, and others that are longer."""
     replayed = _REPLAYED.match(step.basis)
     longer = int(replayed[2]) - int(replayed[1]) - 1 if replayed else 0
-    others = (
-        "one that takes"
-        if longer == 1
-        else f"{longer} that take"
-        if longer > 1
-        else "longer ones, which take"
-    )
-    return f"; left out: the first step, and {others} {percent(step.left_out_share)} of the time after it"
+    others = "1 long step" if longer == 1 else f"{longer} long steps" if longer > 1 else "long steps"
+    return f"; left out: the first step, and {others}: {percent(step.left_out_share)} of the time after the first step"
 
 
 def _even(trace: TraceReport) -> bool:

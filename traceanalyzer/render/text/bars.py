@@ -13,7 +13,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "The table names inner ops (mm), findings name outer ones (linear): do not add the times of both."
+_LEGEND = "These rows and the findings overlap: do not add their times."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

@@ -42,7 +42,7 @@ _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = "SyncBatchNorm"
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
-    "message": "{by} reduces {elements} elements or fewer, {times_a_step} after its first call: {total_a_step}",
+    "message": "besides the first call, {by} reduces {elements} elements or fewer {times_a_step}: {total_a_step}",
     "advice": "Stack the values and reduce them once, or every hundred steps.",
 }
 _LOGGED = _STACKABLE | {

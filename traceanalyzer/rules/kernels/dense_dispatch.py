@@ -69,9 +69,9 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     but the numbers themselves are not recorded. So confidence is medium.
     When it is wrong: each slot is a weighted mean of all tokens (soft dispatch). Then hardly any number is
     zero.
-    Saving: the time of all work on the tensor, minus the time to move the rows by index. Moving rows is
-    predicted to take as long as to read or write the result of each product four times: at least 20 µs, and
-    at most 90 % of the product's time.
+    Saving: the time of all work on the tensor, minus the time to move the rows by index. For each
+    product, moving rows is predicted to take the time of four passes over the product's result (a pass reads
+    or writes it once), at least 20 µs, and at most 90 % of the product's time.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

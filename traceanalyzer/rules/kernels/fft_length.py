@@ -149,4 +149,4 @@ def _told(length: int) -> str:
     """`8,191 is prime`, `1,022 has the prime factor 73`."""
     largest = factors(length)[-1]
     said = "is prime" if largest == length else f"has the prime factor {largest:,}"
-    return f"the length {length:,} {said}"
+    return f"the transform's length {length:,} {said}"

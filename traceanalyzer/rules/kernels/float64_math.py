@@ -92,8 +92,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     single number). Good: torch.from_numpy(a).float(), dtype=torch.float32.
     How sure: kernels and types are recorded. Python numbers are not reported, because they do not make a
     float32 tensor float64.
-    When it is wrong: results need float64. If every floating-point tensor is float64, float64 is probably
-    deliberate, and the finding is info; but not if such a tensor is copied from the CPU, as a numpy array is.
+    When it is wrong: results need float64. If every floating-point tensor is float64, and none
+    of them comes from the CPU (where numpy makes float64), float64 is probably deliberate: the finding is info.
     Saving: predicted for float32, with TF32 for products if the device has it (if the trace shows float32
     products without TF32, then without it). All other kernels move half the bytes, and conversions to float64
     disappear. Kernels that do not reach the memory's peak rate gain less.

@@ -98,7 +98,8 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
     How sure: durations are measured. The compared kernels have the same name, grid, block size, place and
     recorded shapes. Kernels that run a different number of times in each step are compared only if shapes
-    are recorded. Confidence is low if shapes are not recorded and all kernels of a step are slow.
+    are recorded. Confidence is low if shapes are not recorded and all kernels of a step are slow: that step
+    may have had larger inputs.
     When it is wrong: the duration of the work depends on the data (sparse tensors, early exit).
     Source: the usual variation was measured on an H200 with torch 2.11; the thresholds give the numbers.
     """

@@ -92,8 +92,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     What it looks for: a layer with at most half as many output channels as input channels, in two cases.
     - Such a layer (a 1x1 convolution or linear layer) is the only op that reads an upsampled tensor.
     - Rows are gathered (index_select, x[index]) and then summed (index_add, scatter_add), as over the
-      neighbours in a graph; or a sparse product does both. Then such a layer reads the sums. On average each
-      row is gathered at least twice.
+      neighbours in a graph; or a sparse product gathers and sums. In both forms, such a layer
+      reads the sums, and on average each row is gathered at least twice.
     Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other
     order gives the same result. If the layer comes first, all later work has fewer channels, forward and
     backward.
@@ -104,8 +104,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     so confidence is medium.
     When it is wrong: code that is not recorded as an op also reads the layer's input.
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels. The layer's
-    time shrinks with the number of pixels. For gathered rows, the predicted time
-    of gathering and summing is counted twice, because the other order may add their backward pass.
+    time shrinks with the number of pixels. For gathered rows, the time that gathering and summing still take
+    is predicted to double, because they may then need a backward pass, too. This makes the saving smaller.
     Source: calculated, not measured: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

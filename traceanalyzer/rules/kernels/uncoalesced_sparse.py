@@ -29,7 +29,7 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
     """Each op that gets a sparse tensor coalesces the tensor again.
 
     What it looks for: ops that coalesce a sparse COO tensor (sort its entries and add duplicates), though no
-    sparse tensor was made since the last time. Coalescing each new tensor once is not reported.
+    sparse tensor was made since the last such op. Coalescing each new tensor once is not reported.
     Why it costs: some ops need the entries sorted and without duplicates. Each such op coalesces a copy and
     then drops the copy. The sort takes many times as long as a sparse product. Also, the CPU waits until the
     GPU has counted the remaining entries.

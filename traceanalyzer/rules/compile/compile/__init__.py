@@ -100,7 +100,9 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
         fix=DropSpans(found.start_ns, found.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         message="code is compiled again {in_steps}: {in_a_step} of CPU time in each of these steps"
-        + ("; frame {frame} has been compiled {version} times so far" if version > 1 else ""),
+        + (
+            "; frame {frame} has been compiled {version} times since the program began" if version > 1 else ""
+        ),
         advice="TORCH_LOGS=recompiles shows which guard fails. If a size changes, use dynamic=True, mark_dynamic, "
         "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={

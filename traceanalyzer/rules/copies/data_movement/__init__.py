@@ -93,7 +93,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     that the user called. Two cases have findings of their own:
     - State is reordered several times a step, such as a key/value cache in beam search. The rule recognises
       state by two signs: all rows of a tensor are gathered, and no op computes on the whole tensor (attention
-      reads a slice of a cache). If shapes are not recorded, the signs are others. After a topk or sort,
+      reads a slice of a cache). If shapes are not recorded, other signs tell: after a topk or sort,
       several tensors are gathered one after the other, and the grids of the kernels show that the rows are
       large.
     - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the graph

@@ -81,8 +81,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     too. The rule reports these four cases as separate causes:
     - a buffer that grows by cat;
     - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If the next
-      op is attention or a matrix product, and memory limits it, the cost includes its additional time for
-      reading the larger data;
+      op is attention or a matrix product that is limited by memory, the cost includes the time by which this
+      op is slower because it reads the larger data;
     - copies of the input of a conv3d whose filter covers one frame (1x3x3);
     - an op in a channels-last model whose result is channels first, as the strides show. The cost includes
       the copies back to channels last, and the slow pointwise ops that read tensors of both layouts.
@@ -95,8 +95,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     the advised fix.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
-    Saving: the time of these copies. For a growing buffer and for concatenations, two times are subtracted:
-    that of an op that writes in place, and the CPU time to make views for this op. For data written several
+    Saving: the time of these copies. For a growing buffer and for concatenations, it is reduced by
+    the time of an op that writes in place, and by the CPU time to make views for this op. For data written several
     times, the next op gets faster, too, if it is attention of few queries or a matrix product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """

@@ -160,10 +160,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
         else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
     )
     if part < _MUCH:
-        rate = (
-            f"{100 * mean:.0f} % of the peak (compute or memory) that limits the op, on average over {len(known)} "
-            "kinds of inputs"
-        )
+        rate = f"on average over all {len(known)} kinds of inputs, {100 * mean:.0f} % of the compute or memory peak"
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"
@@ -211,6 +208,6 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
-        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s, computed from its inputs", _UNMODELLED)
+        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs", _UNMODELLED)
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)

@@ -209,14 +209,14 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + (" (a kernel takes {kernel}" if count > 1 else " ({kernel}")
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
-        + (f", {'all' if whole else '{loop_launches}'} of them in {{loop}}" if part else "")
+        + (f", {'all of them' if whole else '{loop_launches} of them in total'} in {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for launches, longest for those of "
         "{ops:of this waiting}"
         + "{elsewhere}"
         + (
             ""
             if placed or (part and part.placed)
-            else "; by line of code, longest at {lines:of this waiting}"
+            else "; the waiting split by line of code: {lines:of this waiting}"
         )
     )
 

@@ -31,7 +31,7 @@ def obstacles(
     stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
-        "the CPU waits for the GPU only at the end of a step (at present it waits between launches "
+        "the CPU waits for the GPU only at the end of a step (at present it also waits between launches, "
         f"{stops:.0f} times a step)": stops > max_syncs,
         "all ranks capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
         _DIFFERENT: same < min_same_share,

@@ -42,7 +42,7 @@ _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
 _IN_THE_WAY = (
-    "A CUDA graph (mode='reduce-overhead') also removes the cost of the launches that remain, but only if {}."
+    "A CUDA graph (mode='reduce-overhead') also removes the cost of the launches that remain, once {}."
 )
 _BATCH = (
     "Do more with each launch, as with a larger batch (in serving, with more requests at once). A CUDA graph "
