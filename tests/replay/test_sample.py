@@ -57,7 +57,9 @@ def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_s
     share = f"{100 * sample.left_out:.0f} %"
     assert f"{share} of the time is in the others" in made.step.basis.replace("%", " %")
     said = diagnose(training(slow={3, 4, 5, 6, 7}, loading=False).load()).traces[0].summary.step
-    assert said.endswith(f"; {share} of the time after the first step is left out, in longer steps")
+    assert said.endswith(
+        f"; left out: the first step, and 4 long steps: {share} of the time after the first step"
+    )
 
 
 def test_of_two_steps_the_much_longer_one_is_left_out() -> None:

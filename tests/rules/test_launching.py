@@ -46,7 +46,7 @@ def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:
 def test_changing_shapes_cannot_be_captured(shared: Shared) -> None:
     one = found(shared("real/llama_decode.eager"))[0]
     assert (one.rule, one.cause) == ("launch-bound", "compile")
-    assert "only if the CPU no longer waits for the GPU" in one.advice
+    assert "once the CPU waits for the GPU only at the end of a step" in one.advice
 
 
 def test_copies_are_no_kernels(shared: Shared) -> None:

@@ -62,7 +62,6 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
             [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
         ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
-        fixed_elsewhere=True,  # mostly the ops on the scale, before the check
         message="{by} unscales and checks the gradients {times_a_step}: {kernels_a_step} in kernels, "
         "{total_each} together with the idle time while the CPU computes the scale",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
