@@ -37,18 +37,10 @@ def check_ints(name: str, given: Any) -> None:
 
 
 def check_spans(starts_ns: Any, ends_ns: Any) -> None:
-    """Raises for spans of which some end before they start, or share time: it would have two owners."""
+    """Raises for spans that are not parallel, or of which some end before they start."""
     check_ints("starts_ns", starts_ns)
     check_ints("ends_ns", ends_ns)
     if len(starts_ns) != len(ends_ns):
         raise ValueError(f"{len(starts_ns):,} starts of {len(ends_ns):,} spans")
     if backwards := int((ends_ns < starts_ns).sum()):
         raise ValueError(f"{backwards:,} of {len(starts_ns):,} spans end before they start")
-    if (starts_ns[1:] >= ends_ns[:-1]).all():  # as they mostly come
-        return
-    order = np.lexsort((ends_ns, starts_ns))
-    if shared := int((starts_ns[order][1:] < ends_ns[order][:-1]).sum()):
-        raise ValueError(
-            f"{shared:,} of {len(starts_ns):,} spans overlap the one before: take .outermost() or .distinct() of the "
-            "calls, of one thread"
-        )

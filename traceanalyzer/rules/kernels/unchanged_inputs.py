@@ -63,10 +63,9 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     """The same numbers are computed again in each layer.
 
     What it looks for: in training, a sequence of ops that runs at least twice in a step on the same index tensors
-    (edges, positions, lengths, masks). Shapes and scalar arguments are the same. Between two runs of the
-    sequence no op makes integer tensors of these shapes, so the index tensors are the same. A short float
-    vector (a constant) may also be an input. None of the ops adds a node to autograd's graph, so these ops
-    use no trained parameter and no activation.
+    (edges, positions, lengths, masks). Shapes and scalar arguments are the same. Between two runs no op makes integer
+    tensors of these shapes, so the index tensors are the same. A short float vector (a constant) may also be an
+    input. None of the ops adds a node to autograd's graph, so these ops use no trained parameter and no activation.
     Why it costs: each layer computes the same result again. Often such ops also make the CPU wait for the GPU (boolean
     masks, unique).
     Bad: edge weights in each layer of a graph network; a mask in each layer. Good: both once, before the layers.
