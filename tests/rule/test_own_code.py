@@ -48,8 +48,8 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
     ]
     assert next(iter(found.evidence["lines"])) == frames[-1]
     _, _, added = found.advice.partition(" The op is called by the package ")
-    avoided = "look for an argument that avoids this, or call it less often"
-    assert added == ("" if said is None else f"{said[0]}, which your code calls in {said[1]}: {avoided}.")
+    avoided = "Look for an argument that avoids this, or call it less often"
+    assert added == ("" if said is None else f"{said[0]}, which your code calls in {said[1]}. {avoided}.")
 
 
 def test_packages_are_told_by_the_folder() -> None:

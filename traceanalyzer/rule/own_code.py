@@ -51,8 +51,8 @@ def user_frame_hint(
     own = caller_of(calls, line) if package_of(line) else None
     if own is None:
         return ""
-    avoid = ": look for an argument that avoids this, or call it less often" * done_there
-    return f" The op is called by the package {package_of(line)}, which your code calls in {own}{avoid}."
+    avoid = " Look for an argument that avoids this, or call it less often." * done_there
+    return f" The op is called by the package {package_of(line)}, which your code calls in {own}.{avoid}"
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

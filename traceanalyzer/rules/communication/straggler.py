@@ -35,9 +35,9 @@ def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads 
 
     What it looks for: ops, or Python code before an op, that take much more CPU time per step on one rank.
     On the other ranks (their median) this work takes less than a third of the time, or is called less than
-    two thirds as often. The rule also looks at the longest pause of each step, and takes the median of all
-    steps. It reports a rank whose median is more than three times that of the other ranks. The rule needs
-    the traces of several ranks of one program.
+    two thirds as often. The rule also compares pauses of the CPU between ops: of each rank, the
+    longest pause of a step (in the median step). It reports a rank whose pause is more than three times as
+    long as that of the other ranks. The rule needs the traces of several ranks of one program.
     Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
     slowest rank.
     Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred

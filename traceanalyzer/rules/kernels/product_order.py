@@ -70,21 +70,21 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
 
     What it looks for: two matrix products (mm, bmm) in a row in the forward pass, with nothing between them
     except a scaling by one number. The program computes (A B) C or A (B C), and the other order takes at
-    most a quarter of the operations. No other op of the forward pass reads a tensor of the first product's
-    shape.
+    most a quarter of the operations. This is reported only if no other op of the forward pass reads a tensor
+    of the first product's shape.
     A second case (cause `long-side`, named in the finding's title): a matrix X has at least twice as many
     rows as columns. Its Gram matrix X X' (X' is X transposed) is squared and then multiplied by X, as in
     Newton-Schulz iterations. Sums and scalings may be in between. X X' is large: use X' X.
     Why it costs: both orders give the same result, but (A B) C first makes the matrix A B, with as many rows
     as A and as many columns as B. This matrix is large if A has many rows and B many columns.
     Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
-    (k.T @ v); (x @ a) @ b. For Newton-Schulz: if A has more rows than columns, transpose A before.
+    (k.T @ v); (x @ a) @ b. For Newton-Schulz: if X has more rows than columns, use X' X.
     How sure: the rule concludes from shapes and order that the second product reads the first product's
     result, so confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.
     Saving: the time of both products, of the scaling and of the matching products in the backward pass,
     minus the time of the other order. For `long-side`, the other order works on the Gram matrix of the short
-    side (A' A).
+    side (X' X).
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -142,7 +142,7 @@ def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> H
         named_by="x".join(map(str, shape)),
         message=f"the Gram matrix of {{by}} over the long side is {rows}x{rows}; it is squared and multiplied by "
         f"{{by}} again: {{gpu}} of GPU time{{where}}; over the short side it is {columns}x{columns}",
-        advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(A' A) for each "
+        advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(X' X) for each "
         "polynomial p.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "sides": rows / columns},

@@ -54,8 +54,8 @@ def host_round_trip(
     launches. On the device the same work needs only one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
     How sure: the same number of elements suggests the same data. Confidence is high if an op on the CPU is
-    between the copies, and medium otherwise. A copy to the device that comes first is not a round trip: it is
-    a batch whose result is fetched later.
+    between the copies, and medium otherwise. If the copy to the device comes before the copy to the host, it
+    is not a round trip, but a batch whose result is fetched later.
     When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

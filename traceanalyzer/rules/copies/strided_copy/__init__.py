@@ -76,7 +76,7 @@ class Limits:
 def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies (contiguous, clone, reshape, copy_) between equal dtypes that are not plain
+    What it looks for: copies (contiguous, clone, reshape, copy_) without a change of dtype. They are not plain
     memcpys, because one side is transposed, sliced or expanded. Concatenations (cat, stack) are reported,
     too. The rule reports these four cases as separate causes:
     - a buffer that grows by cat;
@@ -95,8 +95,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     the advised fix.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
-    Saving: the time of these copies. For a growing buffer and for concatenations, it is reduced by
-    the time of an op that writes in place, and by the CPU time to make views for this op. For data written several
+    Saving: the time of these copies. For a growing buffer and for concatenations, the saving is
+    smaller: an op that writes in place remains, and the CPU time to make views for it. For data written several
     times, the next op gets faster, too, if it is attention of few queries or a matrix product of few rows.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """

@@ -61,8 +61,8 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
       use them, and the program discards them before that network's optimizer runs. (It sets them to zero,
       or a later backward pass computes them anew.) Examples: the actor's loss computes gradients of the
       critics; the generator's loss computes gradients of the discriminator. The cost is the work that
-      computes these gradients. Sometimes the network's input needs no gradient either (such as real images
-      for a discriminator). Then the network's whole backward pass is part of the cost. The rule finds this
+      computes these gradients. If this network's input needs no gradient, too (such as real images
+      for a discriminator), its whole backward pass is part of the cost. The rule finds this
       case only if it knows the tensors of each optimizer: from recorded shapes, or from the numbers of
       CUDA blocks of the optimizers' kernels.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's
