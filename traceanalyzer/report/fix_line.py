@@ -10,7 +10,7 @@ from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.words import format_span, listed
 
 _LESS = 0.01  # of the step, by which titles may add up to more than all fixes save together, unsaid; chosen
-MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
+_MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
@@ -30,7 +30,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     also = f"{'; these also fix' if several else ', which also fixes'} {listed(others)}" if others else ""
     span = format_span(then_ns, now_ns, "instead of")
     less = "; the savings overlap" * (_one_by_one(trace, wrong, own) - saved > _LESS)
-    takes = f"a step takes about {span} (-{percent(min(saved, MOST))}{less}{_then(trace)})"
+    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}{less}{_then(trace)})"
     gives = f"{'with all of them, ' * several}{takes}{_doubt(trace, wrong, own)}"
     if Severity.of(saved) is Severity.INFO:
         gives = f"{'together they save' if several else 'it saves'} almost nothing"

@@ -134,22 +134,17 @@ class LostTime:
         """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
         check_view("idle", idle, IdleTime)
         check_spans(starts_ns, ends_ns)
-        order = np.argsort(starts_ns, kind="stable")
-        launched = idle.launch.start_ns
-        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
-        inside = idle.has_next & (at >= 0) & (launched < ends_ns[order][at]) & idle.launch.there
-        return cls.all_of(idle[inside], order[at[inside]])
+        owner = _span_of(idle.launch, starts_ns, ends_ns)
+        inside = idle.has_next & (owner >= 0)
+        return cls.all_of(idle[inside], owner[inside])
 
     @classmethod
     def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
         """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
         check_view("work", work, Work)
         check_spans(starts_ns, ends_ns)
-        order = np.argsort(starts_ns, kind="stable")
-        launched = work.launch.start_ns
-        at = np.searchsorted(starts_ns[order], launched, side="right") - 1
-        inside = (at >= 0) & (launched < ends_ns[order][at]) & work.launch.there
-        return cls.all_of(work[inside], order[at[inside]])
+        owner = _span_of(work.launch, starts_ns, ends_ns)
+        return cls.all_of(work[owner >= 0], owner[owner >= 0])
 
     def owned_by(self, owner: Rows) -> Self:
         """The same, where what i lost is that of owner[i]."""
@@ -207,3 +202,14 @@ class LostTime:
 def _form(column: Any, dtype: Any) -> str:
     """What such a column is instead."""
     return f"{dtype}, {column.ndim}-dimensional" if getattr(column, "ndim", 1) != 1 else str(dtype)
+
+
+def _span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:
+    """The latest-begun span in which each call begins; -1 where there is none, or no call."""
+    order = np.argsort(starts_ns, kind="stable")
+    at = np.searchsorted(starts_ns[order], calls.start_ns, side="right") - 1
+    inside = (at >= 0) & calls.there
+    inside[inside] = calls.start_ns[inside] < ends_ns[order[at[inside]]]
+    owner = np.full(len(at), -1, np.int64)
+    owner[inside] = order[at[inside]]
+    return owner
