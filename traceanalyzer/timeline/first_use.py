@@ -18,7 +18,7 @@ from traceanalyzer.timeline.stalled_calls import ALONE_NS, LONG_NS, MANY_TIMES
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first calls")
+KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first use of a library")
 
 # An allocation takes 0.05 to 12 ms, preparing a device or a library within one 260 ms to 6 s; public A100 trace.
 _PREPARES_NS = 100_000_000

@@ -21,7 +21,7 @@ OF_SAVINGS = (
     "Savings are predicted without the profiler. A fix may also save CPU time and waiting, so a saving may be larger "
     "than the time in its finding. In about 9 of 10 cases the true saving is in the range in brackets."
 )
-_AFTER_OTHERS = ", and only if the other findings on the CPU are fixed first"
+_AFTER_OTHERS = ", but only after the other findings on the CPU are fixed"
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.

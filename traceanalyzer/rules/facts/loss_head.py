@@ -37,8 +37,8 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: log_softmax over N positions and V classes (at least 1,000), and all work on tensors
     of N times V numbers. This work is the matrix product that computes the scores, the conversions, the
-    loss, and their backward passes. Scores with three dimensions (batch, length, V) are reported only if an
-    op multiplies two tensors of shape (batch, length), as in loss * mask.
+    loss, and their backward passes. If the scores have three dimensions (batch, length, V), the program must
+    also multiply its loss by a mask.
     Why it matters: each of these ops handles V numbers for each position, even if the position is padding or
     its label is ignored (-100). Ignored labels are not recorded, so this is a fact, not a fault, and always
     info.

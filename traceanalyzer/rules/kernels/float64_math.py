@@ -95,8 +95,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     When it is wrong: results need float64. If every floating-point tensor is float64, and none
     of them comes from the CPU (where numpy makes float64), float64 is probably deliberate: the finding is info.
     Saving: predicted for float32, with TF32 for products if the device has it (if the trace shows float32
-    products without TF32, then without it). All other kernels move half the bytes, and conversions to float64
-    disappear. Kernels that do not reach the memory's peak rate gain less.
+    products without TF32, then without it). The other float64 kernels then move half the bytes, and
+    conversions to float64 disappear. Kernels that do not reach the memory's peak rate gain less.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

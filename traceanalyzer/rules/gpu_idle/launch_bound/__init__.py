@@ -209,14 +209,14 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + (" (a kernel takes {kernel}" if count > 1 else " ({kernel}")
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
-        + (f", {'all of them' if whole else '{loop_launches} of them in total'} in {{loop}}" if part else "")
+        + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for launches, longest for those of "
         "{ops:of this waiting}"
         + "{elsewhere}"
         + (
             ""
             if placed or (part and part.placed)
-            else "; the waiting split by line of code: {lines:of this waiting}"
+            else "; the CPU launches too late at {lines:of this waiting}"
         )
     )
 

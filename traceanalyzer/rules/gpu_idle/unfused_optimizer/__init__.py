@@ -121,7 +121,11 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
         lost=LostTime.joined([LostTime.launched_by(idle, marks), needless]),
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() runs {times_a_step} and launches {launches} kernels ("
-        + ("{passes} passes over all parameters" if now.foreach else "{passes} for each of {tensors} parameters")
+        + (
+            "{passes} foreach ops, each over all parameters"
+            if now.foreach
+            else "{passes} for each of {tensors} parameters"
+        )
         + ", {kernel} per kernel); each call takes {cpu} of CPU time and {gpu} of GPU time",
         advice=now.advice(kind),
         evidence={
