@@ -23,13 +23,13 @@ test: .venv/tested
 tests: .venv/tested
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST)
 
-lint: .venv/tested
+lint: .venv/dev
 	$(MAKE) --no-print-directory --jobs=2 --output-sync types style
 
-types: .venv/tested
+types: .venv/dev
 	$(BIN)/mypy
 
-style: .venv/tested
+style: .venv/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
@@ -47,7 +47,11 @@ bench: .venv/tested
 	$(PIP) --editable .
 	touch $@
 
-.venv/tested: .venv/installed
+.venv/dev: .venv/installed
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+.venv/tested: .venv/dev
 	$(PIP) --editable '.[test]'
 	touch $@
 

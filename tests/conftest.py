@@ -88,10 +88,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         named = _named(item, names)
         if named and group_of(item) is None:
             item.add_marker(pytest.mark.xdist_group(named))
-        if group_of(item) is not None or _is_property(item):  # tracing takes as long again
-            item.add_marker("no_cover")
         if is_listed(item):
             item.add_marker("slow")
+        function = item.nodeid.partition("[")[0]
+        if group_of(item) is not None or _is_property(item) or function in seen:
+            item.add_marker(
+                "no_cover"
+            )  # tracing takes as long again, and other parameters run the same lines
+        elif item.get_closest_marker("slow") is None:
+            seen.add(function)
     items.sort(key=place_of)
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 MOST_CPU_S = 2.0  # of the page's main thread, from opening to first use
 WIDTHS = (1280, 800, 390)
-SOME = ("public/hta_cpu_only", "public/hta_a100_nccl", "real/cnn_lab.eager")
+SOME = ("public/hta_cpu_only", "real/cnn_lab.eager")
 SOME_JOBS = ("ranks/imbalance.bad",)
 _RANK = re.compile(r"^(.*?)[./]?rank(\d+)\.json\.gz$")
 _KEPT = os.environ.get("TRACEANALYZER_PAGES")  # a folder: pages stay there to be looked at

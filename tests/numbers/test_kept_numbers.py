@@ -20,6 +20,7 @@ FOLDER = REPOSITORY / "tests/snapshots/numbers"
 _MOST = 30  # lines of a failure
 
 
+@pytest.mark.xdist_group(" numbers")  # one process: what is diagnosed, read and drawn is of the same traces
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_those_that_were_said(kind: str, request: pytest.FixtureRequest) -> None:
     path = FOLDER / f"{kind}.json"

@@ -22,8 +22,8 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.rule.registry import find_rule
 
 Event = dict[str, Any]
-_VARIATIONS = 16  # of each program
-_ORDERS = 4  # of each program, with other rows first: row 0 is a row
+_VARIATIONS = 12  # of each program
+_ORDERS = 3  # of each program, with other rows first: row 0 is a row
 _MOST_BYTES = 1 << 20  # of a program: larger ones show no more, and take long
 _TYPES = ("float", "c10::BFloat16", "double", "long int", "bool", "Scalar", "")
 

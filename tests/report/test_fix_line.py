@@ -62,7 +62,9 @@ def test_what_saves_on_top_of_the_others_comes_last_and_what_is_not_sure_is_said
     ]
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     said = verdict_of(head, found).fix
-    assert said.startswith("finding 2 (implicit-sync), then 3 and 1: with all of them, a step takes about")
+    assert said.startswith(
+        "finding 2 (implicit-sync), then 3 and 1, in this order: with all of them, a step takes about"
+    )
     assert said.endswith("; the saving of finding 3 is not sure")
     assert verdict_of(head, found[2:]).fix.endswith("; this saving is not sure")
 
@@ -79,7 +81,7 @@ def test_of_which_steps_the_recorded_time_is_the_mean_is_said() -> None:
     """Three steps of 25 ms are more than the window where the first was quicker."""
     for basis, mean in (
         ("2 of 3 steps replayed", " (mean of 2 of 3 steps)"),
-        ("1 of 3 steps replayed", " (1 of 3 steps)"),
+        ("1 of 3 steps replayed", " (one step of 3)"),
         ("3 of 3 steps replayed", ""),
         ("12% of a step replayed", ""),
     ):

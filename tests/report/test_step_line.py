@@ -38,7 +38,7 @@ def test_what_is_left_out_is_said(basis: str, others: str) -> None:
     every = replace(samples.times(8), max_ns=2 * samples.times(8).min_ns)
     step = samples.estimate(left_out_share=0.3, basis=basis)
     told = step_line(samples.trace(step=step, steps=samples.steps(every=every)))
-    assert told.endswith(f"; left out: the first step, and {others}: 30 % of the time after the first step")
+    assert told.endswith(f"; left out: the first step, and {others} (30 % of the time after the first step)")
 
 
 def test_without_a_replay_the_step_is_the_recorded_one() -> None:

@@ -67,7 +67,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "the CPU and the GPU by turns, each waiting for the other"),
+        ("wait", "the CPU and the GPU by turns (each waits for the other)"),
         ("communication", "communication"),
     ],
 )
@@ -81,14 +81,14 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU, or the CPU and the GPU by turns, each waiting for the other"),
+        (("gpu", "wait"), "the GPU, or the CPU and the GPU by turns (each waits for the other)"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
     step = samples.estimate(bound="cpu", bounds=bounds, gpu_ns=171 * MS // 10)
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
     assert said.limit == (
-        f"not clear: either {words} (the GPU is idle for 0 to 10 % of the predicted step); "
+        f"not clear: {words}; the GPU is idle for 0 to 10 % of the predicted step; "
         "measure the step without the profiler and run again with --step-ms MS"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
@@ -266,7 +266,7 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
     said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
-    assert "(the GPU's busiest stream is idle for 29 to 37 % of" in said.limit
+    assert "; the GPU's busiest stream is idle for 29 to 37 % of" in said.limit
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
-    assert "(the GPU is idle for 29 to 37 % of" in said.limit
+    assert "; the GPU is idle for 29 to 37 % of" in said.limit

@@ -17,11 +17,11 @@ def _cold(loop: Loop, number: int) -> None:
 def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
     (found,) = said_by(shared("seeds/2048_bf16_cold_eager_w0u0a10"), "cold-start")
     assert found.severity is Severity.INFO
-    assert {"first calls", "allocating", "loading kernels"} <= found.evidence["kinds"].keys()
+    assert {"first use of a library", "allocating", "loading kernels"} <= found.evidence["kinds"].keys()
     (built,) = said_by(loop_of(_cold), "cold-start")
     assert built.severity is Severity.INFO
     assert built.evidence["kinds"] == {
-        "first calls": 48 * MS,
+        "first use of a library": 48 * MS,
         "Python before the first op": 8_003_000,
         "loading kernels": 2 * MS,
     }
@@ -46,7 +46,7 @@ def test_a_window_without_usual_steps_is_cold_as_a_whole(shared: Shared) -> None
     (public,) = said_by(shared("public/hta_a100_alexnet"), "cold-start")
     assert public.severity is Severity.HIGH
     kinds = public.evidence["kinds"]  # one cudaFree in the first convolution takes 6 s
-    assert (kinds["first calls"] > 42_000 * MS, kinds["allocating"] < 1_000 * MS) == (True, True)
+    assert (kinds["first use of a library"] > 42_000 * MS, kinds["allocating"] < 1_000 * MS) == (True, True)
 
 
 def test_what_recurs_is_no_cold_start(shared: Shared) -> None:

@@ -54,7 +54,7 @@ def test_calls_are_the_programs_that_half_of_the_steps_after_the_leading_third_h
 
 
 def test_a_call_that_stands_still_is_a_first_call_in_the_leading_third_only() -> None:
-    assert once(steps(slow=[0, 3, 4, 5])) == [("first calls", 0), ("first calls", 3)]
+    assert once(steps(slow=[0, 3, 4, 5])) == [("first use of a library", 0), ("first use of a library", 3)]
 
 
 def test_a_slow_allocation_of_a_program_that_allocates_in_every_step_is_no_first_call() -> None:
@@ -72,7 +72,7 @@ def test_a_slow_allocation_at_the_head_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("name", "dur_us", "kind"),
     [
-        ("cudaMalloc", 100_000, "first calls"),
+        ("cudaMalloc", 100_000, "first use of a library"),
         ("cudaMalloc", 99_999, "allocating"),
         ("cudaHostAlloc", 100_000, "allocating"),  # takes as long as the memory is large
     ],

@@ -60,7 +60,9 @@ def _in_order(own: Sequence[int], wrong: Mapping[int, Finding]) -> str:
     if len(own) > 1 and len({wrong[number].rule for number in own}) == 1:
         return f"findings {listed(own)} ({wrong[own[0]].rule})"
     first = f"finding {own[0]} ({wrong[own[0]].rule})"
-    return f"{first}, then {listed(own[1:])}" if len(own) > 1 else first
+    if len(own) == 1:
+        return first
+    return f"{first}, then {listed(own[1:])}{', in this order' * (list(own) != sorted(own))}"
 
 
 def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:

@@ -42,14 +42,14 @@ _UNMET = 0.1  # of a rank's waiting in collectives whose ranks are not in them a
 _BOUNDS = {
     "gpu": "its GPU",
     "cpu": "its CPU",
-    "wait": "its CPU and GPU by turns, each waiting for the other",
+    "wait": "its CPU and GPU by turns (each waits for the other)",
     "communication": "communication",
 }
 
 _OF_ALL = {
     "gpu": "the GPU of each rank",
     "cpu": "the CPU of each rank",
-    "wait": "CPU and GPU of each rank by turns, each waiting for the other",
+    "wait": "CPU and GPU of each rank by turns (each waits for the other)",
 }
 
 

@@ -105,9 +105,11 @@ def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int
 
 
 def _is_minor(finding: Finding) -> bool:
-    """Info without anything to do: idle time that no rule owns, and what costs and saves next to nothing."""
-    if finding.severity is not Severity.INFO or not finding.cost_ns:
+    """Info without anything to do: as its advice says, idle time that no rule owns, what costs and saves little."""
+    if finding.severity is not Severity.INFO:
         return False
+    if finding.settled or not finding.cost_ns:
+        return finding.settled
     saved = 0.0 if finding.saving is None else abs(finding.saving.share)
     least = _UNOWNED_SHARE if kind_of(finding.rule) is Kind.REMAINDER else _MINOR_SHARE
     return finding.cost_share < least and saved < _MINOR_SHARE

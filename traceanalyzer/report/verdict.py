@@ -39,7 +39,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU by turns, each waiting for the other",
+    "wait": "the CPU and the GPU by turns (each waits for the other)",
     "communication": "communication",
 }
 
@@ -92,7 +92,7 @@ def _limit(trace: TraceReport) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
-    return f"not clear: either {either} ({idle})"
+    return f"not clear: {either}; {idle}"
 
 
 def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:

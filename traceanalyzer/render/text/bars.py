@@ -126,7 +126,7 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
             yield (
                 in_words(name),
                 ns,
-                [f"before {op}" for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
+                [f"by {op}" for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
             )
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:

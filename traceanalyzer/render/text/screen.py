@@ -121,9 +121,9 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     shown = list(blocks)[: max(room - 2, 1)]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
     details = _grown(blocks, shown, wrong, room)
-    bare = [number for number in shown if not details[number] and number not in wrong]
-    if bare:  # a title alone says nothing
-        shown = [number for number in shown if number not in bare] or shown[:1]
+    while len(shown) > 1 and any(not details[number] for number in shown if number not in wrong):
+        last = max(place for place, number in enumerate(shown) if number not in wrong)
+        shown = shown[:last] + shown[last + 1 :]  # a title alone says nothing
         details = _grown(blocks, shown, wrong, room)
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
@@ -186,8 +186,8 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
 
 
 def _legend(findings: Collection[Finding]) -> str:
-    """What the numbers of the findings are."""
-    savings = [finding.saving for finding in findings if finding.saving is not None]
+    """What the numbers of the findings are, of those that ask for something."""
+    savings = [finding.saving for finding in findings if finding.saving is not None and not finding.settled]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
     told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
     return " ".join(told)

@@ -123,12 +123,20 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
 
     What it is named `by` has at most so many characters: the message has the whole of it.
     """
-    by = shortened(short_ops(finding.by), longest) if finding.by else ""
+    by = _shortened(short_ops(finding.by), longest) if finding.by else ""
     parts = {
         _plain(part): words for part, words in ((by, by), (finding.cause, _in_words(finding.cause))) if part
     }
     parts.pop(finding.rule, "")
     return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
+
+
+def _shortened(name: str, longest: int) -> str:
+    """An op without its middle; of a line of Python the end, which has its file, number and function."""
+    if ".py(" not in name:
+        return shortened(name, longest)
+    line = name.rpartition("/")[2] if len(name) > longest else name
+    return line if len(line) <= longest else f"…{line[1 - longest :]}"
 
 
 def _in_words(cause: str) -> str:
@@ -152,13 +160,13 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     if saving is None:
         costs = f"  costs {format_share(finding.cost_share)} of the window"
         return severity + costs * (not info)
-    also = f" with finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
+    also = f", also fixes {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
         return severity + f"  saves nothing{also}" * (not info)
     if probably_nothing(saving):
-        return f"{severity}  probably saves nothing{also} ({span})"
-    return f"{severity}  {'' if saving.sure else 'not sure: '}saves {_two_digits(share)}{also} ({span})"
+        return f"{severity}  probably saves nothing ({span}){also}"
+    return f"{severity}  {'' if saving.sure else 'not sure: '}saves {_two_digits(share)} ({span}){also}"
 
 
 def probably_nothing(saving: Saving) -> bool:

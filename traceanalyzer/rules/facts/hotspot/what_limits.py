@@ -160,7 +160,10 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
         else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
     )
     if part < _MUCH:
-        rate = f"on average over all {len(known)} kinds of inputs, {100 * mean:.0f} % of the compute or memory peak"
+        rate = (
+            f"{100 * mean:.0f} % of the peak that limits it (compute or memory), on average over all {len(known)} "
+            "kinds of inputs"
+        )
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"

@@ -140,9 +140,9 @@ def _longest(waiting: Calls, waited: Rows, found: Calls) -> int:
 def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     """How long the CPU waits: of each where they are alike."""
     if count == 1:
-        return ": the CPU waits {each}"
+        return "; the CPU waits {each}"
     alike = longest_ns * count <= most * waited_ns
-    return f": the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
+    return f"; the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
 
 
 def _lost(found: Calls, spent: Work, idle: IdleTime) -> LostTime:

@@ -54,12 +54,12 @@ def loop_hits(
         fix=(*fix, *along),
         confidence=sure,
         message=(
-            "a group of {members} calls runs {times_a_step} and launches "
+            "a group of {members} calls runs {times_a_step}"
             if len(largest.names) > 1
-            else "{ops} runs {times_a_step} and launches "
+            else "{ops} runs {times_a_step}"
         )
+        + "; each run launches "
         + launched(kernels, copies)
-        + " each time"
         + (": {ops}" if len(largest.names) > 1 else "")
         + (", at {lines}" if lines else "")
         + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")

@@ -37,8 +37,16 @@ def listed(names: tuple[str, ...]) -> str:
 
 def launched(kernels: float, copies: float) -> str:
     """What each repeat launches on average: the end of a message with fields for kernels, copies and their times."""
-    said = [f"{{kernels}} kernel{'s' * (kernels != 1)} of {{kernel}}"] if kernels else []
-    said += [f"{{copies}} {'copy' if copies == 1 else 'copies'} of {{copy}}"] if copies else []
+    said = (
+        [f"{{kernels}} kernel{'s' * (kernels != 1)} ({{kernel}}{' per kernel' * (kernels != 1)})"]
+        if kernels
+        else []
+    )
+    said += (
+        [f"{{copies}} {'copy' if copies == 1 else 'copies'} ({{copy}}{' per copy' * (copies != 1)})"]
+        if copies
+        else []
+    )
     return " and ".join(said)
 
 

@@ -180,8 +180,8 @@ def _hits(
     return Hits(
         **slower,
         named_by=op,
-        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} per call, {{ratio}} times the {{needed}} that "
-        f"{what}, in {{kernels}}" + line + why,
+        message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} per call in {{kernels}}, but {what} only "
+        "{needed}" + line + why,
         advice=f"{remedy}." if known else f"{remedy}; {{ncu}} shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={

@@ -119,7 +119,7 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
         for name, text, part in (
             ("making", "to make them", made),
             ("converting", "to convert them", converted),
-            ("reading", "to compute with them, in {readers}", read),
+            ("reading", "to compute with them, in {readers:of this part}", read),
         )
         if len(part)
     ]
