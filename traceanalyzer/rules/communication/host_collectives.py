@@ -26,17 +26,16 @@ _CALL = "^c10d::"  # what copies a tensor to the host for it
 def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]:
     """The CPU carries out a collective, and the GPU waits.
 
-    What it looks for: idle time of the device during a Gloo collective, while no other thread runs an op.
-    torch.distributed marks these collectives with annotations such as gloo:all_reduce.
+    What it looks for: idle time of the GPU during a Gloo collective. torch.distributed marks these
+    collectives with annotations such as gloo:all_reduce.
     Why it costs: Gloo copies each tensor to the host, reduces it there, and copies it back. Gloo reaches a
     few GB/s; NCCL over NVLink reaches hundreds of GB/s.
     Bad: init_process_group("gloo") for gradients on the GPU. Good: init_process_group("nccl").
-    How sure: the collective's time and the idle time during it are measured. The time that NCCL would take
-    depends on the links, so no saving is predicted.
-    When it is wrong: several ranks share one GPU. Then NCCL cannot be used, because NCCL needs one GPU for
-    each rank.
-    Source: PyTorch's distributed documentation, "Which backend to use?"; measured with torch 2.11, two ranks
-    and 128 MB of gradients: Gloo took 48 ms of a step of 55 ms.
+    How sure: the GPU's idle time is measured. The time of NCCL depends on the links, so no saving is
+    predicted.
+    When it is wrong: several ranks share one GPU. NCCL needs one GPU for each rank.
+    Source: PyTorch's distributed documentation, "Which backend to use?"; measured with torch 2.11 and two
+    ranks: Gloo took 48 ms of a step of 55 ms.
     """
     waited = idle.charged_to("host-collective")
     every = calls[calls.name.matches(HOST_COLLECTIVE.pattern) & ~calls.is_call]

@@ -28,15 +28,13 @@ _ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their fi
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """A hidden copy fills the output of a matrix product with the tensor to which the product is added.
 
-    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel
-    on the same stream. Between copy and GEMM there are only small memsets of a workspace. The copy writes the
-    op's `input` (the bias) into the output, and the GEMM adds to this output (cause `seeded-destination`).
-    Why it costs: the whole output is read and written once more before the product starts. While other
-    streams compute, the time of the copy is not part of the cost.
+    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel.
+    The copy writes the op's `input` (the bias) into the output. The GEMM adds to this output (cause
+    `seeded-destination`).
+    Why it costs: the copy reads and writes a tensor of the output's size before the product starts.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which the GEMM adds at its end (epilogue). Or let
     torch.compile fuse the addition with the next op.
-    How sure: copy, memsets and GEMM must belong to one op. Other copies (clone, copy_, FSDP's copy-out) have
-    their own op and are not reported.
+    How sure: the copy and the GEMM belong to one op.
     When it is wrong: no wrong finding is known.
     What it misses: copies inside a CUDA graph, because they have no op.
     Source: cuBLAS computes D = alpha*A*B + beta*C in place; measured on an H200 with torch 2.11.
@@ -53,6 +51,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             occurrences=found,
             named_by=op,
             cause="seeded-destination",
+            # while other streams compute, a copy costs nothing
             lost=LostTime.uncovered(found, work.of_kind("compute")),
             fix=DropWork(found.entries),
             message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved_a_step}; "

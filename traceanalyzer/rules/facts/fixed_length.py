@@ -45,18 +45,15 @@ class Limits:
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches of every step have the same width, and a mask hides their padding.
 
-    What it looks for: attention with a key padding mask, whose shape is sequences x 1 x 1 x width, or which
-    is expanded from this shape. The rule also finds attention that is
-    written by hand (softmax between matrix products), if such a mask is applied before softmax. The width is
-    the same in all steps.
+    What it looks for: attention with a key padding mask of shape sequences x 1 x 1 x width. The rule also
+    finds such a mask in attention that is written by hand.
     Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
-    If sequences of 70 tokens are padded to 512, a step takes several times as long.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest sequence of the
     batch; batches of sequences with about the same length; sequences packed one after the other.
     How sure: shapes are recorded, the lengths of sequences are not. So this is a fact, not a fault, and
     always info. The mean of the mask tells how much of the width is filled.
-    When it is wrong: the sequences fill the width, or a compiled model or a CUDA graph needs the same
-    width in every step.
+    When it is wrong: the sequences fill the width. Or a compiled model or a CUDA graph needs the same width
+    in every step.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging
     Face's documentation.
     """

@@ -64,24 +64,23 @@ def cold_start(
 ) -> Iterator[Hits]:
     """The recording holds a cold start.
 
-    What it looks for: stalls that happen once. These are loading of kernels, the first use of a library or of
-    the driver's allocator, tuning (cuDNN benchmark), compilation, and capture of CUDA graphs. If the first
-    steps are far longer than the others, Python code before the launches of these steps is part of the cold
-    start, too. The rule reports all these stalls in one finding.
+    What it looks for: stalls that happen once. Typical stalls: loading of kernels, the first use of a
+    library, tuning, compilation, capture of CUDA graphs. If the first steps are far longer than the others,
+    their Python code counts, too.
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation are recorded. The first use of a library is recognised by a
-    call that takes many times its usual time. A stall that recurs in at least half of the later steps is
-    never part of a cold start. With at least three steps (min_steps), the finding is info, because the cold
-    start does not slow the later steps. With fewer steps, the severity follows from the cost.
+    How sure: loading, compilation and allocation are recorded. A first use shows as a call that takes many
+    times its usual time. With at least three steps, the finding is info, because a cold start does not slow
+    later steps.
     When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer
-    recording shows it.
+    recording shows this.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """
     cold = _cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     prepares = quiet.before_first_calls(limits.min_steps) & (len(steps) < limits.min_steps)
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & (np.isin(quiet.step, cold) | prepares)]
+    # A stall that recurs in at least half of the later steps is no cold start.
     charged = idle.charged_to(*_FIRST).happening_once(limits.min_steps)
     charged = charged[charged.call.rows >= 0]
     start, end, rows = (

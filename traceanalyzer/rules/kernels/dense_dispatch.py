@@ -57,21 +57,18 @@ class Limits:
 def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
-    What it looks for: topk over E scores (one for each expert) of each of T tokens; tensors of T x E x C
-    numbers, where C is the number of slots of each expert; and, in the forward pass, a matrix product that
-    sums over all T tokens. The product's result has E x C rows, one for each slot. The cost is the time of
-    all work on tensors of T x E x C numbers.
-    Why it costs: the tensor has E x C numbers per token, and all except k of these are zero. So the products,
-    and all other work on the tensor, mostly move and multiply zeros.
-    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index (a running
-    count within its expert), and move rows with index_copy and index_select.
-    How sure: shapes and the order of the products are recorded. topk shows that most numbers must be zero,
-    but the numbers themselves are not recorded. So confidence is medium.
+    What it looks for: topk chooses k of E experts for each of T tokens. Then ops work on tensors of T x E x C
+    numbers. C is the number of slots of each expert. In the forward pass, a matrix product sums over all T
+    tokens.
+    Why it costs: for each token, all except k of the E x C numbers are zero. So work on the tensor mostly
+    moves and multiplies zeros.
+    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: compute the slot of each token as an index, a running
+    count within its expert. Then move rows with index_copy and index_select.
+    How sure: shapes and the order of the products are recorded. The numbers themselves are not recorded, so
+    confidence is medium.
     When it is wrong: each slot is a weighted mean of all tokens (soft dispatch). Then hardly any number is
     zero.
-    Saving: the time of all work on the tensor, minus the time to move the rows by index. For each
-    product, moving rows is predicted to take the time of four passes over the product's result (a pass reads
-    or writes it once), at least 20 µs, and at most 90 % of the product's time.
+    Saving: the time of all work on the tensor, minus the predicted time to move the rows by index.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -18,19 +18,16 @@ _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     """Deterministic algorithms are on: new memory is filled, and indices are sorted before additions.
 
-    What it looks for: ops that normally only allocate (aten::empty, resize_ and similar), but here also
-    launch a kernel that fills the memory. The rule also looks for index_add, scatter_add and similar ops that
-    sort their indices instead of adding atomically.
-    Why it costs: each new tensor is written once more, by the fill. An op that sorts launches ten kernels or
-    more instead of one.
+    What it looks for: ops that normally only allocate (aten::empty, resize_ and similar), but here also fill
+    the memory. The rule also finds index_add, scatter_add and similar ops that sort their indices.
+    Why it costs: the fill writes each new tensor once more. An op that sorts launches ten kernels or more
+    instead of one.
     Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good:
     torch.use_deterministic_algorithms(False). If results must repeat exactly: True, with
     torch.utils.deterministic.fill_uninitialized_memory = False.
-    How sure: aten::empty fills its memory only if deterministic algorithms are on. Only then do index_add and
-    similar ops call index_put_, which sorts.
-    When it is wrong: results must be bitwise reproducible. Then this cost is necessary.
-    Saving: only the time of the fills. Sorting is not counted, because atomic additions to few addresses may
-    take as long.
+    How sure: PyTorch fills such memory only if deterministic algorithms are on.
+    When it is wrong: results must be bitwise reproducible. Then sorting is necessary.
+    Saving: only the time of the fills. Atomic additions may take as long as sorting.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
     """

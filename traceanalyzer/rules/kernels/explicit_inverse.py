@@ -61,21 +61,19 @@ class Limits:
 def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
-    What it looks for: linalg.inv of a matrix of 256 rows or more, and soon after it a matrix product. One
-    factor has the shape of the inverse. The other factor has at most a quarter as many columns as the inverse
-    has rows. Ops that factorise a matrix of that shape again (determinant, logarithm of the determinant,
-    solve) are part of the finding.
+    What it looks for: linalg.inv of a large matrix, and soon after it a product of the inverse with a few
+    columns. The finding includes ops that factorise such a matrix again, such as logdet or solve.
     Why it costs: an inverse takes three times as many operations as a factorisation. Solving for a few
-    columns takes little more than the factorisation. inv factorises with LU. For a batch of matrices, LU also
-    launches thousands of short kernels, and Cholesky launches a tenth as many.
+    columns takes little more than the factorisation. For a batch of matrices, inv launches ten times as many
+    kernels as Cholesky.
     Bad: torch.linalg.inv(k) @ y, and torch.logdet(k). Good: l = torch.linalg.cholesky(k),
     torch.cholesky_solve(y, l), and 2 * l.diagonal().log().sum(). If k is not symmetric and positive definite:
     lu_factor and lu_solve.
-    How sure: only shapes and the order of ops show that the product reads the inverse, so confidence is
+    How sure: only shapes and the order of ops show that the product reads the inverse. So confidence is
     medium.
     When it is wrong: the inverse is kept and used often in later steps.
     Saving: two thirds of the inverse's time, the launches that Cholesky does not need, and the other
-    factorisations. The saving does not include the backward pass, which takes about as long with Cholesky.
+    factorisations. The backward pass is not included.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

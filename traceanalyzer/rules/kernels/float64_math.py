@@ -82,27 +82,25 @@ class Limits:
 def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Work runs in float64.
 
-    What it looks for: kernels whose names say double (f64f64, dgemm, Functor<double>), and ops with a float64
-    tensor among their inputs. If shapes are recorded, the finding names the op that first mixes float64 with
-    another type.
+    What it looks for: kernels whose names say double, and ops with a float64 tensor among their inputs. If
+    shapes are recorded, the finding names the op that first mixes float64 with another type.
     Why it costs: float64 needs twice the bytes of float32. On most devices its rate is between 1/2 and 1/64
-    of the float32 rate. TF32 cannot speed up float64 products.
+    of the float32 rate.
     Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64.
-    Every result that is computed from this tensor is float64, too, unless the tensor has no dimensions (a
-    single number). Good: torch.from_numpy(a).float(), dtype=torch.float32.
-    How sure: kernels and types are recorded. Python numbers are not reported, because they do not make a
-    float32 tensor float64.
-    When it is wrong: results need float64. If every floating-point tensor is float64, and none
-    of them comes from the CPU (where numpy makes float64), float64 is probably deliberate: the finding is info.
-    Saving: predicted for float32, with TF32 for products if the device has it (if the trace shows float32
-    products without TF32, then without it). The other float64 kernels then move half the bytes, and
-    conversions to float64 disappear. Kernels that do not reach the memory's peak rate gain less.
+    Results that are computed from this tensor are usually float64, too. Good: torch.from_numpy(a).float(),
+    dtype=torch.float32.
+    How sure: kernels and types are recorded.
+    When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
+    deliberate. The finding is then usually info.
+    Saving: predicted for float32, usually with TF32 for products. Other kernels then move half the bytes.
+    They gain less if they do not reach the memory's peak rate.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind
     wide = inputs.meets(has_float64) & ~kind.one_of("memset", "copy_h2d", "copy_d2h")
     wide &= ~work.in_graph & ~name.matches(_OTHER_ARITHMETIC)
     wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
+    # float32 products without TF32 show that the program leaves it off
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
     chosen = _throughout(work, inputs)
     for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():

@@ -60,20 +60,18 @@ class Limits:
 def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Complex Fourier transforms are used, although the data is real.
 
-    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, and ifft, ifft2 or ifftn if the next op
-    takes the real part of the result. Other ops on the spectrum (complex tensors of the result's shape) are
-    part of the cost, too. If the trace has no shapes, the rule recognises a real input by its conversion to
-    complex numbers. Then it reports only if all transforms of the program work on real numbers.
+    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor. The rule also looks for ifft, ifft2 or
+    ifftn if the next op takes the real part.
     Why it costs: the spectrum of real numbers has each value twice: once as it is, and once conjugated. The
     transforms, and every op on the spectrum, compute and move both values.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
     filter_half, s=field.shape). Here filter_half is the part of the filter that matches the result of rfft2.
-    How sure: input dtypes are recorded, or follow from the ops within the transform. If an op takes the real
-    part, the spectrum probably belongs to real numbers, but this is not certain. So confidence is medium.
+    How sure: if an op takes the real part, the data is probably real, but this is not certain. So confidence
+    is medium.
     When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert
     transform does.
-    Saving: half of the time of the transforms and of the work on spectra, and the time to convert inputs to
-    complex numbers.
+    Saving: half of the time of the transforms and of other work on spectra. Conversions to complex numbers
+    are saved completely.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op & calls.name.matches(f"{_FORWARD}|{_INVERSE}")]

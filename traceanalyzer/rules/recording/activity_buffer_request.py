@@ -28,17 +28,16 @@ def activity_buffer_request(
 ) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
-    What it looks for: the rows `Activity Buffer Request` and `Buffer Flush`, and the op or runtime call that
-    was stalled during such a row. These rows are written by CUPTI, the library that records the GPU for the
-    profiler. A row on a thread of the program stalls an op; a row on CUPTI's own thread stalls nothing.
-    Why it costs: the stalled op seems to take milliseconds, and the device is idle during this time. Without
-    the profiler this does not happen, so the finding is always `info`.
+    What it looks for: ops and calls that were stalled during a row `Activity Buffer Request` or `Buffer
+    Flush`. CUPTI, the library that records the GPU for the profiler, writes these rows.
+    Why it costs: the stalled op seems to take milliseconds, and the GPU may be idle meanwhile. Without the
+    profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.
     How sure: the profiler records these rows itself. The stalled op is the op that the same thread runs at
     that time.
     When it is wrong: no wrong finding is known.
     What it misses: CUPTI of CUDA before 12.7 writes no such rows. The stall then looks like a slow launch.
-    Source: kineto issue 1020; measured on traces of an H200 with torch 2.11.
+    Source: kineto issue 1020; measured on an H200 with torch 2.11.
     """
     stall = profiler.stall_end_ns - profiler.stall_start_ns
     chosen = np.flatnonzero(profiler.buffer & (profiler.stalled >= 0) & (stall >= limits.min_stall_ns))

@@ -66,21 +66,20 @@ _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it
 def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
     """Collectives run while the GPU computes nothing.
 
-    What it looks for: time of NCCL and RCCL kernels during which no other kernel runs, by collective and
-    process group. This time is divided into transfer and waiting for other ranks.
+    What it looks for: time of NCCL and RCCL kernels during which no other kernel runs. The rule divides this
+    time into transfer and waiting for other ranks.
     With the traces of all ranks: waiting is measured. In each collective, the rank that arrives last does not
-    wait. The waiting of any other rank is the time of its kernel minus the time of the kernel on the rank
-    that arrived last.
-    With the trace of one rank: waiting is estimated. The transfer is assumed to take as long as the fastest
-    collective of the same size. The rest of a collective's time is waiting.
+    wait. The other ranks' kernels take longer, and this extra time is waiting.
+    With the trace of one rank: waiting is estimated. The rule assumes that the fastest collective of each
+    size did not wait.
     Why it costs: the GPU computes nothing during this time.
     Bad: all gradients are reduced after the backward pass. Good: they are reduced bucket by bucket during the
     backward pass.
-    How sure: exposed time is measured. The trace of one rank does not show whether a long collective waited
-    or was slow. So with one trace, confidence is medium for transfer and low for waiting. The saving is only
-    a part of the transfer's time, because compute slows down while NCCL runs.
+    How sure: exposed time is measured. One trace does not show whether a long collective waited or was slow.
+    So confidence in waiting is then low. Only a part of the transfer's time can be saved, because compute
+    slows down while NCCL runs.
     When it is wrong: tensor parallelism needs the result at once, so overlap does not help. Then use fewer or
-    smaller collectives, or split the batch in two, so that one half computes while the other communicates.
+    smaller collectives. Or split the batch in two: one half computes while the other communicates.
     Source: PyTorch's DDP notes; measured on two H200 over NVLink with torch 2.11.
     """
     every = collectives_of(work)

@@ -53,31 +53,25 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
 
     What it looks for:
-    - compilation (trace rows of dynamo, inductor or Triton) in several steps, or in a step that is not the
-      first;
-    - a growing version number of a compiled region (`Torch-Compiled Region: 0/18` is the nineteenth version
-      of frame 0);
-    - the number of regions per step: each region after the first is a graph break;
-    - the CPU time to check guards and to enter a region, compared with the GPU time of the region's kernels;
-    - eager pointwise kernels that run inside a region, between its compiled kernels (cause `eager-ops`).
+    - compilation in several steps, or in a step that is not the first;
+    - a compiled region whose version number grows (`Torch-Compiled Region: 0/18` is the nineteenth version of
+      frame 0);
+    - several regions in a step: each region after the first is a graph break;
+    - regions that take the CPU much longer to enter than the GPU needs for their kernels;
+    - eager pointwise kernels inside a region, between its compiled kernels (cause `eager-ops`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame, dynamo
-    gives up and runs this frame eagerly. After a graph break, eager ops run kernel by kernel, and the
-    compiled code before and after can no longer be fused with them. Entering a region takes 50 µs without the
-    profiler, plus 13 µs for each kernel, so tiny ops are faster in eager mode.
+    runs this frame eagerly. A graph break prevents fusion of the code before and after the break. Entering a
+    region takes CPU time, so tiny ops are faster in eager mode.
     Bad: a compiled function that is called with a new length in each step; torch.compiler.disable, print or
     .item() within a compiled function. Good: dynamic=True, mark_dynamic, or few different sizes; no graph
     breaks (fullgraph=True raises an error at each graph break).
     How sure: the trace has the compiler's rows. If only the first step compiles, the rule cold-start reports
-    it.
-    Findings on regions are info, because removing a graph break does not always save time: the guards of a
-    larger region cost time, too. Removing a graph break saves time if eager kernels could be fused. A region
-    that is entered only once is not reported, because the first call also prepares the region.
-    When it is wrong: a shape occurs only once, as in the last batch of an epoch. Then the code is compiled
-    for this shape only once.
-    Saving: the time of compiling. For `eager-ops`: consecutive pointwise kernels, eager and compiled, become
-    one kernel. This kernel is assumed to take as long as the longest of them.
-    Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11: four linear layers took 0.12
-    ms in eager mode and 0.15 ms compiled.
+    the compilation. Findings with the cause `graph-breaks` or `tiny-regions` are info. Removing a graph break
+    saves time only if eager kernels can then be fused.
+    When it is wrong: a shape occurs only once, as in the last batch of an epoch.
+    Saving: the time of compiling. For `eager-ops`, the simulation fuses consecutive pointwise kernels into
+    one, which takes as long as the longest.
+    Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11.
     """
     rows = calls[calls.name.meets(is_compilation)]
     found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
@@ -162,6 +156,7 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     frames, times = frames_of(regions), times_of(calls, regions)
     if len(regions) <= frames:  # each is entered once, which loads and sets up what later calls find
         return
+    # Without the profiler, entering takes 50 µs and 13 µs more for each kernel; H200, torch 2.11.
     tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
     if tax or frames > 1:
         yield Hits(

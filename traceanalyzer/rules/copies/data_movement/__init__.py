@@ -89,24 +89,19 @@ class Limits:
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 
-    What it looks for: copies, conversions, concatenations, gathers, pads and expansions, summed by the op
-    that the user called. Two cases have findings of their own:
-    - State is reordered several times a step, such as a key/value cache in beam search. The rule recognises
-      state by two signs: all rows of a tensor are gathered, and no op computes on the whole tensor (attention
-      reads a slice of a cache). If shapes are not recorded, other signs tell: after a topk or sort,
-      several tensors are gathered one after the other, and the grids of the kernels show that the rows are
-      large.
-    - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph, right before the graph
-      is launched.
+    What it looks for: copies, conversions, gathers, pads and expansions, summed by the op that the user
+    called. Two cases have findings of their own:
+    - State is reordered several times a step, such as a key/value cache in beam search. In such a case, all
+      rows of a tensor are gathered.
+    - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph.
     Why it costs: each of these ops reads and writes all of its data, but computes nothing.
     Bad: a layout, dtype or order that the next op changes back. Good: data that is created in the layout that
     the next ops need.
     How sure: these ops only move or convert data. The trace does not show whether they can be avoided. The
-    rule strided-copy reports transposing copies and concatenations.
+    rule strided-copy reports copies that transpose, and concatenations.
     When it is wrong: in recommenders and graph networks, gathers are often needed. So findings on gathers are
     info.
-    Saving: an upper bound, computed as if none of this work was needed. Expect less: when views replaced
-    torch.roll, just over half of the predicted saving was measured (H200).
+    Saving: an upper bound, computed as if none of this work was needed. Expect less.
     Source: the roofline model: work without arithmetic is bound by memory.
     """
     name = work.name

@@ -86,26 +86,22 @@ def exposed_copy(
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
 
-    What it looks for: copies to the device, to the host or between devices, if no kernel runs during most of
-    the copy. There are four causes: the copy uses pageable memory; the host waits for the copy; the copy is
-    queued on the kernels' stream; the copy is on another stream, but starts too late. If an op on the CPU
-    works on the copied data, the advice names that op. Such an op runs right before a copy to the device, or
-    right after a copy to the host.
-    Why it costs: the kernels wait for the link, which is 50 to 90 times slower than the device's memory. Copy
-    engines could move the data while the kernels of another batch run.
+    What it looks for: copies to the device, to the host or between devices. During most of the copy, no
+    kernel runs. There are four causes: the copy uses pageable memory; the host waits for the copy; the copy
+    is queued on the kernels' stream; the copy is on another stream, but starts too late.
+    Why it costs: the kernels wait for the link, which is far slower than the device's memory. Copy engines
+    could move the data while the kernels of another batch run.
     Bad: `x = x.cuda()` of a pageable batch. Good: a pinned batch, `x.cuda(non_blocking=True)` on a side
     stream, one batch ahead.
-    How sure: times, bytes and kinds of memory are recorded. The link's peak is from the data sheet. The cost
-    is the time of the copy during which no kernel runs, plus the GPU's idle time that the wait for the copy
-    causes.
+    How sure: times, bytes and kinds of memory are recorded. The cost includes the GPU's idle time that the
+    wait for the copy causes.
     When it is wrong: the GPU has no other work during the copy, for example with a single request. Then only
     a faster copy helps.
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
-    Saving: predicted as if the copies used pinned memory, were as fast as the link, and overlapped with
-    kernels. One case differs: an op on the CPU works on the data after a copy to the host (argmax, sampling),
-    and only a few bytes are copied back. Then both copies and the op are replaced by one pass over the data
-    on the device.
+    Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels. One
+    case differs: the CPU works on copied data and sends only a few bytes back. Then the simulation runs this
+    op on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

@@ -48,16 +48,14 @@ def dataloader_stall(
 ) -> Iterator[Hits]:
     """The step waits for its next batch of data.
 
-    What it looks for: idle time of the GPU while the thread that launches work is in a DataLoader's next(),
-    in a DataPipe, or in an annotation such as load_batch.
+    What it looks for: idle time of the GPU while the launching thread loads data. The thread is in a
+    DataLoader's next(), in a DataPipe, or in an annotation such as load_batch.
     Why it costs: the CPU cannot launch work on a batch before the batch is there.
     Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
     prefetching, so that next() returns at once.
-    How sure: the time of next() and the device's idle time during next() are measured. The iterator's class
-    shows whether there are workers. Loading while the device is busy costs nothing and is not reported.
-    When it is wrong: an annotation named load_batch does something else. The finding is info if only a few
-    consecutive steps wait: perhaps the workers have just started, or were slow only once. But in a short
-    recording, this wait may be the first of many.
+    How sure: the time of next() and the GPU's idle time during next() are measured.
+    When it is wrong: an annotation named load_batch does something else. Or only a few steps wait, perhaps
+    because the workers have just started. A longer recording shows whether the wait recurs.
     Source: PyTorch's performance tuning guide, "Enable asynchronous data loading and augmentation".
     """
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]

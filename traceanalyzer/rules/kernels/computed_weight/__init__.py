@@ -85,26 +85,20 @@ def computed_weight(
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
-    What it looks for: linear layers and convolutions whose weight is computed by the ops right before. These
-    ops work on tensors of the weight's shape, or multiply two narrow matrices into a matrix of that
-    shape. Typical: weight norm, a low-rank update W + B A, a mask, a scale, quantised weights that are unpacked,
-    parameters that are concatenated. In training, the rule also finds a weight that is computed three times
-    or more per backward pass, although its parameters have not changed.
-    Example: a loop over time steps that computes the same weights in each iteration.
-    Without recorded shapes: weight norm is recognised by its op, and any torch.nn.utils.parametrize by its
-    Python frames.
-    Why it costs: in inference, the weight is the same in each call. If W + B A is trained (LoRA), only the
-    small gradients of B and A are needed. But the backward pass computes the gradient of the whole matrix.
+    What it looks for: linear layers and convolutions whose weight is computed by the ops right before.
+    Typical: weight norm, a low-rank update W + B A, a mask, a scale, unpacked quantised weights. In training,
+    the rule also finds a weight that is computed again although its parameters have not changed.
+    Why it costs: in inference, the weight is the same in each call. In training of W + B A (LoRA), only the
+    small matrices B and A need gradients. But the backward pass computes the gradient of the whole matrix.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm kept on a model that is used only for
     inference. Good: F.linear(x, W) + s * F.linear(F.linear(x, A), B); remove_parametrizations(layer,
     "weight") after loading.
     How sure: the order of ops and their shapes are recorded. The tensors themselves are not recorded, so
-    confidence is medium. In training, backward makes one gradient per parameter. If a weight is computed more
-    often than its parameters get a gradient, some calls compute the same weight again.
+    confidence is medium.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
-    Saving: in inference, the time of the ops that compute weights. In training, the time of these ops and of
-    the large gradients, minus the time of the products with the narrow matrices.
+    Saving: the time of the ops that compute weights. In training with W + B A, the large gradients are saved,
+    too. The time of the narrow products is subtracted.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

@@ -59,16 +59,14 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     """Weights or activations are converted around matrix products.
 
     What it looks for: conversions between floating-point dtypes right before a matrix product, convolution or
-    attention on the same stream. Conversions right after such an op are reported separately, as `dtype-casts:
-    results`. The rule float64-math reports conversions from and to float64.
+    attention. Conversions right after such an op have their own finding, `dtype-casts: results`. The rule
+    float64-math reports conversions from and to float64.
     Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
-    product's dtype instead.
+    product's dtype.
     Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered again for each
-    use of a weight, because the weight is then converted for each use. Good: weights in bfloat16, with a
-    float32 copy in the optimizer; one autocast around the whole forward pass, if several products use the
-    same trained weight (autocast then converts the weight once and keeps the copy).
-    How sure: dtypes or kernel names show a conversion, and the next kernel is the product. If a conversion
-    begins a chain of pointwise kernels, the rule unfused-pointwise reports it.
+    use of a weight. Good: weights in bfloat16, with a float32 copy in the optimizer; one autocast around the
+    whole forward pass, which converts each trained weight only once.
+    How sure: dtypes or kernel names show a conversion, and the next kernel is the product.
     When it is wrong: the optimizer keeps weights in float32. Then one conversion per weight and step is
     needed, and only further conversions are waste.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.

@@ -41,26 +41,20 @@ class Limits:
 def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A network runs on copies of the same items, so that each item is computed several times.
 
-    What it looks for: an op whose result has more items than its input. Items are entries of the first
-    dimension, such as images, frames or tokens. Such an op is a gather (x[index], index_select), overlapping
-    windows (unfold, as_strided), expand or repeat. The layers after this op work on each copy separately: the
-    first dimension of their tensors is the number of copies. The finding ends before the first layer that
-    combines different items. The rule reports two more cases:
+    What it looks for: an op that copies items, and layers that then work on each copy separately. Items are
+    entries of the first dimension, such as images, frames or tokens. The op is a gather, overlapping windows
+    (unfold), expand or repeat. The rule reports two more cases:
     - Indices are copied, and each copy is then looked up in an embedding table.
-    - Layers work on equal rows. Their input comes from expand (a stride of 0), repeat or repeat_interleave,
-      or from another layer on equal rows. Later layers with the same sequence of ops are part of the finding,
-      too.
+    - Layers work on equal rows, which come from expand, repeat or repeat_interleave.
     Why it costs: copies of an item give the same result.
-    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)), which encodes each frame
-    once; then cut the windows from the features. For a conditioning vector (such as a time embedding) that is
-    expanded to all tokens: modulate(c).expand(...) instead of modulate(c.expand(...)).
-    Other examples: an image with several captions; a user with several candidates; time steps that are
-    repeated for all patches of a frame.
-    How sure: the numbers of items are known from shapes. The trace does not record which tensor an op reads.
-    The rule concludes this from the order of ops and from shapes, so confidence is medium.
+    Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)), then cut the windows from
+    the features. For a vector that is expanded to all tokens: modulate(c).expand(...) instead of
+    modulate(c.expand(...)).
+    How sure: shapes show the numbers of items. The trace does not record which tensor an op reads. The rule
+    infers this from shapes and the order of ops, so confidence is medium.
     When it is wrong: the copies are changed before the network runs, so they are not equal.
-    Saving: the time that the network's forward pass spends on all copies of an item except one. For equal
-    rows, the saving includes the backward pass, too.
+    Saving: the time of the forward pass on all copies of an item except one. For equal rows, the saving
+    includes the backward pass, too.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

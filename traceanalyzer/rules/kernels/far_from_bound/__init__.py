@@ -79,22 +79,17 @@ class Limits:
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
-    What it looks for: calls that take more than three times as long as expected. The minimum time of a call
-    is computed from its recorded inputs (bytes, operations) and the device's peak rates. The expected time is
-    the minimum time multiplied by a factor. This factor was measured for calls of the same kind on large,
-    contiguous tensors with aligned dimensions.
+    What it looks for: calls that take far longer than expected. The rule computes a minimum time from a
+    call's inputs and the device's peak rates. The expected time is the minimum time multiplied by a factor
+    for this kind of call.
     Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
     - too few rows to run in parallel;
     - a dimension that does not fit loads or tiles;
     - additions to the same addresses;
     - a bad order of memory accesses;
-    - a direct convolution where FFTs need a tenth of the operations;
-    - one wide filter for each channel of an image (a blur), where two filters, one along each direction, need
-      far fewer operations.
-    Bad: cumsum along a few very long rows; a matrix product with one dimension of a million and two of
-    sixteen; index_add_ into few rows; table[index] in training, if the table has few rows. Good: for cumsum,
-    more rows at once or another dimension; for the matrix product and index_add_, several partial sums that
-    are added at the end; for table[index], F.embedding(index, table).
+    - a direct convolution where FFTs need far fewer operations;
+    - one wide blur filter, where two filters, one along each direction, are faster.
+    Bad: table[index] in training, if the table has few rows. Good: F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
     Saving: the recorded time minus the expected time, with a wide range.

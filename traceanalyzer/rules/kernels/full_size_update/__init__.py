@@ -81,27 +81,22 @@ class Limits:
 def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A small part is written into a tensor of full size, and then all of that tensor is read.
 
-    What it looks for: three ops one after the other. First, a tensor is filled with zeros or other start
-    values. Then a small part of it gets other values (F.pad, a slice, an index, scatter). Then the whole
-    tensor is added to another tensor, multiplied by another tensor (as a mask), or passed to torch.where. If
-    a tensor is sliced several times, the backward pass of each slice does the same (cause `gradient`).
-    Cause `copied`: a tensor is copied in full, only to change a small part of it. This is what index_copy,
-    index_add, scatter and slice_scatter do; index_copy_ and others with an underscore change the tensor in
-    place.
+    What it looks for: three ops one after the other. First, a tensor is filled, usually with zeros. Then a
+    small part of it gets other values (F.pad, a slice, an index, scatter). Then an op reads the whole tensor:
+    an addition, a multiplication or torch.where.
+    Cause `gradient`: a tensor is sliced several times. The backward pass of each slice then fills a full
+    tensor.
+    Cause `copied`: index_copy, scatter and similar ops copy a whole tensor, only to change a small part of
+    it. Ops with an underscore, such as index_copy_, work in place.
     Cause `diagonal`: torch.diag of a vector is multiplied by a matrix.
-    Why it costs: filling writes the whole tensor once. The addition reads two full tensors and writes a third
-    one, although only a small part changes.
-    Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. For `gradient`, bad: x[:,
-    t] for each t. Good: x.unbind(1) once; its backward pass writes each part once.
-    How sure: shapes and the order of ops are recorded, the tensors themselves are not. If a tensor of some
-    shape was filled just before an addition, the rule assumes that the addition reads this tensor. So
-    confidence is medium.
-    When it is wrong: the program needs the old values of the tensor again, after the addition or the copy.
-    Then one copy must remain.
-    Saving: the time of the fill, and the time that the addition spends outside of the small part. For
-    `copied`: the time of the copy.
-    For `diagonal`: the time of torch.diag and of the product, minus the time to scale the rows or columns of
-    the other factor.
+    Why it costs: the fill and the addition read and write full tensors, although only a small part changes.
+    Bad: total = total + F.pad(part, ...). Good: total[..., z : z + depth] += part. For `gradient`:
+    x.unbind(1) once instead of x[:, t] for each t.
+    How sure: shapes and the order of ops are recorded. The tensors themselves are not recorded, so confidence
+    is medium.
+    When it is wrong: the program needs the old values of the tensor again. Then one copy must remain.
+    Saving: the time of the fill or the copy, and most of the addition's time. For `diagonal`: the time of
+    torch.diag and of the product, minus the time to scale the matrix.
     Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's
     documentation.
     """

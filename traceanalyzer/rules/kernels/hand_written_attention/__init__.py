@@ -45,19 +45,16 @@ class Limits:
 def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Attention is written by hand: a batched product, a softmax, a batched product.
 
-    What it looks for: on one stream, a batched matrix product, a softmax and another batched product with
-    only pointwise work between them. In the backward pass: two products, then the gradient of the softmax,
-    then two products.
-    Why it costs: each of these ops writes the attention matrix (queries x keys) to memory, and the next op
-    reads this matrix again. Fused attention never writes it.
+    What it looks for: a batched matrix product, a softmax and another batched product, with only pointwise
+    work between them. The rule also finds the backward pass of such attention.
+    Why it costs: these ops write the attention matrix (queries x keys) to memory and read it again several
+    times. Fused attention never writes it.
     Bad: (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1) @ v. Good: F.scaled_dot_product_attention(q,
     k, v, attn_mask=mask), or is_causal=True.
-    How sure: the ops and their order are recorded. The softmax of a router or of a classifier is not
-    reported, because the products around it are not batched, or a top-k is between them.
+    How sure: the ops and their order are recorded.
     When it is wrong: the attention weights themselves are needed, or are changed in a way that no fused
     kernel supports.
-    Saving: the recorded time, minus the time that fused attention on this device takes for the floating-point
-    operations (FLOP) of both products.
+    Saving: the recorded time, minus the predicted time of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)

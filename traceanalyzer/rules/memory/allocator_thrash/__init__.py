@@ -73,17 +73,14 @@ def allocator_thrash(
 ) -> Iterator[Hits]:
     """Memory is allocated from the driver in every step.
 
-    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls of CUDA and HIP, in more than
-    half of the steps, by threads that launch work. First steps with far more such calls are warm-up, and the
-    rule ignores them.
-    Why it costs: such a call takes 50 µs to milliseconds, and the CPU launches no work during it. cudaFree
+    What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls in more than half of the steps.
+    Why it costs: such a call can take milliseconds, and the CPU launches no work during the call. cudaFree
     also waits for the device. After the first steps of a loop, PyTorch's caching allocator needs no such
     calls.
     Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
-    How sure: the calls are recorded. The cost is the GPU's idle time during the calls.
-    When it is wrong: the allocator's cache is still growing. For this reason the rule needs at least three
-    steps. The time of such calls also differs from run to run: in runs of one program on an H200, they took
-    3.3 to 10.1 ms a step.
+    How sure: the calls are recorded. The cost is the GPU's idle time during the calls. This cost varies
+    widely from run to run.
+    When it is wrong: the allocator's cache is still growing. A longer recording shows whether the calls stop.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
     found = driver_allocations(calls, work)

@@ -57,26 +57,19 @@ _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to t
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient is as large as its table, though a step uses few of its rows.
 
-    What it looks for: embeddings (and embedding bags) that look up less than a fifth of their table's rows
-    between two optimizer steps, and their backward pass. The cost is the time to fill the gradient, plus a
-    share of every op that reads or writes gradients (optimizer, accumulation, clipping, zeroing). This share
-    is the table's part of all elements that the op handles.
-    Why it costs: a table of 8 million rows has a gradient of 8 million rows, and only a few thousand of these
-    rows are not zero. The whole gradient is written and read several times. The optimizer also reads and
-    writes its states for all rows.
+    What it looks for: embeddings that look up less than a fifth of their table's rows between two optimizer
+    steps. The cost is the time to fill the gradient, plus the table's share of every op on gradients.
+    Why it costs: the gradient has as many rows as the table, and most of these rows are zero. The whole
+    gradient is written and read several times. The optimizer also reads and writes its states for all rows.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that
     supports sparse gradients.
-    How sure: the numbers of rows are recorded. A row that is looked up several times is counted each time, so
-    the true number of used rows may be smaller. Ops on more than about 30 tensors (_foreach_*, fused
-    optimizers) have no recorded shapes. The rule assumes that such an op handles all parameters with a
-    gradient.
-    Without shapes: the rule uses times instead, and confidence is medium. A table is reported if filling its
-    gradient takes far longer than looking up its rows. If an op works on many parameters, the table's part
-    of its time is estimated: the table's bytes, at the speed at which its gradient is filled.
-    When it is wrong: with momentum or weight decay, a dense update also changes rows that the step does not
-    use. A sparse update does not change these rows, so the training result differs. A table that is also the
-    output layer's weight has a dense gradient anyway. So the rule skips a table if its number of rows is also
-    a dimension of a matrix product.
+    How sure: the numbers of rows are recorded. The rule counts a row each time it is looked up. So the true
+    number of used rows may be smaller.
+    Without shapes: the rule compares times, and confidence is medium. It reports a table if filling its
+    gradient takes far longer than looking up its rows.
+    When it is wrong: with momentum or weight decay, a dense update also changes unused rows. A sparse update
+    does not change these rows, so the training result differs. Or the table is also the output layer's
+    weight: then its gradient is dense anyway.
     Saving: the cost described above, minus the CPU and GPU time of sparse updates.
     Source: "Embedding" and "SparseAdam" in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
