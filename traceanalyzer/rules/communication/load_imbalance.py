@@ -48,19 +48,16 @@ def load_imbalance(
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
-    What it looks for: a rank whose kernels compute much longer per step than the median of the other ranks.
-    If the other ranks are seen to wait for it, a smaller difference is reported, too. The rule needs the
-    traces of several ranks, with marked steps or equal numbers of kernels.
-    Why it costs: a collective ends only after the last rank has arrived, so the slowest rank sets the length
+    What it looks for: a rank whose kernels compute longer per step than the median of the other ranks. The
+    rule needs the traces of several ranks.
+    Why it costs: a collective ends only after the last rank has arrived. So the slowest rank sets the length
     of the step.
-    Bad: each rank gets equally many samples, but their lengths differ; a few experts get most tokens. Good:
+    Bad: equally many samples of different lengths on each rank; a few experts that get most tokens. Good:
     equal numbers of tokens on all ranks.
-    How sure: the times are measured. The trace does not show whether the rank has more work or a slower GPU,
-    so confidence is medium. For the saving, the recorded timeline is simulated with the mean load on this
-    rank. The rule assumes that compute time is proportional to load.
+    How sure: the times are measured. The rank may have more work or a slower GPU, so confidence is medium.
+    The saving is simulated with a balanced load.
     When it is wrong: in pipeline parallelism the stages may have different layers on purpose.
-    Source: measured on two H200 with torch 2.11, with sequences of different lengths, and with unequal
-    numbers of tokens per expert.
+    Source: measured on two H200 with torch 2.11.
     """
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
     if loads is None:

@@ -63,22 +63,19 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     """Ranks run more collectives than the step needs.
 
     What it looks for:
-    - gradient accumulation without no_sync: several DistributedDataParallel forward passes for one optimizer
-      step, and a reduction of the gradients in each backward pass;
-    - values that are reduced one by one, for example for logging: in a step, the same op starts three or
-      more collectives of a few elements in a row;
-    - SyncBatchNorm, which exchanges statistics in each layer, forward and backward.
+    - gradient accumulation without no_sync: the gradients are reduced after every micro-batch;
+    - small values that are reduced one by one, for example for logging;
+    - SyncBatchNorm, which exchanges statistics in each layer.
     Why it costs: accumulated gradients need only one reduction per optimizer step. Every small collective
     costs latency, and all ranks wait for the slowest rank.
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all micro-batches
     except the last.
-    Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100
-    steps.
-    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if the batch of one rank is large enough for
-    statistics. Else GroupNorm or LayerNorm, which need no other rank.
-    How sure: collectives and their sizes are recorded. For small collectives, the trace does not show
-    whether they can be joined, so confidence is medium.
-    When it is wrong: FSDP may reduce gradients after every micro-batch on purpose, to save memory.
+    Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
+    Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if the batch of one rank is large enough. Else
+    GroupNorm or LayerNorm.
+    How sure: collectives and their sizes are recorded. The trace does not show whether small collectives can
+    be joined, so their confidence is medium.
+    When it is wrong: a small value is needed before the next value can be computed.
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)

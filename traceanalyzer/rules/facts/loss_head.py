@@ -35,18 +35,15 @@ class Limits:
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes (at least 1,000), and all work on tensors
-    of N times V numbers. This work is the matrix product that computes the scores, the conversions, the
-    loss, and their backward passes. If the scores have three dimensions (batch, length, V), the program must
-    also multiply its loss by a mask.
-    Why it matters: each of these ops handles V numbers for each position, even if the position is padding or
-    its label is ignored (-100). Ignored labels are not recorded, so this is a fact, not a fault, and always
-    info.
+    What it looks for: log_softmax over N positions and V classes, and all work on tensors of N times V
+    numbers. This work is the product that computes the scores, the loss, conversions, and their backward
+    passes.
+    Why it matters: each of these ops handles V numbers for each position, even for padding and ignored labels
+    (-100). Ignored labels are not recorded, so the finding is a fact, not a fault, and always info.
     Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden
     states of the positions that have a label. Or use a loss that never writes all scores to memory.
-    How sure: shapes and times are recorded, labels and masks are not. To find the share of ignored
-    positions, compute (labels == -100).float().mean() or 1 - mask.float().mean(). Instruction tuning often
-    ignores 80 % of the positions.
+    How sure: shapes and times are recorded. For the share of ignored positions, compute (labels ==
+    -100).float().mean() or 1 - mask.float().mean().
     When it is wrong: a tensor that holds no scores has the same two sizes.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
@@ -101,6 +98,7 @@ def _scores(op: Signature, masked: set[Shape], limits: Limits) -> Shape | None:
         masked: shapes of what is multiplied by a mask.
     """
     shape = next(iter(tensors(op)), ()) if op.name == _SCORES else ()
+    # (batch, length, classes) only if the program multiplies its loss by a mask
     known = len(shape) == 2 or (len(shape) == 3 and shape[:-1] in masked)
     return shape if known and shape[-1] >= limits.min_classes else None
 

@@ -22,21 +22,18 @@ class Limits:
 def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
     """A rank runs ops or kernels that the other ranks do not run.
 
-    What it looks for: names of ops and kernels that are in this rank's trace, but in fewer than half of the
-    other ranks' traces. They are reported only if the ops take at least 1 % of the time of this rank's ops,
-    or the kernels 1 % of its GPU time. Stages of a pipeline are not compared, because they run different
-    programs.
-    Why it matters: all ranks of a job run one program. If one rank differs, it may log, check, save or
-    evaluate (often rank 0). Or it has inputs of other shapes, other software or another device. The rules
-    `straggler` and `load-imbalance` report the cost. This finding only shows where to look, so it is always
-    info.
+    What it looks for: names of ops and kernels that are in this rank's trace, but not in most other ranks'
+    traces.
+    Why it matters: the ranks of a job usually run one program. If one rank differs, it may log, check, save
+    or evaluate (often rank 0). Or it has inputs of other shapes, other software or another device. The
+    finding only shows where to look, so it is always info. The rules `straggler` and `load-imbalance` report
+    the cost.
     Bad: `if rank == 0: metrics(...)` in each step. Good: compute metrics rarely, in another process, or
     divided among all ranks.
     How sure: the names of all ops and kernels are recorded.
-    When it is wrong: one rank's recording begins in another phase of the program, or the compiler has chosen
+    When it is wrong: one rank's recording begins in another phase of the program. Or the compiler has chosen
     other kernels on this rank.
-    Source: 48 recordings of two ranks on two H200: jobs without a fault have the same names on both ranks.
-    With metrics on rank 0, or longer inputs on one rank, the names differ.
+    Source: 48 recordings of two ranks on two H200.
     """
     ops = calls[calls.is_op & calls.name.one_of(*other.names)]
     kernels = work[work.name.one_of(*other.names)]

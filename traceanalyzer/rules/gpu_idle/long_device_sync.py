@@ -24,17 +24,14 @@ _ORDERS = r"StreamWaitEvent$"
 def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator[Hits]:
     """An explicit synchronisation leaves the GPU idle.
 
-    What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op. The cost
-    is the idle time that such a call causes.
-    Why it costs: while the CPU waits, it cannot queue more work. The GPU finishes its queue, and then it is
-    idle until the next launch.
+    What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op.
+    Why it costs: while the CPU waits, it cannot queue work. The GPU finishes its queue, and is idle until the
+    next launch.
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
     timing, one synchronisation at the end.
     How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not part of the cost.
-    The profiler itself synchronises before the first op and after the last op; these calls are never
-    reported.
     When it is wrong: the profiler slows the CPU. Without the profiler, the GPU may still be busy when the
-    call begins, so it is idle for less time.
+    call begins.
     See also: implicit-sync for synchronisation inside an op (.item(), .cpu(), nonzero).
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

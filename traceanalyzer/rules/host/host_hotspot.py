@@ -66,18 +66,15 @@ def host_hotspot(
 ) -> Iterator[Hits]:
     """The CPU works on something itself while the GPU waits.
 
-    What it looks for: pauses in which the CPU launches nothing. If an op that makes no call of the CUDA
-    runtime takes most of the pause, the finding names this op. Otherwise it names the user's
-    function. Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting. Time that
-    a more specific rule reports is not part of the cost.
-    Why it costs: the device is idle until the next launch.
+    What it looks for: pauses in which the CPU launches nothing. The finding names the CPU op that takes most
+    of the pause, or else the user's function.
+    Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
+    Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
-    How sure: an op without a runtime call works on the CPU. Its time and the device's idle time are measured.
-    Time in library code is added to the time of the user's function that calls the library. If the named op
-    computes nothing (aten::view), the operating system had stopped its thread, or the thread waited for a
-    lock.
-    When it is wrong: the work happens only once. If only one step is recorded, a finding that names a
-    function is info, because one step cannot show that the work recurs.
+    How sure: the CPU time and the GPU's idle time are measured. Time in library code counts for the user's
+    function that calls the library. A named op that computes nothing (aten::view) was interrupted by the
+    operating system, or waited for a lock.
+    When it is wrong: the work happens only once. One recorded step cannot show whether the work recurs.
     Source: measured on an H200 with torch 2.11.
     """
     into, leaving = stretches.by_autograd

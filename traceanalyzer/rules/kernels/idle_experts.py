@@ -41,18 +41,15 @@ class Limits:
 def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Matrix products run for all experts and tokens, though a few experts are chosen for each token.
 
-    What it looks for: topk that keeps k of E scores for each of N rows (tokens), and batched matrix products
-    of E times N rows.
-    Why it costs: the products take E / k times as many operations as necessary, and most results are
-    multiplied by zero.
-    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: the tokens are sorted by expert, and
-    each expert computes only the rows of its tokens. The ops are index_select, then grouped products (or
-    batched products with a capacity), then index_add.
-    How sure: shapes and k are recorded. The rule concludes from topk that the gate has zeros, but values are
-    not recorded. So confidence is medium.
+    What it looks for: topk keeps k of E scores for each of N tokens. But batched matrix products compute all
+    E times N rows.
+    Why it costs: the products take E / k times as many operations as necessary. Most results are multiplied
+    by zero.
+    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: sort the tokens by expert, so that each
+    expert computes only its own tokens: index_select, grouped or batched products, index_add.
+    How sure: shapes and k are recorded. The values of the gate are not recorded, so confidence is medium.
     When it is wrong: topk does not choose the experts of these products, but something else.
-    Saving: the time of products and pointwise work shrinks to 1.25 k / E of the present time. The factor
-    1.25 leaves room for experts that are chosen more often than others.
+    Saving: the time shrinks to 1.25 k / E of the present time.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):

@@ -90,18 +90,15 @@ _TEXTS = {
 def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """A kernel's duration varies between steps.
 
-    What it looks for: kernels with the same name, grid and block size at the same place in the step (by
-    order of launch). Their durations are compared across steps. The rule reports outliers, two modes (a fast
-    and a slow one), or drift. Collectives are not compared, because they wait for other ranks.
+    What it looks for: kernels with equal names and grids at the same place in the step. The rule compares
+    their durations across steps. It reports outliers, drift, or two modes (a fast and a slow one).
     Why it costs: in some steps the same work takes longer than necessary. Usual reasons are another process
-    on the GPU and changing clocks. The mean of all executions hides this.
+    on the GPU and changing clocks.
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
-    How sure: durations are measured. The compared kernels have the same name, grid, block size, place and
-    recorded shapes. Kernels that run a different number of times in each step are compared only if shapes
-    are recorded. Confidence is low if shapes are not recorded and all kernels of a step are slow: that step
-    may have had larger inputs.
+    How sure: durations are measured. Without recorded shapes, a slow step may have had larger inputs, so
+    confidence can be low.
     When it is wrong: the duration of the work depends on the data (sparse tensors, early exit).
-    Source: the usual variation was measured on an H200 with torch 2.11; the thresholds give the numbers.
+    Source: the usual variation was measured on an H200 with torch 2.11.
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")

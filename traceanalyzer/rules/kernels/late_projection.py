@@ -89,23 +89,19 @@ class _Late:
 def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """A layer that reduces the channels runs after upsampling or after summing rows, not before.
 
-    What it looks for: a layer with at most half as many output channels as input channels, in two cases.
-    - Such a layer (a 1x1 convolution or linear layer) is the only op that reads an upsampled tensor.
-    - Rows are gathered (index_select, x[index]) and then summed (index_add, scatter_add), as over the
-      neighbours in a graph; or a sparse product gathers and sums. In both forms, such a layer
-      reads the sums, and on average each row is gathered at least twice.
-    Why it costs: upsampling, gathering and summing are linear and treat each channel alike, so the other
-    order gives the same result. If the layer comes first, all later work has fewer channels, forward and
-    backward.
+    What it looks for: a 1x1 convolution or linear layer that at least halves the number of channels, in two
+    cases.
+    - The layer is the only op that reads an upsampled tensor.
+    - The layer reads sums of gathered rows, as over the neighbours in a graph. The sums come from
+      index_select and index_add, or from a sparse product.
+    Why it costs: upsampling, gathering and summing are linear and treat each channel alike. So the other
+    order gives the same result. If the layer comes first, all later work has fewer channels.
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x),
-    size); for rows, compute linear(x) first, then gather and sum its rows. If the layer has a bias, add it
-    once, after the sum.
+    size); for rows, compute linear(x) first, then gather and sum its rows. Add a bias once, after the sum.
     How sure: names, shapes and order of ops are recorded. The trace does not show which tensor an op reads,
     so confidence is medium.
     When it is wrong: code that is not recorded as an op also reads the layer's input.
-    Saving: the time of upsampling, gathering and summing shrinks with the number of channels. The layer's
-    time shrinks with the number of pixels. For gathered rows, the time that gathering and summing still take
-    is predicted to double, because they may then need a backward pass, too. This makes the saving smaller.
+    Saving: the time of upsampling, gathering and summing shrinks with the number of channels.
     Source: calculated, not measured: (A X) W = A (X W).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
@@ -201,6 +197,7 @@ def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: L
         if wide is None or not all(_scales(op) for op in others if wide in tensors(op)):
             continue
         if wide[1] == widths[0] and wide[0] >= limits.min_times * max(rows[0], tensors(maker)[0][0]):
+            # twice: gathering and summing may then need a backward pass, too
             yield _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
 
 

@@ -77,22 +77,18 @@ class Limits:
 def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Convolutions convert NCHW tensors, or batch norm runs in NCHW.
 
-    What it looks for: conversion kernels around convolutions (nchwToNhwc, nhwcToNchw and similar); batch
-    norm kernels whose grid has one CUDA block per channel; depthwise convolutions in half precision that do
-    not use cuDNN's channels-last kernels.
+    What it looks for: kernels that convert the layout around convolutions (nchwToNhwc, nhwcToNchw and
+    similar). The rule also reports batch norms in NCHW, and half-precision depthwise convolutions in NCHW.
     Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
-    convolution. torch's batch norm for channels first (NCHW) has only one CUDA block per channel, so most
-    multiprocessors are unused.
+    convolution. torch's batch norm for NCHW has only one CUDA block per channel, so most multiprocessors are
+    unused.
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and
     the same for its input images.
-    How sure: kernel names show conversions, and they show which layout a batch norm uses.
-    When it is wrong: an op between two convolutions has no kernel for channels last, so this op converts its
-    input back. torch's instance norm is such an op; if the program uses it, the finding is info.
-    Convolutions of signals (conv1d) are not reported, because torch has no channels-last layout for their
-    tensors.
-    Saving: the time of the conversions, plus the time that batch norms and depthwise convolutions save in
-    channels last.
-    Source: "Channels Last Memory Format in PyTorch"; measured on an H200 in both layouts, torch 2.11.
+    How sure: kernel names show the layouts.
+    When it is wrong: an op between two convolutions converts back, because it has no kernel for channels
+    last. An example is torch's instance norm. If the program uses it, the finding is info.
+    Saving: the time that conversions, batch norms and depthwise convolutions save in channels last.
+    Source: "Channels Last Memory Format in PyTorch"; measured on an H200 with torch 2.11.
     """
     name = work.name
     norms, depthwise = name.matches(families.NCHW_BATCH_NORM), name.matches(families.DEPTHWISE)

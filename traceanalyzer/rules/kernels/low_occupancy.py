@@ -66,14 +66,10 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: kernels that take more than 20 µs. Their number of CUDA blocks is less than half the
     number of multiprocessors.
-    Why it costs: each CUDA block runs on one multiprocessor. The other multiprocessors are unused while the
-    kernel runs.
-    Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once (a
-    larger batch, or the other dimension), or an algorithm that splits rows. For a matrix product: smaller
-    tiles or split-K.
-    How sure: the trace records the grid and the number of multiprocessors. The rule leaves out collectives,
-    persistent kernels (which choose few CUDA blocks on purpose), optimizer kernels, and kernels during which
-    other streams work for more than half of the time.
+    Why it costs: each CUDA block runs on one multiprocessor. The other multiprocessors are unused.
+    Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once, or
+    an algorithm that splits rows. For a matrix product: smaller tiles or split-K.
+    How sure: the trace records the grid and the number of multiprocessors.
     When it is wrong: the work cannot be split further.
     Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".

@@ -44,18 +44,15 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     """Attention gets a mask of shape (queries, keys) that is the same for all heads.
 
     What it looks for: calls of scaled_dot_product_attention that run fused kernels and get a mask. The mask
-    has a row for each of at least 64 queries, and is the same for all heads. The finding contains the
-    forward and backward kernels, and the ops inside the call that convert or expand the mask.
-    Why it costs: flash attention accepts no mask. The fused kernels that accept a mask read it again for
-    every head. If the mask is boolean, each layer converts it again.
+    has a row for each query, and is the same for all heads.
+    Why it costs: flash attention accepts no mask. Fused kernels that accept a mask read it again for every
+    head. If the mask is boolean, each layer converts it again.
     Bad: a padding mask where no sequence is padded; a causal mask instead of is_causal=True. Good: no mask;
     is_causal=True; nested tensors for sequences of different lengths. If a mask is needed: one mask in the
     model's dtype for all layers.
-    How sure: the trace records the mask's shape, but not its values. It does not show whether the mask hides
-    anything, so confidence is low.
+    How sure: the mask's values are not recorded. The mask may be needed, so confidence is low.
     When it is wrong: the mask hides something that is_causal=True would not hide.
-    Saving: not predicted, because the mask may be needed. The cost is the time of the conversions, plus the
-    part of the kernels' time that the mask causes (measured on an H200).
+    Saving: not predicted. The cost is the time that the mask causes, in conversions and in attention kernels.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

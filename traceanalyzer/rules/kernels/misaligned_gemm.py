@@ -53,23 +53,17 @@ class Limits:
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
-    What it looks for: bfloat16 and float16 matrix products with slow kernels. These kernels load less than
-    16 bytes at a time (align1, align2, align4). Or they use tensor cores of an older architecture
-    (cutlass_75_tensorop on sm80 and later). If shapes are recorded, the finding names the dimension that is
-    no multiple of 8.
-    Why it costs: TMA and 16-byte loads need rows that start at multiples of 16 bytes. For other rows cuBLAS
-    uses slower kernels. They reach less than a third of the rate, or about a seventh if the dimension is
-    odd.
-    Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never
-    used.
-    How sure: kernel names show the width of loads. If such a kernel runs although every dimension is a
-    multiple of 8, an operand is a slice or view that starts at an unaligned address. Float32 kernels are not
-    reported, though their names contain align1, too.
+    What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time
+    (align1, align2, align4). Or the kernels use tensor cores of an older architecture (cutlass_75_tensorop).
+    Why it costs: fast kernels need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
+    kernels that reach less than a third of the rate.
+    Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never used.
+    How sure: kernel names show the width of loads. If all dimensions are multiples of 8, an operand is a
+    slice or view with an unaligned start.
     When it is wrong: the products are too small to run faster when aligned.
-    Saving: the present time of these products, minus their predicted time with aligned kernels on this
-    device. No product is predicted to be faster than reading and writing its bytes.
-    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on
-    an H200.
+    Saving: the present time of these products, minus their predicted time with aligned kernels.
+    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
+    H200.
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
     named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there

@@ -66,19 +66,16 @@ _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and 
 def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
-    What it looks for: kernels whose names show float32 arithmetic without tensor cores: simt_sgemm, sgemm,
-    f32f32 with ffma, scudnn and implicit_convolve_sgemm, fmha_cutlassF_f32, and Tensile's names for single
-    precision.
-    Why it costs: tensor cores are 4 to 16 times as fast. They compute in TF32 (float32 in memory, rounded to
-    10 bits for the product), bfloat16 or float16.
+    What it looks for: kernels whose names show float32 arithmetic without tensor cores, such as sgemm, scudnn
+    and fmha_cutlassF_f32.
+    Why it costs: tensor cores are 4 to 16 times as fast. They compute in bfloat16, float16 or TF32. TF32
+    rounds float32 to 10 bits for the product.
     Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to
     bfloat16.
-    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores. Products with a vector and
-    depthwise convolutions are not reported, because memory limits them.
+    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores.
     When it is wrong: results need full float32, as in some scientific code.
-    Saving: the time shrinks by the ratio of the two peak rates in this device's data sheet. No op is
-    predicted to be faster than reading and writing its bytes. So products with few columns, and products of
-    small matrices, gain less.
+    Saving: the time shrinks by the ratio of the peak rates of the device. Small products gain less, because
+    memory limits them.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
     slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]

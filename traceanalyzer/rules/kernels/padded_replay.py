@@ -39,17 +39,15 @@ class Limits:
 def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """CUDA graphs are replayed for far fewer rows than they were captured for.
 
-    What it looks for: a launch of a CUDA graph whose buffers hold N rows, but only k rows are used. Before
-    the launch, the first k rows of the input buffer are written; after it, the first k rows of the result are
-    read. k is at most half of N.
+    What it looks for: a launch of a CUDA graph for N rows, of which at most half are used. Before the launch,
+    the first k rows of the input are written. After it, the first k rows of the result are read.
     Why it costs: a graph computes all N rows, whatever they contain.
-    Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: several graphs for
-    a few sizes, such as powers of two. Each request replays the smallest graph that fits.
-    How sure: launches and slices are recorded. The trace does not show whether the graph's work grows with
-    these rows, so confidence is medium.
+    Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: graphs for a few
+    sizes, such as powers of two. Each request replays the smallest graph that fits.
+    How sure: launches and slices are recorded. The graph's work may not grow with these rows, so confidence
+    is medium.
     When it is wrong: the sliced tensor is a cache of N places, and only k places are filled so far.
-    Saving: the graph's time shrinks to p / N of the present time, where p is the smallest power of two that
-    is at least k.
+    Saving: predicted with a graph for the next power of two.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """
     launches = calls[calls.is_call & calls.name.meets(GRAPH_LAUNCH.search)]

@@ -38,18 +38,15 @@ class Limits:
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The first GPU work begins long after the CPU op that launched it.
 
-    What it looks for: an unusually long time (offset) from the start of an op to the op's first work on an
-    idle device. The reason is that CUDA loaded kernels for the first time. The rule also reports
-    clocks of CPU and GPU that disagree: work seems to start before its launch.
+    What it looks for: a long time (offset) from the start of an op to its first work on an idle device. The
+    reason is that CUDA loaded kernels for the first time. The rule also reports clocks that disagree: work
+    seems to start before its launch.
     Why it costs: the first use of a kernel costs time once per process (see cold-start). Wrong clocks cost
-    nothing, but make comparisons of CPU and GPU times unreliable. Both findings are always info.
+    nothing, but short delays between CPU and GPU cannot be trusted. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: CUDA 12.4 and later record the loading of kernels. If the GPU is busy, work waits in the queue.
-    Such an offset is normal and not reported. Buffer requests of the profiler have their own rule
-    (activity-buffer-request).
-    When it is wrong: CUDA before 12.4 records no loading. In traces of these versions the rule does not find
-    the first use of a kernel.
-    Source: kineto issues 1020 and 1380; measured on traces of an H200 with torch 2.11.
+    How sure: CUDA 12.4 and later record the loading of kernels.
+    When it is wrong: with earlier CUDA, the rule does not find the first use of a kernel.
+    Source: kineto issues 1020 and 1380; measured on an H200 with torch 2.11.
     """
     yield from _clock_error(work, limits)
     yield from _first_use(work, launches, activity, limits)

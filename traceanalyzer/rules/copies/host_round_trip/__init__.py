@@ -47,16 +47,14 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: a copy to the host that the CPU waits for, and then a copy to the device, by the same
-    thread in the same step. Both copies have the same number of elements. Between the copies there is an op
-    on the CPU, or no recorded event at all (the profiler does not record numpy).
-    Why it costs: the GPU is idle during both copies, during the work on the host, and until the next
-    launches. On the device the same work needs only one pass over memory.
+    What it looks for: the CPU waits for a copy to the host. Then the same thread copies as many elements to
+    the device. Between the copies, an op runs on the CPU, or nothing is recorded, as with numpy.
+    Why it costs: the GPU is idle during both copies and the work on the host. On the device, this work needs
+    only one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.
-    How sure: the same number of elements suggests the same data. Confidence is high if an op on the CPU is
-    between the copies, and medium otherwise. If the copy to the device comes before the copy to the host, it
-    is not a round trip, but a batch whose result is fetched later.
-    When it is wrong: deliberate offloading (optimizer states, activations) looks the same.
+    How sure: an equal number of elements suggests equal data. Confidence is high if an op on the CPU is
+    between the copies, and medium otherwise.
+    When it is wrong: optimizer states or activations are offloaded on purpose.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     if len(trips.down) == 0:

@@ -66,15 +66,12 @@ def hotspot(
 ) -> Iterator[Hits]:
     """The op that takes the largest share of the step, and what limits it.
 
-    What it looks for: GPU time by outermost op (the op that the user calls, or its backward node) and by
-    collective. The finding shows the op's line of code or annotation, its shapes and its kernels. It also
-    compares the op's rate with the peak rates of arithmetic, of memory, and of the link to the host.
-    Why it matters: this op is the first to look at, whatever makes it long. The finding is a fact, not a
-    fault, so it is always info.
-    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %, if
-    necessary in the vendor's kernel profiler.
-    How sure: the time is measured. What limits the op is computed from recorded shapes and dtypes, and from
-    the device's data sheet. Without these, the limit is unknown.
+    What it looks for: the op or collective that takes the most GPU time. An op here is what the user calls,
+    or its backward node.
+    Why it matters: this op is the first to look at. The finding is a fact, not a fault, so it is always info.
+    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %.
+    How sure: the time is measured. What limits the op is computed from its shapes and the device's peak
+    rates. Without recorded shapes, the limit is usually unknown.
     When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """

@@ -58,21 +58,17 @@ def implicit_sync(
     """An op reads back from the GPU, and the host waits for it.
 
     What it looks for: an op that copies a few bytes to the host and waits for them. Examples are .item(),
-    bool(), .tolist(), .cpu() of small tensors, and ops with a result of data-dependent size (boolean index,
-    nonzero, unique, bincount).
-    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle. The copy itself takes
-    time, too. If the op indexes by a mask, kernels also count the mask's nonzero elements.
+    bool(), .tolist(), and .cpu() of small tensors. Ops whose result has a data-dependent size also wait, such
+    as boolean index, nonzero and unique.
+    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle.
     Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up the loss on the device and read the sum every
     100 steps; `torch.where`.
-    How sure: the trace shows the copy and the waiting call inside the op. The cost is the idle time that
-    this call causes, plus the copy and the counting kernels. In a launch-bound loop the GPU would be idle
-    anyway, so the saving is smaller. Reading a CPU tensor is not reported, because it launches nothing.
-    Often the host then runs a loop of a hundred ops or more over the copied values before it launches again.
-    For instance, it makes one tensor per row. The finding includes the time of this loop.
+    How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
+    would be idle anyway, so the saving is smaller. If the host then runs a long loop over the copied values,
+    the finding includes this loop.
     When it is wrong: a value that decides the next step has to be read. Then read it later or less often. In
-    a step without a backward pass, the value that is read last is the step's result. The finding on this
-    read is info. To read the result later helps only if the next step can start before the read. In a server
-    that waits for the next request, the next step cannot.
+    a step without a backward pass, the last value read is usually the step's result. The finding on this read
+    is info. Reading it later helps only if the next step can start first.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -119,33 +119,28 @@ def launch_bound(
     """Launching takes longer than running: many short kernels.
 
     What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two
-    ops. Idle time that a more specific finding explains (a read-back, an optimizer's loop, repeated calls)
-    is not part of the cost.
-    Why it costs: an eager op takes about 5 µs of CPU time, and more with autograd. If the op's kernel is
-    shorter, the GPU waits for the next launch.
+    ops.
+    Why it costs: an eager op takes about 5 µs of CPU time. If the op's kernel is shorter, the GPU waits for
+    the next launch.
     Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
     larger batch.
-    How sure: idle time is measured. The rule then simulates the recorded step without the profiler. The
-    simulation runs with several assumptions about how much the profiler slowed the CPU. A measured step
-    (--step-ms) replaces these assumptions.
+    How sure: idle time is measured. The profiler slows the CPU, so the rule also simulates the step without
+    the profiler. How much the profiler slowed the CPU is assumed, unless you pass a measured step
+    (--step-ms).
     One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule
-    assumes the same of the other ranks. This rank then waits in collectives because the others are still
-    launching. So its waiting is part of the cost. Confidence is low if most of the cost is such waiting.
-    With the traces of all ranks, the reason for waiting is measured.
+    assumes that all ranks are. Then this rank's waiting in collectives is part of the cost. To measure this
+    waiting, pass the traces of all ranks.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
-    - "only while profiling" (cause `profiled-only`, info): the GPU waits for launches only while you
-      profile. In the simulation the next kernel is always queued in time (for an exception see
-      min_gap_share);
-    - "not certain" (`unsure`, info): the simulated GPU waits only under some of the assumptions, or the
-      saving is small and may be zero;
-    - "little of the idle time" (`small-part`, info): launching explains too little of the idle time or of
-      the recorded time;
-    - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids, with at most one
-      synchronisation a step;
+    - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
+      queued in time;
+    - "not certain" (`unsure`, info): the simulated GPU waits only under some assumptions, or the saving is
+      small and may be zero;
+    - "little of the idle time" (`small-part`, info): launching explains little of the idle or recorded time;
+    - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
-    - "fewer launches help" (`batch`): neither a CUDA graph nor torch.compile fits.
-    When it is wrong: shapes are equal in the few recorded steps, but change later. One CUDA graph cannot
-    replace steps whose shapes change.
+    - "fewer launches help" (`batch`): neither of these two fits.
+    When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not
+    enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)

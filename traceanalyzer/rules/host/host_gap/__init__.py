@@ -83,20 +83,17 @@ def host_gap(
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
-    What it looks for: pauses in which no thread that launches work runs an op or a runtime call, while the
-    GPU is idle.
-    Typical: Python, garbage collection, logging, numpy. Other rules report data loading, compilation and
-    prof.step().
+    What it looks for: pauses in which the threads that launch work run neither ops nor runtime calls, while
+    the GPU is idle.
+    Typical: Python code, garbage collection, logging, numpy.
     Why it costs: during a pause no work is launched.
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric only
     every 100 steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
-    Moving the code to another Python thread does not help: only one thread of a process runs Python at a
-    time, and gc.collect() stops all of them.
-    How sure: pauses and idle time are measured. With stacks, the finding names the user's function that takes
-    most of the pauses. Without stacks, Python and garbage collection cannot be told apart. Recording stacks
-    makes code with many calls several times slower. In such code confidence is low.
-    When it is wrong: an extension launches work without torch's dispatcher, so the trace has no op for it. A
-    finding is info if only few steps have such pauses.
+    Another Python thread does not help: only one thread of a process runs Python at a time.
+    How sure: pauses and idle time are measured. With recorded stacks, the finding names the user's function
+    that takes most of the pauses. The recording of stacks slows down code with many short calls. In such code
+    confidence is low.
+    When it is wrong: an extension launches work without torch's dispatcher, so the trace has no op for it.
     Source: measured on an H200 with torch 2.11.
     """
     idle = idle.for_launches()

@@ -45,24 +45,18 @@ class Limits:
 def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A loop computes the same matrix products of the same tensors again in each iteration.
 
-    What it looks for: loops of three iterations or more within a step, and matrix products in them whose
-    input was made before the loop. The trace does not show when a tensor was made. The rule assumes "before
-    the loop" if no op in the loop makes a tensor of the input's shape. Norms, activations and casts of the
-    input itself are allowed, though their results have this shape. The tensor that one iteration passes to
-    the next (latents, hidden state) is not such an input.
-    Networks: the rule also reports a network in the loop that reads only a tensor from before the loop
-    (such as a conditioning image). The step makes this tensor once. The network has four layers or more,
-    and each iteration passes a tensor to the next.
-    Why it costs: for instance, each iteration computes the keys and values of the same caption, or the
-    features of the same conditioning image. Once is enough.
+    What it looks for: loops within a step, and matrix products in them whose input was made before the loop.
+    The trace does not show when a tensor was made. Usually the rule concludes it from shapes: no op in the
+    loop makes a tensor of the input's shape.
+    Networks: the rule also reports a network in the loop that reads only a tensor from before the loop.
+    Why it costs: each iteration computes the same result, such as the keys and values of the caption. Once is
+    enough.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed
-    once per request, before the loop. For decoding: a cache for the keys and values of the encoder's
-    output. For a ControlNet: hint = control.hint(image) before the loop.
+    once per request, before the loop. For a ControlNet: hint = control.hint(image) before the loop.
     How sure: tensors are distinguished only by their shapes, so confidence is medium.
-    When it is wrong: the supposed iterations are large layers of a network, each with other weights. Or
-    each iteration reads a different tensor of a list.
-    Saving: the time of these products, and of the ops that prepare their input, in all iterations except
-    the first.
+    When it is wrong: the supposed iterations are large layers of a network, each with other weights. Or each
+    iteration reads a different tensor of a list.
+    Saving: the time of this work in all iterations except the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

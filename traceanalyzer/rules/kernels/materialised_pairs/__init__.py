@@ -77,32 +77,25 @@ def materialised_pairs(
 ) -> Iterator[Hits]:
     """Small tensors are broadcast to all pairs of their rows, and the large result is only reduced.
 
-    What it looks for: a pointwise op on broadcast or expanded inputs, and a reduction of the op's result.
-    This result, with one number or row for each pair, has at least eight times as many numbers as all inputs
-    together. All work on tensors of the result's shape is part of the cost, also in the backward pass.
+    What it looks for: a pointwise op broadcasts its inputs to all pairs of their rows, and the result is
+    reduced. This result has at least eight times as many numbers as all inputs together.
     A second case (cause `selected`, named in the finding's title): distances or products of all pairs are
-    computed. The forward pass uses only the smallest or largest value along a dimension, but the backward
-    pass computes with all values. An example is a Chamfer distance by torch.cdist.
+    computed. The forward pass uses only the smallest or largest value along a dimension. The backward pass
+    computes with all values. An example is a Chamfer distance by torch.cdist.
     A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
-    or subtracted, and then summed over the last dimension. No other op reads these rows. The program gathers
-    at least a quarter of all possible pairs.
-    A fourth case (cause `listed`): all points are compared with all other points, by their distance or by a
-    key. Then nonzero or a boolean mask lists the few pairs that are close enough, or have equal keys. No
-    other op uses the values of the pairs, except to mask or count pairs.
+    or subtracted, and then summed over the last dimension.
+    A fourth case (cause `listed`): all points are compared with all other points, by distance or by a key.
+    Then nonzero or a boolean mask lists the few pairs that are close enough, or have equal keys.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a matrix
     product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
-    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs, or a matrix
-    product, would be enough, so confidence is medium.
+    How sure: shapes and strides are recorded. The trace does not show whether fewer pairs would be enough, so
+    confidence is medium.
     When it is wrong: the program needs the result of every pair. Then let a compiler fuse the ops that
     compute these results.
-    Saving: one kernel is assumed to do the arithmetic of these ops, and to write only the reduced result.
-    Ops that need the value of every pair save nothing. For `selected`, the prediction takes the faster of
-    two ways. One way is to gather the selected pairs and compute them again. The other way is to replace
-    amax or amin by max or min along a dimension. These keep the indices, so their backward pass does not
-    compare all pairs again. For `gathered`, two ops remain: a matrix product, which writes a number for each
-    pair, and a gather of these numbers. For `listed`, a search replaces the comparison of all pairs. The
-    search compares eight pairs for each listed pair, or sorts the keys.
+    Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
+    only the selected pairs are computed again, or max or min replaces amax or amin. For `gathered`, a matrix
+    product and a gather remain. For `listed`, a search replaces the comparison of all pairs.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

@@ -62,23 +62,17 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: ctc_loss, if the lengths of all sequences are recorded, or F.pad of each sequence to
-    one common length. The rule reports the batches if, in each step, even the longest sequence has at most
-    80 % of the padded length.
+    What it looks for: batches whose longest sequence has at most 80 % of the padded length, in each step. The
+    rule reads the lengths from ctc_loss, or from F.pad of each sequence.
     A second case (cause `uneven`, named in the finding's title): batches of pad_sequence join short and long
-    sequences. If all recorded sequences were sorted by length and then divided into batches, at most 80 % of
-    the padded positions would be needed.
+    sequences. After sorting by length, at most 80 % of the padded positions would be needed.
     Why it costs: layers compute padded positions like all other positions. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the
     batch, rounded up to a multiple of 64; batches of sequences of about the same length.
-    How sure: the lengths are recorded. But the encoder often shortens a sequence to a half, a quarter or an
-    eighth, and ctc_loss gets the shortened length. So the rule recognises work on the padded batch by two
-    dimensions of a tensor. One dimension is the batch's size. The other is 1, 2, 4 or 8 times the padded
-    length that ctc_loss gets. Confidence is medium.
-    When it is wrong: the length is fixed on purpose: for a compiled model, for a CUDA graph, or because a
-    library sets up its kernels once for each shape.
-    Saving: the time of work on padded tensors shrinks to (longest sequence / padded length) of the present
-    time. For `uneven` the time shrinks by the share of positions that sorting saves.
+    How sure: the lengths are recorded. The rule recognises padded tensors only by their sizes, so confidence
+    is medium.
+    When it is wrong: the length is fixed on purpose, for instance for a compiled model or a CUDA graph.
+    Saving: the time of work on padded tensors shrinks with the number of positions.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
     yield from _of_uneven(calls, work, inputs, limits)

@@ -45,24 +45,20 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, but only a small part of it is used.
 
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor. The rule
-    reports the ops before it that computed the whole tensor. These ops are matrix products, convolutions,
-    resizing, casts, arithmetic, softmax and norms. They can be a whole network, if only a part of its batch
-    is used. An op is part of the cost if a part of its result needs only the same part of its input. For
-    example, each row of a linear layer's result needs only one row of the input. An op is not part of the
-    cost if another op uses more of its result.
-    A second case (cause `averaged`, named in the finding's title): the rows of a product are only averaged
-    or summed. No other op runs between the product and this mean or sum.
-    Why it costs: the rest of the tensor is computed for nothing, and the backward pass computes with zeros
-    for this rest. For `averaged`: the mean of the products equals the product of the mean row, so one row is
-    enough.
+    reports the ops before it that computed the whole tensor. They can be a whole network, if only a part of
+    its batch is used.
+    A second case (cause `averaged`, named in the finding's title): the rows of a product are only averaged or
+    summed.
+    Why it costs: the rest of the tensor is computed for nothing, forward and backward. For `averaged`: the
+    mean of the products equals the product of the mean row.
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
-    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1)
-    instead of mean(1), multiply the bias by the number of rows.
-    How sure: shapes and slice bounds are recorded. The slice and the result are
-    matched only by their shape, so confidence is medium.
-    When it is wrong: the slice is taken from another tensor of the same shape. The computed result is then
-    read in full by code that is not recorded as an op, such as a custom kernel.
-    Saving: the share of the result that is not used, times the time of these ops and of their backward ops.
+    lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1),
+    multiply the bias by the number of rows.
+    How sure: shapes and slice bounds are recorded. The slice and the result are matched only by their shape,
+    so confidence is medium.
+    When it is wrong: the slice is taken from another tensor of the same shape. Or code that is not recorded
+    as an op reads the whole result, such as a custom kernel.
+    Saving: the unused share of the time of these ops and of their backward ops.
     Source: calculated, not measured: a row of a product needs only the same row of the input.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
