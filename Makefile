@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Python compiles what is imported; compiling all of torch takes longer than installing it.
 PIP := $(BIN)/python -m pip install --quiet --no-compile
 EXAMPLE := fixtures/exposed-copy/bad.json.gz
-# More options: PYTEST='--cov --cov-report=term' also holds the coverage, as .ci/run does, and takes half as long again;
+# More options: PYTEST='--cov --cov-report=term' also holds the coverage, and takes half as long again;
 # PYTEST='-m ""' runs also what is marked `slow`: more programs, processes and jobs of a kind that one test has already,
 # large traces, and what takes seconds each: Perfetto's viewer, a cluster, torchrun, a wheel that is installed.
 PYTEST ?=

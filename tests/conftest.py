@@ -90,13 +90,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(named))
         if is_listed(item):
             item.add_marker("slow")
-        function = item.nodeid.partition("[")[0]
-        if group_of(item) is not None or _is_property(item) or function in seen:
-            item.add_marker(
-                "no_cover"
-            )  # tracing takes as long again, and other parameters run the same lines
-        elif item.get_closest_marker("slow") is None:
-            seen.add(function)
+        slow = item.get_closest_marker("slow") is not None
+        if slow or group_of(item) is not None or _is_property(item):  # tracing takes half as long again
+            item.add_marker("no_cover")
     items.sort(key=place_of)
 
 
