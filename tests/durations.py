@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 SLOW = Path(__file__).with_name("slow.txt")
-_SECONDS = 1.5  # of each file: a run of 150 s on two cores; chosen
+_SECONDS = 1.3  # of each file: a run of 150 s on two cores; chosen
 _MEASURED = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/\S+?\.py)(::.*)$", re.MULTILINE)
 _GROUP = re.compile(r"@[^@\]]*$")  # that xdist puts behind a test's name
 

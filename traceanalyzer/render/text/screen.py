@@ -16,7 +16,7 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, probably_nothing
+from traceanalyzer.render.words.savings import OF_SAVINGS, probably_nothing, saves_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
@@ -187,7 +187,9 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
 
 def _legend(findings: Collection[Finding]) -> str:
     """What the numbers of the findings are, of those that ask for something."""
-    savings = [finding.saving for finding in findings if finding.saving is not None and not finding.settled]
+    savings = [
+        saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
+    ]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
     told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
     return " ".join(told)
