@@ -33,17 +33,15 @@ def slow_link(
 ) -> Iterator[Hits]:
     """One link between GPUs moves data more slowly than the other links.
 
-    What it looks for: two ranks that leave all-to-alls later than the other ranks, if the delay grows with
-    the amount of data. The rule also finds process groups that reach far less bandwidth than other groups of
-    the same size, in the same kind of collective.
+    What it looks for: two ranks that leave all-to-alls later than the other ranks. The delay grows with the
+    amount of data. The rule also finds process groups with far less bandwidth than other groups of the same
+    size.
     Why it costs: the next collective waits for the ranks that are late.
     Bad: a link with lost lanes, or a pair of devices without peer access. Good: equally fast links.
-    How sure: times are measured on aligned clocks. If a rank is late by the same time for every amount of
-    data, its clock is wrong, and the rank is not reported.
-    When it is wrong: some ranks receive more data than the others in every all-to-all. Or some groups are
-    slower by design, because only these groups connect different hosts.
-    Source: measured on jobs of 4 V100 and 8 H200 whose links are equally fast: there, the ranks' ends of one
-    collective differ by at most 3 % of its transfer time.
+    How sure: times are measured on aligned clocks.
+    When it is wrong: some ranks receive more data than the others in every all-to-all. Or only the slower
+    groups connect different hosts.
+    Source: measured on jobs of 4 V100 and 8 H200 whose links are equally fast.
     """
     collectives_of(work)
     if links is None:
@@ -52,6 +50,7 @@ def slow_link(
             "collectives of equal size"
         )
     step_ns = 0.0 if loads is None else loads.of[loads.rank].step_ns
+    # over equally fast links, the ranks' ends of one collective differ by at most 3 % of its transfer time
     for link in links.slow:
         found = work[np.isin(work.entries, link.entry)]
         if len(found):

@@ -33,19 +33,15 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
 def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
     """One rank does work that the other ranks do not do, and they wait for it.
 
-    What it looks for: ops, or Python code before an op, that take much more CPU time per step on one rank.
-    On the other ranks (their median) this work takes less than a third of the time, or is called less than
-    two thirds as often. The rule also compares pauses of the CPU between ops: of each rank, the
-    longest pause of a step (in the median step). It reports a rank whose pause is more than three times as
-    long as that of the other ranks. The rule needs the traces of several ranks of one program.
-    Why it costs: a collective ends only after the last rank has arrived, so all ranks take as long as the
+    What it looks for: ops, Python code or pauses of the CPU that take much more time on one rank. The rule
+    needs the traces of several ranks of one program.
+    Why it costs: a collective ends only after the last rank has arrived. So all ranks take as long as the
     slowest rank.
-    Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred
-    steps, or in another process.
-    How sure: the rank's time is measured. For the saving, the recorded timelines of all ranks are simulated,
-    with this rank as fast as the other ranks.
-    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline. The rule does not
-    find a host that is slower in all its work.
+    Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,
+    or in another process.
+    How sure: the rank's time is measured. For the saving, all ranks are simulated, with this rank as fast as
+    the others.
+    When it is wrong: the ranks do different work on purpose, such as stages of a pipeline.
     Source: measured on two H200 with torch 2.11, in jobs with late input, with pauses of one rank, and with
     metrics on rank 0.
     """

@@ -33,20 +33,17 @@ class Limits:
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     """The experts of this rank receive more tokens than the rank sends to experts.
 
-    What it looks for: pairs of consecutive all-to-alls outside of the backward pass. The second all-to-all
-    sends back as many elements as the first received: tokens go to the experts and return. The rule reports
-    a rank that, in the first all-to-all, receives at least 1.25 times as many elements as it sends.
-    Why it matters: the experts of this rank compute for these additional tokens. All other ranks wait for
-    this rank in the second all-to-all. With the traces of several ranks, `load-imbalance` reports the cost
-    of this waiting. This rule reports the reason, so it is always info.
-    Bad: a router without a balancing loss. Good: an auxiliary loss or a bias that balances the experts, a
-    capacity per expert, or popular experts on several ranks.
-    How sure: the sizes are recorded, but only those of this rank. If other ranks send more or fewer tokens,
-    the true imbalance differs.
-    When it is wrong: a pair of all-to-alls has matching sizes but no experts, such as lookups in embedding
-    tables that are distributed over ranks.
-    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200: if one rank gets
-    seven eighths of all tokens, the step is 1.7 times as long as with half of the tokens on each rank.
+    What it looks for: two all-to-alls in a row, outside of the backward pass. The first sends tokens to the
+    experts, and the second sends them back. The rule reports a rank that receives clearly more elements than
+    it sends.
+    Why it matters: the experts of this rank compute for the additional tokens, and all other ranks wait. The
+    finding is always info: `load-imbalance` reports the cost, from the traces of several ranks.
+    Bad: a router without a balancing loss. Good: a loss or a bias that balances the experts, a capacity per
+    expert, or popular experts on several ranks.
+    How sure: only the sizes of this rank are recorded. If other ranks send more or fewer tokens, the true
+    imbalance differs.
+    When it is wrong: the all-to-alls serve embedding tables that are distributed over ranks, not experts.
+    Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200.
     """
     every = work.of_kind("communication")
     every = every[every.step >= 0] if (every.step >= 0).any() else every
@@ -61,6 +58,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
         if len(first) == 0 or received[first].mean() < limits.min_elements:
             continue
         times = float(received[first].sum() / sent[first].sum())
+        # with seven eighths of all tokens on one of two H200, the step takes 1.7 times as long as with half
         if times >= limits.min_times:
             most = round(float((received[first] / sent[first]).max()), 2)
             yield Hits(

@@ -26,22 +26,21 @@ class Limits:
 def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """A recurrent layer copies all of its weights in each call.
 
-    What it looks for: a call of cuDNN's LSTM, GRU or RNN that clears a buffer and then copies weights into
-    it, one by one. cuDNN takes the weights as one buffer. If the weights are not in one buffer, torch builds
-    a new buffer in each call.
-    Why it costs: each call pays for a kernel that clears the buffer, and for a copy of each weight. The CPU
-    also has to find each weight's place in the buffer. This CPU time is 0.1 ms per weight under the profiler
-    (H100 host). In a loop over time steps the copies take longer than the layer itself.
+    What it looks for: a call of cuDNN's LSTM, GRU or RNN that first copies all weights into a new buffer.
+    cuDNN needs the weights in one buffer.
+    Why it costs: each call launches a copy of each weight. In a loop over time steps the copies take longer
+    than the layer.
     Bad: p.data = averaged[name], copy.deepcopy or weight norm, which move weights out of the buffer. Good:
-    p.data.copy_(averaged[name]), which writes into the buffer. Or call rnn.flatten_parameters() after the
-    weights were replaced.
-    How sure: torch copies weights inside the call only if they are not in one buffer. Then torch also warns
-    once: "RNN module weights are not part of single contiguous chunk of memory".
-    When it is wrong: no such case is known. Copies by autocast, which casts the weights, are not reported.
+    p.data.copy_(averaged[name]), which writes into the buffer. Or rnn.flatten_parameters() after the weights
+    were replaced.
+    How sure: torch copies weights inside the call only if they are not in one buffer. Then torch also warns:
+    "RNN module weights are not part of single contiguous chunk of memory".
+    When it is wrong: no such case is known.
     Source: torch.nn.LSTM.flatten_parameters; measured on an H100 with torch 2.11.
     """
     recurrent = calls[calls.name.one_of(_RECURRENT) & (calls.step >= 0)]
     inside = calls[np.isin(calls.parent.rows, recurrent.rows)]
+    # copies by which autocast casts weights are not counted
     cleared, copied = (inside[inside.name.one_of(name)] for name in ("aten::zero_", "aten::copy_"))
     begin = np.full(len(recurrent), np.iinfo(np.int64).max)
     np.minimum.at(begin, cleared.index_of_enclosing(recurrent), cleared.start_ns)
@@ -63,6 +62,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
             lost=LostTime.joined(
                 [
                     LostTime.all_of(spent[gathering], owner[gathering]),
+                    # 0.1 ms of CPU time per weight under the profiler, H100 host
                     LostTime.launched_within(idle, begin[place], end[place]),
                 ]
             ),

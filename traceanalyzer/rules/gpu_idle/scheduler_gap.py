@@ -88,21 +88,16 @@ def scheduler_gap(
 ) -> Iterator[Hits]:
     """The GPU is idle between kernels, and no more specific rule reports this time.
 
-    What it looks for: idle time of the device within a step, if no other rule reports it. There is one
-    finding for each cause of idle time. `traceanalyzer explain CAUSE` and docs/accounting.md describe the
-    causes. Gaps that lie mostly within an optimizer's step come from the optimizer's Python code in torch,
-    and get a separate finding.
+    What it looks for: idle time of the GPU within a step that no other rule reports. There is one finding for
+    each cause of idle time. `traceanalyzer explain CAUSE` describes a cause.
     Why it costs: you pay for a GPU that does nothing.
-    Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough,
-    so that the GPU always has queued work.
-    How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the
-    code. The finding is info in two cases. First, only one of at least three steps has the idle time: then
-    the profiler or chance may cause it. Second, only the first steps have it: then the start of the
-    recording causes it.
-    When it is wrong: the profiler slows the CPU. If the GPU may be busy all the time without the profiler,
-    the finding is info. Every program has short idle times between its ops; up to 3 % of the window they are
-    also info. The cause `python` is known only if stacks are recorded. Recording stacks slows Python, so the
-    confidence of this cause is at most medium.
+    Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough, so
+    that the GPU always has queued work.
+    How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the code.
+    Idle time in only one step may be chance, so this finding is info.
+    When it is wrong: the profiler slows the CPU. Without the profiler, the GPU may be busy all the time: then
+    the finding is info. Short idle times between ops are normal, up to 3 % of the window. Recording stacks
+    slows Python, so severity is at most medium for the cause `python`.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

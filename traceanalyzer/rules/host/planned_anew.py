@@ -48,18 +48,14 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that gets input shapes for the first time, and then takes a millisecond or more
-    without a call of the CUDA runtime. This happens in most steps. With shapes that the op had before, the
-    op is fast.
-    Why it costs: the library chooses and builds kernels on the CPU, and the device waits for the next
-    launch.
+    What it looks for: an op that stalls the CPU when its input shapes are new. This happens in most steps.
+    With known shapes, the op is fast.
+    Why it costs: the library chooses and builds kernels on the CPU, and the GPU waits.
     Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
-    length with a mask; lengths padded to a few values; or flash attention, which needs no plan.
-    How sure: the stalls and the shapes are recorded. The rule concludes from both that the library plans
-    during the stall.
-    When it is wrong: something else stalls the CPU at each new shape. If only the
-    first steps stall, nothing is reported: after a short warm-up, these steps may be the first with a shape.
-    Source: measured on an H200 with torch 2.11 (cuDNN attention, 35 ms for each new length).
+    length with a mask, lengths padded to a few values, or flash attention.
+    How sure: stalls and shapes are recorded, but not the planning itself.
+    When it is wrong: something else stalls the CPU at each new shape.
+    Source: measured with cuDNN's attention on an H200, torch 2.11.
     """
     long = stalls.end_ns - stalls.start_ns >= limits.min_stall_ns
     at = Calls(calls.events, stalls.row[long])

@@ -45,17 +45,14 @@ class Limits:
 def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Constants are computed again in every step, or in every call of a function.
 
-    What it looks for: sequences of ops that begin without an input tensor (arange, linspace, a window,
-    zeros, ones, full, eye). All later ops of the sequence use only tensors that the sequence itself has
-    made. In every step the same ops run with the same shapes and, as far as the trace records them, the same
-    numbers as arguments. They run on the device, or on the CPU with a copy to the device at the end.
-    Why it costs: each call pays for CPU ops, launches and copies, and the result is the same each time.
-    Bad: window = torch.hann_window(400).pow(0.85).to(device), a mask of ones().tril(), or sines of
-    positions, in forward(). Good: compute the constant once and keep it as a buffer (register_buffer), as an
-    attribute, or by functools.cache with device and sizes as key.
-    How sure: tensors are known only by their shapes, and numbers among the arguments only in part, so
-    confidence is medium.
-    When it is wrong: a number among the arguments changes from call to call and is not recorded.
+    What it looks for: ops that compute the same constant in every step, on the GPU or on the CPU. The first
+    op has no input tensor, such as arange, zeros or a window. The later ops use only what the earlier ops
+    have made.
+    Why it costs: each call pays again for ops, launches and copies, with the same result.
+    Bad: window = torch.hann_window(400).pow(0.85).to(device) in forward(). Good: compute the constant once.
+    Keep the constant with register_buffer, as an attribute, or in functools.cache.
+    How sure: the trace does not record all numbers among the arguments, so confidence is medium.
+    When it is wrong: a number that is not recorded changes from call to call.
     Saving: the time of these ops and of everything that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

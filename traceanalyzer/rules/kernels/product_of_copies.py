@@ -65,18 +65,16 @@ def product_of_copies(
 ) -> Iterator[Hits]:
     """A linear layer is applied to copies of the same rows.
 
-    What it looks for: a linear layer right after rows were copied: by a cat with an expanded tensor, or by a gather
-    (index_select, x[index]). Each row is copied at least four times (for a gather: on average). The backward pass of
-    these products is part of the cost, too.
+    What it looks for: a linear layer whose input consists of copied rows. The copies come from cat with an
+    expanded tensor, or from a gather (index_select, x[index]).
     Why it costs: all copies of a row give the same product.
-    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight into two parts,
-    apply each part to x once, then gather and add the two results. The sum is the same.
-    How sure: strides and numbers of rows show copied rows. The rule concludes from order and shapes that no op is
-    between copy and product, so confidence is medium.
-    When it is wrong: a non-linear op is between the copies and the product.
-    Saving: the time of the products, of cat and of conversions, minus one pass over memory that adds the results. In
-    the backward pass, the sum over copies then works on gradients as wide as the product's result, not its input. The
-    prediction includes this change.
+    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight into two
+    parts, and apply each part to x once. Then gather and add the two results.
+    How sure: strides and numbers of rows show the copies. Another op may change the copies before the layer,
+    so confidence is medium.
+    When it is wrong: a non-linear op runs between the copies and the product.
+    Saving: in the prediction, the layer multiplies each row once and adds the results, with the matching
+    backward pass.
     Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

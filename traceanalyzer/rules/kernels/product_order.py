@@ -68,23 +68,17 @@ class _Pair:
 def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
-    What it looks for: two matrix products (mm, bmm) in a row in the forward pass, with nothing between them
-    except a scaling by one number. The program computes (A B) C or A (B C), and the other order takes at
-    most a quarter of the operations. This is reported only if no other op of the forward pass reads a tensor
-    of the first product's shape.
-    A second case (cause `long-side`, named in the finding's title): a matrix X has at least twice as many
-    rows as columns. Its Gram matrix X X' (X' is X transposed) is squared and then multiplied by X, as in
-    Newton-Schulz iterations. Sums and scalings may be in between. X X' is large: use X' X.
-    Why it costs: both orders give the same result, but (A B) C first makes the matrix A B, with as many rows
-    as A and as many columns as B. This matrix is large if A has many rows and B many columns.
-    Bad: (q @ k.T) @ v for linear attention without softmax; x @ (a @ b), where a has few columns. Good: q @
-    (k.T @ v); (x @ a) @ b. For Newton-Schulz: if X has more rows than columns, use X' X.
+    What it looks for: two matrix products (mm, bmm) in a row, (A B) C or A (B C). The other order takes at
+    most a quarter of the operations.
+    A second case (cause `long-side`, named in the finding's title): the Gram matrix X X' is squared, as in
+    Newton-Schulz iterations. X' is X transposed. X has at least twice as many rows as columns.
+    Why it costs: both orders give the same result, but one order computes a large matrix first. A B is large
+    if A has many rows and B many columns. X X' is larger than X' X.
+    Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: use X' X.
     How sure: the rule concludes from shapes and order that the second product reads the first product's
-    result, so confidence is medium.
+    result. So confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.
-    Saving: the time of both products, of the scaling and of the matching products in the backward pass,
-    minus the time of the other order. For `long-side`, the other order works on the Gram matrix of the short
-    side (X' X).
+    Saving: the time of these products, minus the time of the other order.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -101,6 +95,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     pairs = {}
     for first, second in set(zip(number[:-1].tolist(), number[1:].tolist(), strict=True)):
         pair = _pair(inputs.signatures[first], inputs.signatures[second])
+        # no other op of the forward pass may read what the first product makes
         alone = pair is not None and readers[pair.between] == {second}
         if pair is not None and alone and pair.operations <= limits.max_operations_share:
             pairs[pair.between] = pair

@@ -74,20 +74,17 @@ class _Growth:
 def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """A sequence grows from call to call, and all of it is computed again each time.
 
-    What it looks for: linear, conv1d, recurrent (LSTM, GRU) or attention layers whose input gets longer by
-    the same number from call to call. There are at least six such lengths in a row, and all other sizes are
-    equal. Tensors of these lengths come from cat or slices. All work on tensors of these lengths is part of
-    the cost. Recurrent layers in both directions, and attention without a causal mask, are not reported:
-    there a new element changes the earlier results.
+    What it looks for: layers (linear, conv1d, LSTM, GRU, attention) whose input gets longer by the same
+    number in each call. The cost includes all work on tensors of these lengths.
     Why it costs: the results for the earlier elements are the same as in the call before.
-    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, sample(out[:, -1:])], 1). Or
-    generating text without a KV cache. Good: out, state = lstm(last, state). For text, a KV cache keeps keys
-    and values of earlier positions.
-    How sure: sizes and their order are recorded. The rule concludes from cat or slices that one sequence
-    grows, so confidence is medium. Confidence is low if only linear layers show the growth.
+    Bad: text generation without a KV cache. Good: a KV cache, which keeps keys and values of earlier
+    positions.
+    Bad: for _ in range(n): out, _ = lstm(history); history = cat([history, sample(out[:, -1:])], 1). Good:
+    out, state = lstm(last, state).
+    How sure: lengths are recorded. The rule concludes from cat or slices that one sequence grows. Confidence
+    is low if only linear layers show this, else medium.
     When it is wrong: the earlier elements, or the weights, change from call to call.
-    Saving: each call computes only the new elements. The shortest sequence of each step is still computed
-    once, and a call of a recurrent layer takes at least 0.3 ms.
+    Saving: in the prediction, each call computes only the new elements, after the first call of a step.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
@@ -97,6 +94,7 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     grown = _growing(number, signatures, limits)
     lengths = {size: one.by / size for one in grown for size in one.lengths}
+    # without a causal mask a new element changes the earlier results, as in layers of both directions
     if not lengths or any(one.op.name == _ATTENTION and not _causal(one.op) for one in grown):
         return
     known, part = _parts(signatures, lengths, limits)

@@ -32,18 +32,15 @@ class Limits:
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """The same weight is cast, or the same table is read with equally many indices, several times a step.
 
-    What it looks for: casts of tensors with a parameter's shape and dtype, and reads of one embedding table
-    with indices of one shape. The rule estimates the number of such parameters by the number of gradients of
-    this shape. Two casts or reads for each parameter in a step are normal (activation checkpointing). The
-    rule reports three or more.
-    Why it costs: each cast of a weight gives the same result, and adds one cast of a gradient to the
-    backward pass. Each additional read of a table makes one more gradient of the whole table.
-    Bad: torch.autocast entered inside a block whose weights are shared, or in each iteration of a loop; the
-    same position bias computed in each layer. Good: one autocast block around the whole forward pass,
-    because autocast keeps converted weights until its block ends; the bias computed once and given to all
-    layers.
-    How sure: shapes, dtypes and numbers of gradients are recorded. Confidence is medium for casts: tensors
-    are known only by their shapes. It is low for reads of tables, because also the indices may differ.
+    What it looks for: three or more casts of each weight in a step. Or three or more reads of an embedding
+    table, with indices of one shape.
+    Why it costs: each cast gives the same result. In the backward pass, each cast adds a cast of a gradient.
+    Each read of a table adds a gradient of the whole table.
+    Bad: torch.autocast entered in each iteration of a loop. Good: one autocast block around the forward pass,
+    which keeps converted weights.
+    Bad: the same position bias computed in each layer. Good: the bias computed once and given to all layers.
+    How sure: the rule knows weights only by shape and dtype, so confidence is medium. Confidence is low for
+    reads of tables, because the indices may differ.
     When it is wrong: activations happen to have a parameter's shape and dtype.
     Saving: the time of all casts or reads in a step, except for one of each parameter.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.

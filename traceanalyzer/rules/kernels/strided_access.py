@@ -55,18 +55,15 @@ class Limits:
 def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
-    What it looks for: pointwise ops and copies of a tensor whose recorded strides show no contiguous
-    dimension. An example is one component of many, x[..., 0]. The rule also reports ops that work along such
-    a last dimension: they join (stack, cat), pick (index_select, flip) or sum components.
-    Why it costs: memory delivers 64 bytes at once, and the op uses only one number of these bytes.
+    What it looks for: pointwise ops and copies of a tensor without a contiguous dimension. An example is one
+    component of many, x[..., 0]. Ops that join, pick or sum components along the last dimension of x belong
+    to the cost.
+    Why it costs: memory delivers 64 bytes at once, and the op uses only a few of these bytes.
     Bad: a tensor f of shape (height, width, 9), and f[..., i] in each op. Good: f of shape (9, height,
     width), and f[i].
-    How sure: strides are recorded. The trace does not show how much caches help when the next component is
-    read, so confidence is medium.
-    When it is wrong: other ops use all components together. These ops use all 64 bytes, so the present
-    layout is better for them.
-    Saving: the part of an op's time in which memory moves unused bytes. For ops that work
-    along the last dimension: the op's time, minus the time to read its inputs and write its result once.
+    How sure: strides are recorded. The trace does not show how much caches help, so confidence is medium.
+    When it is wrong: other ops use all components together. The present layout is better for these ops.
+    Saving: the part of the time in which memory moves unused bytes.
     Source: CUDA C++ Best Practices Guide, "Strided Accesses".
     """
     if not any(op.strides for op in inputs.signatures):

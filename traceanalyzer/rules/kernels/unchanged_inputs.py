@@ -62,17 +62,16 @@ class Limits:
 def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The same numbers are computed again in each layer.
 
-    What it looks for: in training, a sequence of ops that runs at least twice in a step on the same index tensors
-    (edges, positions, lengths, masks). Shapes and scalar arguments are the same. Between two runs no op makes integer
-    tensors of these shapes, so the index tensors are the same. A short float vector (a constant) may also be an
-    input. None of the ops adds a node to autograd's graph, so these ops use no trained parameter and no activation.
-    Why it costs: each layer computes the same result again. Often such ops also make the CPU wait for the GPU (boolean
-    masks, unique).
-    Bad: edge weights in each layer of a graph network; a mask in each layer. Good: both once, before the layers.
+    What it looks for: in training, ops that run several times a step on the same index tensors (edges,
+    positions, lengths, masks). The ops use no trained parameter and no activation.
+    Why it costs: each layer computes the same result again. Boolean masks and unique also make the CPU wait
+    for the GPU.
+    Bad: edge weights computed in each layer of a graph network. Good: edge weights computed once, before the
+    layers.
     How sure: tensors are known only by their shapes, so confidence is medium.
     When it is wrong: the layers get different graphs or masks that have the same shape.
-    Saving: the time of these ops, except for their first run in each step. If no op of a step makes the index tensors,
-    the result can be computed once before training, so the first run is saved, too.
+    Saving: the time of these ops, except for the first run in each step. The first run is saved, too, if no
+    op makes the index tensors.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

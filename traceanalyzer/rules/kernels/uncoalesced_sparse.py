@@ -28,18 +28,16 @@ class Limits:
 def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Each op that gets a sparse tensor coalesces the tensor again.
 
-    What it looks for: ops that coalesce a sparse COO tensor (sort its entries and add duplicates), though no
-    sparse tensor was made since the last such op. Coalescing each new tensor once is not reported.
-    Why it costs: some ops need the entries sorted and without duplicates. Each such op coalesces a copy and
-    then drops the copy. The sort takes many times as long as a sparse product. Also, the CPU waits until the
-    GPU has counted the remaining entries.
+    What it looks for: ops that coalesce a sparse COO tensor: they sort its entries and add duplicates. The
+    first such op on a new tensor is not reported.
+    Why it costs: each such op sorts a copy and then drops the copy. The sort takes many times as long as a
+    sparse product. The CPU also waits for the sort.
     Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good: a =
-    torch.sparse_coo_tensor(index, values, size).coalesce() once, or a.to_sparse_csr().
-    How sure: the op that coalesces is recorded. It would do nothing on a tensor that is already coalesced.
+    a.coalesce() once, or a.to_sparse_csr().
+    How sure: the op that coalesces is recorded. torch does not run this op on a coalesced tensor.
     When it is wrong: the program changes entries in place between the ops. Then write the new values into a
     coalesced tensor.
-    Saving: the time of all sorts, except for one sort of each tensor that is made. Without duplicate entries
-    the products are faster, too; the saving does not include this.
+    Saving: the time of all sorts, except for one of each new tensor. Faster products are not included.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

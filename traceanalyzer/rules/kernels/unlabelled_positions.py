@@ -42,17 +42,15 @@ class Limits:
 def unlabelled_positions(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a masked language model are computed for all positions, though few have a label.
 
-    What it looks for: in training, a log_softmax over tokens x vocabulary: one row for each token id that
-    goes into the embedding, and one column for each row of the embedding table. In attention, each token
-    attends to all other tokens, without a causal mask. Such a model is usually trained to predict only the
-    tokens that are hidden in its input, about 15 % of all tokens.
-    Why it costs: the head, the loss and their backward pass take the same time for each position, with or
-    without a label.
-    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good:
-    select the hidden states of labelled positions before the head, with indices from the collator.
-    How sure: shapes and attention's arguments are recorded. Labels are not recorded, so confidence is low.
+    What it looks for: in training, scores (log_softmax) for all tokens, in a model without a causal mask.
+    Such a model is usually trained to predict only hidden tokens, about 15 % of all tokens.
+    Why it costs: positions without a label take as long as others, in the head, the loss and their backward
+    pass.
+    Bad: cross_entropy(head(hidden).flatten(0, 1), labels.flatten()), where most labels are -100. Good: select
+    the hidden states of labelled positions before the head, with indices from the collator.
+    How sure: labels are not recorded, so confidence is low.
     When it is wrong: every position has a label, as in models that correct or denoise a whole text.
-    Saving: 85 % of the time of all work on the scores (tensors of positions by classes).
+    Saving: 85 % of the time of all work on the scores.
     Source: Devlin et al. 2018, BERT; torch.nn.functional.cross_entropy in PyTorch's documentation
     (ignore_index).
     """

@@ -48,19 +48,16 @@ class Limits:
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Whole rows are sorted, scanned or normalised, though topk has kept only a few elements of each row.
 
-    What it looks for: a topk that keeps at most an eighth of each row, with rows of 4,096 elements or more.
-    Then a comparison of the same rows with one number per row makes a mask. Later ops still work on whole
-    rows. Rows that a matrix product reads (such as attention scores) are not reported.
-    Why it costs: all elements of a row except k are masked, but sorts, scans and softmax still pass over the
-    whole row.
-    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then sort, softmax and cumsum of
-    the result for top-p sampling. Good: values, indices = scores.topk(50); top-p and the draw on `values`,
-    then indices.gather.
-    How sure: shapes, k and the order of ops are recorded. The rule concludes from these that the mask keeps
-    what topk has chosen, so confidence is medium.
+    What it looks for: a topk that keeps a small part of long rows. Then a comparison with one number per row
+    masks the other elements, but later ops still work on whole rows.
+    Why it costs: sorts, scans and softmax pass over the whole row, though only k elements matter.
+    Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then softmax and cumsum for top-p
+    sampling. Good: values, indices = scores.topk(50). Then softmax and cumsum of `values`, and indices.gather
+    at the end.
+    How sure: the rule concludes from shapes and order that the mask keeps what topk has chosen. So confidence
+    is medium.
     When it is wrong: the rows are compared with a number that does not come from topk.
-    Saving: of the time of work on whole rows, (k / row length) remains. Each op is predicted to take at least
-    5 µs.
+    Saving: work on k elements of each row is simulated, instead of work on whole rows.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
@@ -118,7 +115,7 @@ def _later(at: int, number: Rows, signatures: list[Signature], shape: Shape, lim
     end = compared
     while end < len(following) and (shape in tensors(following[end]) or _FILLS.match(following[end].name)):
         end += 1
-    taking = following[compared:end]
+    taking = following[compared:end]  # a product that reads the rows needs them: attention scores
     return (
         [] if any(_PRODUCTS.match(op.name) for op in taking) else list(range(at + 1 + compared, at + 1 + end))
     )

@@ -57,15 +57,13 @@ def trace_health(
 ) -> Iterator[Hits]:
     """The recording is incomplete, or too short to judge by.
 
-    What it looks for: launches whose work is not recorded, and work whose launch is not recorded; recorded
-    GPU work that ends before the last launches; damaged places in the file; no warm-up; fewer than three
-    steps; and missing shapes or stacks (the finding says what they would add to the report).
-    Why it costs: it costs no time. But the report cannot judge work that is not recorded. Where work is
-    missing, the GPU may have been busy although the report shows it as idle. The finding is always info.
+    What it looks for: launches without recorded work, or work without a recorded launch; damaged places in
+    the file; no warm-up; fewer than three steps; missing shapes or stacks.
+    Why it costs: it costs no time, so the finding is always info. But the report cannot judge what is not
+    recorded. The GPU may have been busy where the report shows it as idle.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.
-    How sure: every recorded event is checked. Launches during the capture of a CUDA graph start no work, so
-    they are not reported. The rule lane-offset reports clocks that disagree.
+    How sure: every recorded event is checked.
     When it is wrong: a launch failed, so it started no work.
     Source: Kineto's documentation of CUPTI's buffers; torch.profiler's documentation of schedule().
     """

@@ -76,28 +76,24 @@ class Limits:
 def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
-    What it looks for: copies (contiguous, clone, reshape, copy_) without a change of dtype. They are not plain
-    memcpys, because one side is transposed, sliced or expanded. Concatenations (cat, stack) are reported,
-    too. The rule reports these four cases as separate causes:
-    - a buffer that grows by cat;
-    - data written several times (repeat, repeat_interleave, contiguous() of an expanded tensor). If the next
-      op is attention or a matrix product that is limited by memory, the cost includes the time by which this
-      op is slower because it reads the larger data;
-    - copies of the input of a conv3d whose filter covers one frame (1x3x3);
-    - an op in a channels-last model whose result is channels first, as the strides show. The cost includes
-      the copies back to channels last, and the slow pointwise ops that read tensors of both layouts.
+    What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
+    without a change of dtype. Concatenations (cat, stack) are reported, too. Four cases have a cause of their
+    own, named in the finding's title:
+    - `growing-buffer`: a buffer grows by cat;
+    - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
+      take longer to read the larger data;
+    - `single-frames`: copies of the input of a conv3d whose filter covers one frame (1x3x3);
+    - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes the
+      copies back, and slow pointwise ops on both layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies
-    reach only a quarter of the memory's peak rate.
-    Bad: cache = torch.cat([cache, new]) for each token; x.permute(...).contiguous() back and forth. Good: a
-    buffer of the final size that is written in place; one layout for the whole network.
-    How sure: kernel names identify such copies. The rule dtype-casts reports conversions. A copy_ that the
-    program calls is reported only if it writes a whole tensor, because writing into a part of a tensor is
-    the advised fix.
+    reach only a quarter of the peak rate.
+    Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
+    place.
+    Bad: x.permute(...).contiguous() back and forth. Good: one layout for the whole network.
+    How sure: kernel names identify such copies.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
-    Saving: the time of these copies. For a growing buffer and for concatenations, the saving is
-    smaller: an op that writes in place remains, and the CPU time to make views for it. For data written several
-    times, the next op gets faster, too, if it is attention of few queries or a matrix product of few rows.
+    Saving: the time of these copies. In place of a cat, an op remains that writes in place.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)

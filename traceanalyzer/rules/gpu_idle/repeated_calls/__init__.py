@@ -38,7 +38,11 @@ class Limits:
         "reported only if a sequence repeats at least this many times in a step; fewer repeats may be the "
         "layers of a model",
     )
-    few_repeats: int = limit(4, "in the three cases named above, this many repeats are enough")
+    few_repeats: int = limit(
+        4,
+        "this many repeats are enough if shapes change from repeat to repeat, if each repeat takes one part "
+        "of a split or unbound tensor, or if the results are concatenated or stacked",
+    )
     min_parts: int = limit(
         8,
         "for loops over time steps: reported only if the loop takes at least this many parts x[t] of a "
@@ -95,40 +99,28 @@ _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it mak
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops runs many times a step.
 
-    What it looks for: the shortest sequence of outermost ops that repeats at least 16 times in a row within a
-    step, and launches tiny kernels each time. It is often a loop over samples, requests, parameters or a list.
+    What it looks for: a sequence of small ops that repeats in a row within a step, usually at least 16 times.
+    Each repeat launches tiny kernels. The sequence is often a loop over samples, requests, parameters or a
+    list. The cost includes the loop's backward pass.
 
-    4 repeats are enough in three cases (few_repeats):
-    - shapes change from repeat to repeat, as in a loop over experts with different numbers of tokens;
-    - a tensor was split or unbound into N parts, and each of N repeats takes one part;
-    - the results of the repeats are concatenated or stacked.
-
-    The backward work of the repeats is part of the loop's cost. The rule also finds four other kinds of loops:
-    - a network that is called several times in a row on the same shapes. No call needs another call's result,
-      and one op combines the results. An example is classifier-free guidance with two calls. Together the
-      calls make at least half of the step's launches;
-    - a loop over time steps with a state, if some of its layers need only x[t] and not the state (such as an
-      encoder of frames): these layers can run once on all of x;
-    - in training: an LSTM, GRU or RNN (or a cell of one) that gets x[t] in repeat t. All of x must be known
-      before the loop, as in a decoder with teacher forcing. One call on the whole sequence still computes the
-      time steps one after the other, but with far fewer launches;
-    - a network that is evaluated several times on one shape and differentiated each time. Then one backward
-      pass follows for all evaluations. An example is the loss of a differential equation with several
-      residuals, if each residual evaluates the network anew.
-    Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time.
-    One call on all elements pays both costs only once.
-    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of
-    all weights, `x * torch.tensor(w, device="cuda")[:, None]`.
-    How sure: the repetition is measured. The trace does not show whether the repeats are
-    independent. Confidence is medium if each repeat copies or updates one of many tensors, or
-    if the results are stacked. It is also medium for a network that is called several times.
-    Confidence is low for other repeats with a matrix product, which may be layers or time
-    steps. Repeats with no op but pointwise ones are not reported here: a CUDA graph helps them, and
-    they count in the rule launch-bound. Repeats that also copy, pick a part of a tensor, change
-    shapes or stack their results are reported.
-    When it is wrong: each repeat needs the previous result (a recurrent network is reported only
-    as described above). Models that use their last result as the next input (denoising, decoding)
-    are recognised and not reported.
+    Four other kinds of loops have a cause of their own, named in the finding's title:
+    - `passes`: one network is called several times on the same shapes, and one op combines the results. An
+      example is classifier-free guidance;
+    - `loop-inputs`: in a loop over time steps with a state, some layers need only x[t] and not the state.
+      These layers can run once on all of x;
+    - `recurrent-steps`: in training, each repeat gives x[t] to an LSTM, GRU or RNN, and all of x is known
+      before the loop. One call on the whole sequence needs far fewer launches;
+    - `evaluated-anew`: a network is evaluated and differentiated several times, and one backward pass
+      follows. An example is a differential equation with several residuals.
+    Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on
+    all elements pays both costs only once.
+    Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x
+    * torch.tensor(w, device="cuda")[:, None]`.
+    How sure: the repetition is measured. The trace does not show whether the repeats are independent. So
+    confidence is at most medium. Confidence is low for most repeats with a matrix product, which may be
+    layers.
+    When it is wrong: each repeat needs the previous result. Findings of `loop-inputs` and `recurrent-steps`
+    are right even then.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]

@@ -73,6 +73,7 @@ def how_sure(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -
         )  # layers neither pick from one tensor nor are their results stacked
         return Confidence.LOW if alike and (many or loop.shapes_change) else None
     lists = is_of_lists(names) or all(map(_ON_LISTS.search, names))
+    # other repeats of pointwise ops alone are not reported: a CUDA graph helps them (launch-bound)
     many = loop.collected or loop.copies or loop.shapes_change or lists
     return (
         Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None

@@ -63,28 +63,24 @@ def unfused_optimizer(
 ) -> Iterator[Hits]:
     """The optimizer's step launches many kernels instead of a few.
 
-    What it looks for: `Optimizer.step#` ranges that launch 16 kernels or more, none of them fused or
-    compiled. The rule reports two of PyTorch's implementations. The for-loop implementation (foreach=False)
-    launches several kernels for every parameter. The foreach implementation runs `_foreach_` ops, and each
-    op handles all parameters in one pass over memory.
-    Why it costs: with AdamW, the for-loop implementation launches 2,400 kernels for 300 parameters, and each
-    launch takes longer than its kernel. The foreach implementation needs few launches. But its many passes
-    read and write parameters and states two to three times as often as the fused kernel does.
+    What it looks for: `Optimizer.step#` ranges that launch many kernels, none of them fused or compiled.
+    PyTorch's for-loop implementation (foreach=False) launches several kernels for every parameter. Its
+    foreach implementation launches `_foreach_` ops, and each op makes one pass over all parameters.
+    Why it costs: in a for-loop, a launch usually takes longer than its kernel. The foreach passes access
+    memory two to three times as often as the fused kernel does.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
-    How sure: launches and kernel names show the implementation. For the saving, the recorded timeline is
-    simulated with fused kernels. The finding is info if the saving may be nearly zero, as on a busy GPU.
+    How sure: launches and kernel names show the implementation. For the saving, fused kernels are simulated.
+    The finding is info if the saving may be nearly zero.
     When it is wrong: a third-party optimizer does more than the update. Or the fused kernel does not support
-    the parameters: they are on several devices or have unusual dtypes. Three kinds of optimizers are not
-    reported: those that communicate between ranks, those that mix `_foreach_` ops with other work, and those
-    with sparse gradients. (Neither the fused nor the foreach implementation supports sparse gradients.)
-    Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch
-    2.11.
+    the parameters: they are on several devices or have unusual dtypes.
+    Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     if len(marks) == 0:
         raise Unavailable("no optimizer step is marked in the trace")
     launched, owner = marks.launched()
     names = launched.op.name.or_else(launched.name)
+    # neither the fused nor the foreach implementation supports sparse gradients
     sparse = calls[calls.name.matches(SPARSE)].index_of_enclosing(marks)
     is_done = names.matches(DONE) | launched.in_graph
     is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")

@@ -32,20 +32,15 @@ class Limits:
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """The backward pass computes parts of the forward pass again.
 
-    What it looks for: forward ops inside backward nodes. They are the second forward pass of activation
-    checkpointing. The rule also finds the anomaly mode of torch.autograd.detect_anomaly: a NaN check follows
-    most backward nodes.
+    What it looks for: forward ops that activation checkpointing runs again in the backward pass. The rule
+    also finds anomaly mode (torch.autograd.detect_anomaly), which checks gradients for NaN.
     Why it costs: checkpointing saves memory, but takes up to a third of a step. Anomaly mode checks every
-    gradient, and waits for each result.
-    Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or only for
-    large activations that are cheap to recompute (selective checkpointing). Use anomaly mode only while you
-    look for a NaN.
-    How sure: forward ops have a sequence number. The ordinary ops of a backward node have none. With
-    create_graph=True (gradients of gradients) all ops have a sequence number. So the rule does not judge
-    these backward passes.
-    When it is wrong: checkpointing is right if memory is short, but the trace does not show this. So a
-    finding about checkpointing is always info. Anomaly mode in a normal run is a mistake, so its finding has
-    a severity by its cost.
+    gradient, and the CPU waits for each result.
+    Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or selective
+    checkpoints of large activations that are cheap to recompute. Anomaly mode only while you look for a NaN.
+    How sure: recorded sequence numbers distinguish forward ops from the other ops of a backward node.
+    When it is wrong: checkpointing is right if memory is short. The trace does not show this, so a finding
+    about checkpointing is always info.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
     again = recomputed(calls.events)

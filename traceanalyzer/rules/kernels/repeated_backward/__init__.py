@@ -47,17 +47,14 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
 
     What it looks for: backward nodes that run again, in two cases:
     - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
-    - torch.autograd.grad is called several times for the same output, or for its sum, and for a different
-      input in each call.
-    Why it costs: every pass computes all gradients on its way. Often the second pass only adds its gradients
-    to those of the first: one pass over the sum of the losses gives the same. In other programs, no optimizer
-    uses the gradients of one pass, because zero_grad clears them first.
+    - torch.autograd.grad is called several times for one output, with a different input in each call.
+    Why it costs: every pass computes all gradients on its way. Often one pass over the sum of the losses
+    gives the same gradients. In other programs, zero_grad clears the gradients of one pass before an
+    optimizer uses them.
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
-    are not detached from their generator; grad(u, x) and then grad(u, y). Good: (loss_a +
-    loss_b).backward(); discriminator(images.detach()); grad(u, (x, y)).
-    How sure: a backward node has the recorded sequence number of one forward op, so a second run is certain.
-    With create_graph=True a second pass is usually needed. It is reported only if both passes begin at the
-    same outputs, with a gradient of ones.
+    are not detached; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
+    discriminator(images.detach()); grad(u, (x, y)).
+    How sure: the recorded sequence numbers show that a node runs again.
     When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several
     losses.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
@@ -105,6 +102,7 @@ def _again(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
     later = np.zeros(len(nodes), np.bool_)
     later[order[1:]] = number[order[1:]] == number[order[:-1]]
     recorded = calls[pick(ints(trace.lanes.cpu, "sequence"), calls.rows) != NULL_INT].parent.rows
+    # with create_graph=True a second pass is usually needed
     twice_differentiable = np.isin(number, number[np.isin(nodes.rows, recorded)])
     return np.asarray(later & (sequence != NULL_INT) & ~twice_differentiable)
 

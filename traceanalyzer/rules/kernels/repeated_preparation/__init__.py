@@ -92,22 +92,16 @@ class Limits:
 def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """In every step the same unchanged tensor is normalised, reduced or sorted again.
 
-    What it looks for: in every step, a norm, sum or mean of a tensor of 128 MiB or more, and the ops right
-    after it that scale the tensor. The case is reported only if nothing in a step can have written a tensor
-    of that shape: no op changes or slices one, no copy writes one, and each kernel whose shapes are not
-    recorded is too short to write so many bytes at the device's peak rate.
-    A second case (cause `sorted-or-counted`, named in the finding's title): in every step a tensor of 64 MiB
-    or more is sorted, summed cumulatively, counted or made unique. Or the tensor is the second input of
-    isin: isin sorts this input and removes duplicates. The case is reported only if no op of a step can have
-    written a tensor with as many elements.
-    Why it costs: the result is the same each time, and each time the whole tensor is read from memory.
-    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1)
-    once, after loading. Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading;
-    then searchsorted.
-    How sure: shapes and times are recorded. The rule knows the tensor only by its shape, so
-    confidence is medium.
-    When it is wrong: the tensor changes, because several kernels each write a part of it, and no recorded op
-    shows this.
+    What it looks for: in every step, a norm, sum or mean of a large tensor that no op seems to change. Ops
+    that then scale the tensor belong to the cost.
+    A second case (cause `sorted-or-counted`, named in the finding's title): such a tensor is sorted, summed
+    cumulatively, counted or made unique. isin is included, because it sorts its second input.
+    Why it costs: the GPU reads the whole tensor each time, and the result is the same.
+    Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) once,
+    after loading.
+    Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading; then searchsorted.
+    How sure: the rule knows the tensor only by its shape, so confidence is medium.
+    When it is wrong: the tensor changes, but no recorded op shows this.
     Saving: the time of all this work. For isin, the time of searches in the sorted tensor is subtracted.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

@@ -57,18 +57,15 @@ _CAUSES = {
 def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hits]:
     """The GPU lowers its clock, and kernels take longer.
 
-    What it looks for: samples of the SM clock below the highest clock in the recording (the full clock). The
-    rule compares kernels that ran both at the lowered and at the full clock. The cost is the additional time
-    of these kernels at the lowered clock. The recorded temperature and power show the reason.
+    What it looks for: an SM clock below the highest clock in the recording (the full clock). The rule
+    compares kernels that ran at both clocks. Temperature and power show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a GPU at its temperature limit. Good: enough cooling; locked clocks for comparisons.
     How sure: clock and durations are measured. Only kernels with the same name, grid size and block size are
     compared.
-    When it is wrong: if the clock is low during the whole recording, there is no full clock to compare with,
-    and the rule finds nothing. A clock that only rises at the start of the recording is not throttled, so
-    kernels before the first full clock are not compared.
-    Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on; in older traces the rule
-    is not applicable.
+    When it is wrong: the rule finds nothing if the clock is low during the whole recording. There is no full
+    clock to compare with.
+    Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on.
     """
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)

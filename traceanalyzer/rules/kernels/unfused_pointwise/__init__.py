@@ -82,23 +82,18 @@ _GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, a
 def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Pointwise kernels in a row that could be one fused kernel.
 
-    What it looks for: three or more eager elementwise kernels over the same number of elements, one after
-    the other on a stream within one step. Such kernels form a chain. If a reduction runs between them, as in
-    a norm written by hand, the reduction belongs to the chain. Two pointwise kernels and a reduction are
-    enough in one case: the first kernel broadcasts small inputs to a large tensor, the second computes with
-    this tensor, and the reduction makes it small again. A fused kernel never writes the large result to memory.
-    Why it costs: each kernel reads its inputs from memory and writes its result back. In a fused kernel the
-    values stay in registers, and memory is read and written once.
+    What it looks for: eager elementwise kernels in a row (a chain), over the same number of elements. A
+    reduction between the kernels belongs to the chain, as in a norm written by hand.
+    Why it costs: each kernel reads its inputs from memory and writes its result back. A fused kernel keeps
+    the values in registers, and reads and writes memory once.
     Bad: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) in eager mode. Good: F.rms_norm,
     F.gelu, or the function under torch.compile.
-    How sure: kernels and their order are recorded. Sizes come from the recorded shapes or, if shapes are not
-    recorded, from the kernels' grids. The rule leaves out loops over parameters in an optimizer,
-    compiled kernels, kernels on complex numbers, and kernels within a Fourier transform.
+    How sure: kernels and their order are recorded. Confidence is medium if shapes are not recorded: sizes
+    then come from the kernels' grids.
     When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only
     kernels that share inputs.
-    Saving: every ten kernels of a chain become one kernel. It is predicted to take as long as the shortest of
-    the ten, because a fused kernel reads and writes memory only once. The time of reductions within the
-    chain, and of kernels that work on their small results, is not part of the saving.
+    Saving: one fused kernel replaces up to ten kernels of a chain. The fused kernel is predicted to take as
+    long as the shortest of these kernels.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.
     """
     long = chains.longer_than(limits.min_kernels - 2)

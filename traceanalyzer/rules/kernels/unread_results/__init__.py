@@ -62,24 +62,19 @@ class _Found:
 def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
-    What it looks for: loops of three or more iterations within a step. Each iteration starts from a
-    result of the iteration before (the state). Each iteration also computes another result, with a
-    matrix product or a convolution. No op of the trace reads tensors of this result's shape, or only few
-    ops do, for example after the last iteration. Steps with a backward pass are not reported, because
-    the loss may read all results. Loops over the items of a sequence are not reported either, because
-    the result of each item is needed.
+    What it looks for: loops of three or more iterations, in steps without a backward pass. Each iteration
+    updates a state, and computes another result with a matrix product or a convolution. Few or no ops read
+    this other result, for example only after the last iteration.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
     Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
-    results[-1]. Good: head(state) once after the loop, or inside the loop only in training. Some
-    decoders have a head after each layer that only the loss needs: in inference, compute only the last
-    head.
-    How sure: a tensor on the GPU is read only by ops, and the shapes of their inputs are recorded. But a
-    program may read all results after the recording, or a benchmark may drop results that real users
-    read. So confidence is low.
-    When it is wrong: the caller uses the results of all iterations.
+    results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
+    How sure: the shapes of all ops' inputs are recorded. But a program may read all results after the
+    recording, so confidence is low.
+    When it is wrong: the caller uses the results of all iterations. A benchmark may drop results that real
+    users read.
     Saving: the time to compute the unread results, in all iterations except the last.
-    Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT returns its last prediction
-    only in test mode, but upsamples the flow in each iteration.
+    Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT, which upsamples the flow in each
+    iteration.
     """
     ops = calls[calls.is_top_op]
     if not any(ops.text("input_dims").distinct()):

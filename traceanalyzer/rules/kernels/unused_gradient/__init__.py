@@ -48,35 +48,23 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: parameters that get a gradient in every step, though no optimizer uses this
     gradient. There are four cases:
-    - at least three quarters of all gradients are unused: no op of an optimizer's step takes a tensor of
-      their shape. The cost is the work of the backward pass after it has computed the last used gradient.
-    - the backward pass computes a few unused gradients after all used gradients. Each step computes them
-      anew, and no other op takes a tensor of their shape. An example is a position embedding in front of
-      frozen layers: backward runs through all frozen layers only for this embedding. The cost is again the
-      work after the last used gradient.
-    - the program never clears unused gradients: each step adds to the gradients of the step before. An
-      example is a perceptual loss, if its network is not frozen. The cost is only the work that computes
-      these gradients.
-    - a backward pass also computes gradients of another network. The optimizer step that follows does not
-      use them, and the program discards them before that network's optimizer runs. (It sets them to zero,
-      or a later backward pass computes them anew.) Examples: the actor's loss computes gradients of the
-      critics; the generator's loss computes gradients of the discriminator. The cost is the work that
-      computes these gradients. If this network's input needs no gradient, too (such as real images
-      for a discriminator), its whole backward pass is part of the cost. The rule finds this
-      case only if it knows the tensors of each optimizer: from recorded shapes, or from the numbers of
-      CUDA blocks of the optimizers' kernels.
+    - most gradients are unused, as with a backbone that is not trained and not frozen;
+    - the backward pass goes on after the last used gradient, only for a few unused gradients. An example is a
+      position embedding in front of frozen layers;
+    - the program never clears unused gradients, and each step adds to them. An example is a perceptual loss,
+      if its network is not frozen;
+    - a backward pass also computes gradients of another network, and the program discards them. An example is
+      an actor's loss, which computes gradients of the critics.
+
+    The cost is the work of the backward pass that only unused gradients need.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's
     activations stay in memory until its backward pass has run.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a frozen backbone whose class
-    token still requires a gradient; a discriminator's loss on images that are not detached from their
-    generator; an actor's loss through critics that require gradients. Good:
-    backbone.requires_grad_(False); discriminator(images.detach()); critics or discriminators that are
-    frozen while the other part's loss is computed.
-    How sure: confidence is high if the gradients are never cleared, else medium. The rule does not find
-    unused gradients of layers that have the same shapes as trained layers.
-    When it is wrong: an optimizer works on flattened or sharded copies of the parameters. So three things
-    are not judged: steps of several ranks, compiled or captured optimizers, and optimizers whose shapes
-    are not recorded.
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
+    are not detached from their generator; an actor's loss through critics that require gradients. Good:
+    backbone.requires_grad_(False); discriminator(images.detach()); critics that are frozen while the actor's
+    loss is computed.
+    How sure: confidence is high if the gradients are never cleared, else medium.
+    When it is wrong: an optimizer works on flattened or sharded copies of the parameters.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
@@ -95,6 +83,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         return
     recorded, used = parameters.updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
     if recorded:
+        # told by shapes: unused gradients shaped as those of trained layers are not found
         used = parameters.used_by_optimizers(calls, leaves, marks)
         if _steady(leaves, used, marks, limits):
             yield _hits(calls, leaves, used, marks, _KEPT if added[~used].all() else _UNUSED)
