@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.chosen import ALL, some_of
+from tests.chosen import some_of
 from tests.comparison.programs import ADDED, MM, TANH, built
 from tests.loaded import loaded
 from tests.recorded import FIXTURES
@@ -218,7 +218,7 @@ def test_three_captures_a_side_give_an_interval() -> None:
     assert low < 0 < high
 
 
-@pytest.mark.parametrize("folder", some_of(PAIRS if ALL else PAIRS[::2]), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", some_of(PAIRS), ids=lambda folder: folder.name)
 def test_every_recorded_pair_adds_up(folder: Path) -> None:
     assert sums(compare(loaded(folder / "bad.json.gz"), loaded(folder / "good.json.gz")))
 

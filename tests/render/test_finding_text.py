@@ -28,7 +28,7 @@ from traceanalyzer.render.words.savings import (
 def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
     for width in (80, 120):
         lines = render_text(samples.replayed(), width=width).splitlines()
-        last = next(at for at, line in enumerate(lines) if line.startswith("window on device 0"))
+        last = next(at for at, line in enumerate(lines) if line.startswith("shares of recorded time"))
         assert last <= 24
         assert lines[3].startswith("Step   25.0 ms recorded, 18.0 ms predicted")
         assert [line[:2] for line in lines[:last] if line[:1].isdigit()][-3:] == ["1 ", "2 ", "3 "]
@@ -69,7 +69,7 @@ def test_a_finding_without_cost_shows_none() -> None:
     costless = samples.finding(0, cost_ns=0, cost_share=0.0, severity=Severity.INFO)
     text = render_text(samples.report(findings=(costless,)))
     assert "1  scheduler-gap: late" + " " * 54 + "info\n" in text
-    assert "cost" not in text.partition("window on device 0")[0]
+    assert "cost" not in text.partition("shares of recorded time")[0]
 
 
 def test_what_would_save_nothing_is_not_advised() -> None:
@@ -225,7 +225,7 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     after_others = replace(samples.saving(), beyond=True)
     assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
     assert short_amounts(replace(finding, saving=after_others), step) == (
-        "saves 9.00 of 18.0 ms a step, but only after the other findings on the CPU are fixed"
+        "once the other findings on the CPU are fixed, this saves 9.00 of 18.0 ms a step"
     )
     assert short_amounts(replace(finding, saving=replace(after_others, share=0.004)), step) == ""
 

@@ -58,9 +58,7 @@ def device_bar(
     """
     if apart:
         page.blank()
-    label = (
-        f"window on device {time.device}" if rank is None else f"window on rank {rank}, device {time.device}"
-    )
+    label = f"shares of recorded time, {f'rank {rank}, ' * (rank is not None)}device {time.device}"
     rows = [(in_words(name), name, ns, list[str]()) for name, ns in time.classes_ns.items() if ns]
     causes = [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
     rows = [*rows, *causes] if most is None else _largest(rows, causes, most, time.length_ns)
@@ -126,11 +124,16 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
             yield (
                 in_words(name),
                 ns,
-                [f"by {op}" for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
+                [_before(op) for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
             )
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
         yield _OTHER, rest, []
+
+
+def _before(op: str) -> str:
+    """Before the op's kernels the device is idle; of a call of the runtime that launches many, it says so."""
+    return f"before {'work of ' * op.startswith(('cuda', 'hip'))}{op}"
 
 
 def _named(ops: list[str], room: int) -> str:

@@ -33,9 +33,8 @@ SEVERITY_STYLES = {
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "First make the CPU faster: until then, this saves nothing. "
-FULL = 4  # lines of what happened, with all of what to do
-_FEW = 5  # lines of a finding at most, if it has a line of what it saves and is not in full
-_ALL = 99  # lines
+WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
+_MOST = 5  # lines of a finding on the first screen
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
@@ -56,23 +55,25 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
-    """The same in fewer lines: `detail` is that many lines of what happened and of what to do, 0 the title alone.
+    """The same in few lines: `detail` is 0 for the title alone, 1 for three or four lines, `WHOLE` for five.
 
-    What to do is never cut within a sentence; what is fixed with another finding needs none.
+    What to do is never cut within a sentence, and what happened has the lines that are left; what is fixed with another
+    finding needs no advice.
     """
     fault = _fault(number, report)
     _title(page, number, finding, report, fault)
     if not detail:
         return
-    put_fitted(page, short_ops(finding.message), detail, indent=3, spare=int(detail == 1))
-    if fault is not None and number != fault.findings[0]:
-        return
-    if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
-        room = detail if detail < FULL else _ALL
-        put_fitted(page, f"-> {_advice(finding, report)}", room, indent=3, hang=3, whole=True)
+    first = fault is None or number == fault.findings[0]
+    advice = Page(page.width, page.colour, page.ascii_only)
+    if first and (fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding)):
+        put_fitted(advice, f"-> {_advice(finding, report)}", detail, indent=3, hang=3, whole=True)
+    told = max(_MOST - 1 - len(advice.lines), WHOLE) if detail == WHOLE else 1
+    put_fitted(page, short_ops(finding.message), told, indent=3, spare=int(detail == 1))
+    page.lines += advice.lines
     amounts = "" if fault is not None else short_amounts(finding, _step(finding, report))
-    if amounts and (detail == FULL or len(page.lines) < _FEW):
-        put_fitted(page, amounts, 1, indent=3, style="dim", spare=int(detail == FULL))
+    if amounts and len(page.lines) < _MOST:
+        put_fitted(page, amounts, 1, indent=3, style="dim")
 
 
 def _advice(finding: Finding, report: Report) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)])(?<!its kernels:)(?<!; by op:) ")
-_SENTENCES = re.compile(r"(?<=[.;]) ")
+_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) ")
+_SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
 
 def _first_of(parts: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.bars import device_bar
-from traceanalyzer.render.text.finding import FULL, put_short
+from traceanalyzer.render.text.finding import WHOLE, put_short
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
@@ -114,7 +114,7 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> None:
     """Those with something to do: a line of each at least, then as many as there is room for, first above `info`."""
     blocks = {
-        number: [_block(page, number, found, report, detail) for detail in range(FULL + 1)]
+        number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()
     }
     wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
@@ -141,7 +141,7 @@ def _grown(
     """The detail of each finding shown, such that all have room."""
     details = dict.fromkeys(shown, 0)
     first = [number for number in shown if number in wrong] or shown[:1]
-    for numbers, detail in ((first, 2), (shown, 1), (first, 3), (shown, 2), (first, FULL), (shown, 3)):
+    for numbers, detail in ((first, WHOLE), (shown, 1), (shown, WHOLE)):
         for number in numbers:
             grown = details | {number: max(detail, details[number])}
             details = grown if len(_laid_out(blocks, grown)) + 1 <= room else details

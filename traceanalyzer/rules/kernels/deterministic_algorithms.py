@@ -47,7 +47,11 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
         message="deterministic algorithms are on: "
         + ("filling newly allocated memory takes {per_step} a step, for {fills}" if len(fills) else "")
         + ("; " if len(fills) and replaced else "")
-        + ("{replaced} sort their indices and add in {kernels} kernels instead of one" if replaced else ""),
+        + (
+            "{replaced:of these ops' time} sort their indices and add in {kernels} kernels instead of one"
+            if replaced
+            else ""
+        ),
         advice="Remove torch.use_deterministic_algorithms(True) if results need not be bitwise "
         "reproducible, or set torch.utils.deterministic.fill_uninitialized_memory = False.",
         evidence={

@@ -122,8 +122,8 @@ def product_of_copies(
             fix=(*quick["fix"], Resize(longer.entries, resized)),
             message="matrix products work on up to {rows} rows, in which each row is repeated {copies} times: {gpu} of "
             "GPU time{where}",
-            advice="Apply the linear layer before copying: split its weight into the parts that cat joins, multiply "
-            "the rows once by each part, then gather and add the results. The result is the same.",
+            advice="Apply the linear layer before the rows are gathered: multiply the rows once by each part of its "
+            "weight, then gather and add the results. The result is the same.",
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "gpu_share": share, "rows": rows, "copies": times},
         )

@@ -140,7 +140,7 @@ def exposed_copy(
                 *([on_the_device(calls, found[there], back[there], gpus)] if there.any() else ()),
                 *(_fix(found[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
             ],
-            message="a copy of {copy} goes from {by} {times_a_step}, at {gbps} GB/s on average"
+            message="a copy of {copy} goes from {by} {times_a_step}, at {gbps} GB/s (mean of all steps)"
             + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
             + ", and no kernel runs meanwhile"
             + (", from {lines}" if lines else "")

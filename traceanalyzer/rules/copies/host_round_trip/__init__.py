@@ -47,8 +47,8 @@ def host_round_trip(
 ) -> Iterator[Hits]:
     """Data goes to the host and back.
 
-    What it looks for: the CPU waits for a copy to the host. Then the same thread copies as many elements to
-    the device. Between the copies, an op runs on the CPU, or nothing is recorded, as with numpy.
+    What it looks for: the CPU waits for a copy to the host. Then the same thread copies the same number of
+    elements to the device. Between the copies, an op runs on the CPU, or nothing is recorded, as with numpy.
     Why it costs: the GPU is idle during both copies and the work on the host. On the device, this work needs
     only one pass over memory.
     Bad: `x = torch.from_numpy(np.clip(x.cpu().numpy(), -1, 1)).cuda()`. Good: `x = x.clamp(-1, 1)`.

@@ -128,14 +128,14 @@ def launch_bound(
     the profiler. How much the profiler slowed the CPU is assumed, unless you pass a measured step
     (--step-ms).
     One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule
-    assumes that all ranks are. Then this rank's waiting in collectives is part of the cost. To measure this
-    waiting, pass the traces of all ranks.
+    assumes that the other ranks are late for the same reason. So the time that this rank waits for them is
+    part of the cost. To measure this waiting, pass the traces of all ranks.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
       queued in time;
     - "not certain" (`unsure`, info): the simulated GPU waits only under some assumptions, or the saving is
       small and may be zero;
-    - "little of the idle time" (`small-part`, info): launching explains little of the idle or recorded time;
+    - "little of the idle time" (`small-part`, info): launching explains little of the GPU's idle time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
     - "fewer launches help" (`batch`): neither of these two fits.

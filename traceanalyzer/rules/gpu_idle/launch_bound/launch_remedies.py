@@ -24,8 +24,8 @@ _GRAPH = (
 )
 _GRAPH_AND_OPTIMIZER = (
     "Capture the step in a CUDA graph with torch.cuda.graph{0}: every step launches the same kernels on the same "
-    "grids. {{torch.compile}}(mode='reduce-overhead') of the model is not enough: the model's graphs do not contain "
-    "the optimizer."
+    "grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: the model's graphs do "
+    "not contain the optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "

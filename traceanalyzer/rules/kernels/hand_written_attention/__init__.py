@@ -77,8 +77,8 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
         fix=Fuse(found.entries, number, fused),
         message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
-        + f" runs {_often(found, backward)} and takes {{spent_a_step}}: two products and the softmax between them each "
-        "write to memory{where}",
+        + f" runs {_often(found, backward)} and takes {{spent_a_step}}: the result of each "
+        "product and of the softmax is written to memory{where}",
         advice=(
             "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "
             "prevents the fused kernel, such as float64, a head size above 256 or no multiple of 8, or a mask "

@@ -38,7 +38,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     gradient, and the CPU waits for each result.
     Bad: checkpoints around every layer while half of the memory is free. Good: no checkpoints, or selective
     checkpoints of large activations that are cheap to recompute. Anomaly mode only while you look for a NaN.
-    How sure: recorded sequence numbers distinguish forward ops from the other ops of a backward node.
+    How sure: in the backward pass, recorded sequence numbers show which ops belong to forward and run again.
     When it is wrong: checkpointing is right if memory is short. The trace does not show this, so a finding
     about checkpointing is always info.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.

@@ -123,7 +123,7 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
         message=(
-            f"{{calls:of these calls' time}}: {{times_a_step}}; {what}; during these calls the "
+            f"the CPU calls {{calls:of the calls' time}}, {{times_a_step}} in all; {what}; during these calls the "
             "GPU is idle for {total_a_step}"
         )
         + (", at {lines}" if lines else ""),
