@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from traceanalyzer.model.report import IDLE
-from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _largest
+from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _before, _largest
 
 NS = st.integers(1, 10**9)
 
@@ -42,3 +42,11 @@ def test_causes_in_few_rows_are_still_all_idle_time(
         assert sum(shown) == idle
     else:  # each is next to nothing, or busy classes take all rows
         assert len(rows) >= most - 1 or max(causes) < 0.005 * (idle + sum(busy))
+
+
+def test_a_call_that_launches_many_kernels_is_not_what_the_device_waits_for() -> None:
+    assert [_before(name) for name in ("aten::mm", "cudaGraphLaunch", "hipGraphLaunch")] == [
+        "before aten::mm",
+        "before work of cudaGraphLaunch",
+        "before work of hipGraphLaunch",
+    ]

@@ -68,13 +68,13 @@ def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
 
 def test_copies_on_the_device_are_called_copies(shared: Shared) -> None:
     (one,) = found(shared("public/hta_a100_nccl"), "repeated-calls")
-    assert "and launches 1 copy of 1.57 µs each time" in one.message
+    assert "; each run launches 1 copy (1.57 µs)" in one.message
 
 
 def test_a_kernel_and_a_copy_of_a_repeat_are_told_apart(shared: Shared) -> None:
     """200 norms of 14.8 us, each read back by a copy of 1.46 us."""
     (one,) = found(shared("third/clip_loop.bad"), "repeated-calls")
-    assert "and launches 1 kernel of 14.8 µs and 1 copy of 1.46 µs each time" in one.message
+    assert "; each run launches 1 kernel (14.8 µs) and 1 copy (1.46 µs)" in one.message
 
 
 @pytest.mark.parametrize(

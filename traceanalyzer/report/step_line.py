@@ -48,9 +48,7 @@ def _left_out(step: StepEstimate) -> str:
     replayed = _REPLAYED.match(step.basis)
     longer = int(replayed[2]) - int(replayed[1]) - 1 if replayed else 0
     others = "1 long step" if longer == 1 else f"{longer} long steps" if longer > 1 else "long steps"
-    return (
-        f"; left out: the first step, and {others} ({percent(step.left_out_share)} of the other steps' time)"
-    )
+    return f"; left out: the first step, and {others} ({percent(step.left_out_share)} of the time after the first step)"
 
 
 def _even(trace: TraceReport) -> bool:

@@ -48,6 +48,8 @@ def triaged(
 ) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
     """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
 
+    Of those that are listed, what needs no fix stands last.
+
     Of faults that are worth much the first findings stand before what else these remove, and evidence that is worth
     little stands after the next fault; that of who holds up a job follows at once: it says why.
 
@@ -75,9 +77,11 @@ def triaged(
         for number in fault.findings
     }
     further = {number for fault in every for number in fault.findings[1:]}
+    joined = {number for fault in every if len(fault.findings) > 1 for number in fault.findings}
+    settled = {place for place, one in enumerate(findings) if one.settled and place + 1 not in joined}
     order = sorted(
         range(len(findings)),
-        key=lambda place: (sides[place] > 0, turns[place + 1], place + 1 in further),
+        key=lambda place: (sides[place] > 0, place in settled, turns[place + 1], place + 1 in further),
     )
     number = {place + 1: new for new, place in enumerate(order, 1)}
     ids = dict.fromkeys(findings[place].fault for place in order)
@@ -105,11 +109,9 @@ def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int
 
 
 def _is_minor(finding: Finding) -> bool:
-    """Info without anything to do: as its advice says, idle time that no rule owns, what costs and saves little."""
-    if finding.severity is not Severity.INFO:
+    """Info without anything to do: idle time that no rule owns, and what costs and saves next to nothing."""
+    if finding.severity is not Severity.INFO or not finding.cost_ns:
         return False
-    if finding.settled or not finding.cost_ns:
-        return finding.settled
     saved = 0.0 if finding.saving is None else abs(finding.saving.share)
     least = _UNOWNED_SHARE if kind_of(finding.rule) is Kind.REMAINDER else _MINOR_SHARE
     return finding.cost_share < least and saved < _MINOR_SHARE
