@@ -58,7 +58,7 @@ def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_s
     assert f"{share} of the time is in the others" in made.step.basis.replace("%", " %")
     said = diagnose(training(slow={3, 4, 5, 6, 7}, loading=False).load()).traces[0].summary.step
     assert said.endswith(
-        f"; left out: the first step, and 4 long steps ({share} of the time after the first step)"
+        f"; left out: the first step, and 4 of the other 9, which take {share} of their time"
     )
 
 

@@ -31,7 +31,7 @@ def graded(*severities: Severity) -> list[Finding]:
         (
             3,
             (1, 3),
-            f"findings 1 and 2 (scheduler-gap); these also fix 3: with all of them, {TAKES_LESS}",
+            f"findings 1 and 2 (scheduler-gap); 3 is then fixed, too: with all of them, {TAKES_LESS}",
         ),
     ],
 )

@@ -82,5 +82,5 @@ def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int,
     step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
     told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
     assert (
-        "; left out: the first step, and 1 long step (66 % of the time after the first step)" in told
+        "; left out: the first step, and 1 of the other 2, which takes 66 % of their time" in told
     ) is said

@@ -171,7 +171,7 @@ TEXTS: dict[str, CauseText] = {
     "start": CauseText(
         "start",
         "while the loop starts",
-        "the recording began before the loop had queued work for it",
+        "the recording began before the loop had queued any work",
         "Record more steps: later ones do not have this idle time.",
     ),
 }

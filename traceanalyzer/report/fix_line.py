@@ -27,7 +27,9 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     saved = 1 - then_ns / max(now_ns, 1)
     own, others = _ordered(trace, wrong, replayed)
     several = len(own) > 1
-    also = f"{'; these also fix' if several else ', which also fixes'} {listed(others)}" if others else ""
+    also = f", which also fixes {listed(others)}" if others else ""
+    if others and several:
+        also = f"; {listed(others)} {'are' if len(others) > 1 else 'is'} then fixed, too"
     span = format_span(then_ns, now_ns, "instead of")
     less = "; the savings overlap" * (_one_by_one(trace, wrong, own) - saved > _LESS)
     takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}{less}{_then(trace)})"

@@ -32,7 +32,7 @@ def step_line(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
-    return f"{format_ns(trace.window.length_ns)} recorded in all; no step is marked"
+    return f"{format_ns(trace.window.length_ns)} recorded; no step is marked"
 
 
 def _mean(step: StepEstimate) -> str:
@@ -46,9 +46,12 @@ def _mean(step: StepEstimate) -> str:
 def _left_out(step: StepEstimate) -> str:
     """The steps that are not replayed, and how much of the time is theirs: the first, and others that are longer."""
     replayed = _REPLAYED.match(step.basis)
-    longer = int(replayed[2]) - int(replayed[1]) - 1 if replayed else 0
-    others = "1 long step" if longer == 1 else f"{longer} long steps" if longer > 1 else "long steps"
-    return f"; left out: the first step, and {others} ({percent(step.left_out_share)} of the time after the first step)"
+    every, used = (int(replayed[2]), int(replayed[1])) if replayed else (0, 0)
+    share, longer = percent(step.left_out_share), every - used - 1
+    if longer < 1:
+        return f"; left out: the first step, and long steps ({share} of the time after the first step)"
+    takes = f"take{'s' * (longer == 1)} {share} of their time"
+    return f"; left out: the first step, and {longer} of the other {every - 1}, which {takes}"
 
 
 def _even(trace: TraceReport) -> bool:

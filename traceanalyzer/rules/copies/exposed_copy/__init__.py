@@ -99,9 +99,8 @@ def exposed_copy(
     a faster copy helps.
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
-    Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels. One
-    case differs: the CPU works on copied data and sends only a few bytes back. Then the simulation runs this
-    op on the device.
+    Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels. If
+    the CPU works on the copied data and sends back a few bytes, then as if this work ran on the device.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")
@@ -140,11 +139,11 @@ def exposed_copy(
                 *([on_the_device(calls, found[there], back[there], gpus)] if there.any() else ()),
                 *(_fix(found[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
             ],
-            message="a copy of {copy} goes from {by} {times_a_step}, at {gbps} GB/s (mean of all steps)"
-            + (" ({link} gives {link_gbps} GB/s)" if evidence["link"] else "")
-            + ", and no kernel runs meanwhile"
-            + (", from {lines}" if lines else "")
-            + f"; {what}{purpose}",
+            message="a copy of {copy} goes from {by} {times_a_step}"
+            + (", at {lines}" if lines else "")
+            + "; it reaches {gbps} GB/s (mean of all steps"
+            + ("; {link} gives {link_gbps} GB/s)" if evidence["link"] else ")")
+            + f", and no kernel runs meanwhile; {what}{purpose}",
             advice=advice,
             evidence=evidence | named | {"waited_ns": Calls(work.events, awaiting).total_ns, "lines": lines},
         )

@@ -161,8 +161,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the nearer peak (compute or memory), on average over all {len(known)} "
-            "kinds of inputs"
+            f"{100 * mean:.0f} % of the nearer peak, compute or memory (mean of {len(known)} kinds of inputs)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

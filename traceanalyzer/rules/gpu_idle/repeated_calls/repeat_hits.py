@@ -61,7 +61,7 @@ def loop_hits(
         + "; each run launches "
         + launched(kernels, copies)
         + (": {ops}" if len(largest.names) > 1 else "")
-        + (", at {lines}" if lines else "")
+        + (f", {'at' if any('.py(' in line for line in lines) else 'in'} {{lines}}" if lines else "")
         + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")
         + (
             "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
