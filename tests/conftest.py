@@ -90,8 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(named))
         if is_listed(item):
             item.add_marker("slow")
-        slow = item.get_closest_marker("slow") is not None
-        if slow or group_of(item) is not None or _is_property(item):  # tracing takes half as long again
+        if group_of(item) is not None or _is_property(item):  # tracing takes half as long again
             item.add_marker("no_cover")
     items.sort(key=place_of)
 
