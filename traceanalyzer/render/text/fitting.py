@@ -64,7 +64,7 @@ def put_fitted(
 
 def _sentences(text: str) -> list[str]:
     """Ever shorter beginnings of the text that are whole sentences."""
-    return [text[: end.start()] for end in reversed(list(re.finditer(r"(?<=[.]) (?=[A-Z`])", text)))]
+    return [text[: end.start()] for end in reversed(list(re.finditer(r"(?<=[.]) (?=[A-Z`(]|\w+=)", text)))]
 
 
 def _without_evidence(text: str) -> Iterator[str]:
