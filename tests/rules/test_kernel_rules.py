@@ -169,10 +169,10 @@ def test_convolutions_beside_others_in_tf32_are_not_told_to_allow_it(beside: str
 @pytest.mark.parametrize(
     ("dims", "said"),
     [
-        ([[128, 64, 32, 32], [128, 3, 32, 32], [64, 3, 3, 3]], "the 3 input channels padded to 4"),
-        ([[128, 3, 32, 32], [64, 3, 3, 3], []], "the 3 input channels padded to 4"),
-        ([[128, 64, 32, 32], [128, 64, 3, 3], []], "channels in multiples of 4"),
-        ([], "channels in multiples of 4"),
+        ([[128, 64, 32, 32], [128, 3, 32, 32], [64, 3, 3, 3]], "pad the 3 input channels to 4"),
+        ([[128, 3, 32, 32], [64, 3, 3, 3], []], "pad the 3 input channels to 4"),
+        ([[128, 64, 32, 32], [128, 64, 3, 3], []], "pad channels to multiples of 4"),
+        ([], "pad channels to multiples of 4"),
     ],
     ids=["gradient", "forward", "many channels", "no shapes"],
 )

@@ -152,7 +152,7 @@ TEXTS: dict[str, CauseText] = {
     ),
     "synchronisation": CauseText(
         "synchronisation",
-        "because the CPU first waits for a result",
+        "after synchronisations, when nothing is queued",
         "the CPU waited for the GPU, and nothing was queued after that",
         "Synchronise less often, or launch the next work before you ask for a result.",
     ),

@@ -133,7 +133,7 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
 
 def _before(op: str) -> str:
     """Before the op's kernels the device is idle; of a call of the runtime that launches many, it says so."""
-    return f"before {'work of ' * op.startswith(('cuda', 'hip'))}{op}"
+    return f"before {'kernels of ' * op.startswith(('cuda', 'hip'))}{op}"
 
 
 def _named(ops: list[str], room: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) ")
+_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) (?!and others)")
 _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
 

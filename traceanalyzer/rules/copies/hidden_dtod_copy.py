@@ -28,8 +28,7 @@ _ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their fi
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """An op such as addmm first copies its bias into its output, and then adds the matrix product.
 
-    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel
-    (cause `seeded-destination`).
+    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel.
     Why it costs: the copy reads and writes a tensor of the output's size before the product starts.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which the GEMM adds at its end (epilogue). Or let
     torch.compile fuse the addition with the next op.

@@ -109,8 +109,8 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
-        message="images are channels first (NCHW); channels last would speed up or remove work that takes "
-        "{spent_a_step}: {parts}; by op: {ops}"
+        message="images are channels first (NCHW): {parts} take {spent_a_step}, and with channels last this work is "
+        "faster or not needed; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
         advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),

@@ -54,7 +54,7 @@ _ADVICE = {
 }
 _LEFT_OUT = (
     "TF32 is on (other convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes. Use "
-    "{{channels_last}}, together with {} and cudnn.benchmark = True, or autocast to bfloat16."
+    "{{channels_last}}, {}, and set cudnn.benchmark = True. Or use autocast to bfloat16."
 )
 _CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")  # of the weight, or of the images in a gradient
 _MULTIPLE = 4  # channels that a TF32 kernel of cuDNN takes at once
@@ -142,5 +142,5 @@ def _channels(found: Work) -> str:
     dims = next(iter(found.dims.sums(found.dur_ns)), "").replace(" ", "")
     channels = int(shape[1]) if (shape := _CHANNELS.match(dims)) else 0
     if channels % _MULTIPLE == 0:
-        return f"channels in multiples of {_MULTIPLE}"
-    return f"the {channels} input channels padded to {-(-channels // _MULTIPLE) * _MULTIPLE}"
+        return f"pad channels to multiples of {_MULTIPLE}"
+    return f"pad the {channels} input channels to {-(-channels // _MULTIPLE) * _MULTIPLE}"

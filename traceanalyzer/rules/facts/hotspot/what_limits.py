@@ -161,7 +161,8 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         rate = (
-            f"{100 * mean:.0f} % of the nearer peak, compute or memory (mean of {len(known)} kinds of inputs)"
+            f"{100 * mean:.0f} % of the compute or memory peak, whichever is nearer (mean of {len(known)} kinds of "
+            "inputs)"
         )
         near = ""
     elif share > 1:  # no device is quicker than its peak

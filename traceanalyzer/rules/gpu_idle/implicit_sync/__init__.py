@@ -67,8 +67,8 @@ def implicit_sync(
     would be idle anyway, so the saving is smaller. If the host then runs a long loop over the copied values,
     the finding includes this loop.
     When it is wrong: a value that decides the next step has to be read. Then read it later or less often. In
-    a step without a backward pass, the last value read is usually the step's result. The finding on this read
-    is info. Reading it later helps only if the next step can start first.
+    a step without a backward pass, the last value read is usually the step's result. Then the finding is info,
+    and reading later helps only if the next step can be launched before the read.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -86,7 +86,7 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         )
         if falls_back
         else "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
-        "matrix of queries by keys.",
+        "attention matrix to memory.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={
             **told(found),

@@ -29,8 +29,8 @@ _NEAR = 2  # numbers of autograd from the op that makes a factor to the product,
 def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterator[Hits]:
     """One-hot tensors are written out, though the index is enough.
 
-    What it looks for: calls of torch.nn.functional.one_hot, and ops that use the result to count, to pick or
-    to sum rows.
+    What it looks for: calls of torch.nn.functional.one_hot, and ops that use the result to count
+    classes, to pick rows, or to sum rows.
     Why it costs: one_hot writes eight bytes per class and element, nearly all of them zeros. A conversion
     reads all these bytes again. A product multiplies the zeros, only to pick one of many values.
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table.

@@ -141,8 +141,8 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
     return {
         "message": "backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} of these rows are looked up. For the other rows, filling this gradient and passing over "
-        "it take {per_step} a step",
+        "{touched} of these rows are looked up. For the other rows, filling and processing "
+        "this gradient takes {per_step} a step",
         "evidence": {"rows": rows, "width": width, "touched_share": share},
     }
 
