@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -120,11 +121,18 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
     shown = list(blocks)[: max(room - 2, 1)]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
-    details = _grown(blocks, shown, wrong, room)
-    while len(shown) > 1 and any(not details[number] for number in shown if number not in wrong):
-        last = max(place for place, number in enumerate(shown) if number not in wrong)
-        shown = shown[:last] + shown[last + 1 :]  # a title alone says nothing
-        details = _grown(blocks, shown, wrong, room)
+    infos = [number for number in shown if number not in wrong]
+
+    def with_infos(count: int) -> dict[int, int]:
+        return _grown(blocks, [one for one in shown if one in wrong or one in infos[:count]], wrong, room)
+
+    def has_bare(count: int) -> bool:  # of what is no fault, a title alone says nothing
+        details = with_infos(count)
+        return any(not details[number] for number in infos[:count])
+
+    least = int(len(infos) == len(shown))
+    count = least + bisect_left(range(least + 1, len(infos) + 1), True, key=has_bare)
+    details = with_infos(count)
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
         left = [number for number in blocks if number not in details]
