@@ -42,20 +42,29 @@ class Viewer:
 
     def __init__(self) -> None:
         self.addresses: list[str] = []
-        self.content = b""
         self.headers = {"Origin": ORIGIN}
+        self._content = b""
+        self._thread = threading.Thread()
 
     def open(self, address: str) -> bool:
         """As `webbrowser.open`."""
         self.addresses.append(address)
-        threading.Thread(target=self._fetch, args=[self.parts["url"]]).start()
+        self._thread = threading.Thread(target=self._fetch, args=[self.parts["url"]])
+        self._thread.start()
         return True
+
+    @property
+    def content(self) -> bytes:
+        """What was fetched: the server ends before the viewer has read the last of it."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._content
 
     def _fetch(self, url: str) -> None:
         parts = urlsplit(url)
         connection = http.client.HTTPConnection(parts.netloc, timeout=10)
         connection.request("GET", parts.path, headers=self.headers)
-        self.content = connection.getresponse().read()
+        self._content = connection.getresponse().read()
 
     @property
     def parts(self) -> dict[str, str]:
