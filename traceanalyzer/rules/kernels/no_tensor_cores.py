@@ -53,8 +53,8 @@ _ADVICE = {
     "attention": "Run attention in bfloat16 (torch.autocast): flash attention has no float32 kernel.",
 }
 _LEFT_OUT = (
-    "TF32 is on (other convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes. Use "
-    "{{channels_last}}, {}, and set cudnn.benchmark = True. Or use autocast to bfloat16."
+    "Use {{channels_last}}, {}, and set cudnn.benchmark = True. Or use autocast to bfloat16. TF32 is on (other "
+    "convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes."
 )
 _CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")  # of the weight, or of the images in a gradient
 _MULTIPLE = 4  # channels that a TF32 kernel of cuDNN takes at once

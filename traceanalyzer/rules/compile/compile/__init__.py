@@ -146,8 +146,8 @@ _BREAKS = (
     "pay. "
 )
 _GUARDS = (
-    "mode='reduce-overhead' removes only the launches inside the regions, not the guards. A CUDA graph that you "
-    "capture around the whole step (torch.cuda.graph) removes all of this overhead."
+    "Capture the whole step in a CUDA graph (torch.cuda.graph): this removes all of this overhead. "
+    "mode='reduce-overhead' removes only the launches inside the regions, not the guards."
 )
 
 

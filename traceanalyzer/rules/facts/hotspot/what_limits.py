@@ -75,8 +75,8 @@ _FEW_CHANNELS = (
 _ADVICE = {
     "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Limited by memory: fuse the op with its neighbours, or move fewer bytes.",
-    "below-bounds": "Neither compute nor memory is near its limit. If another finding names this op or its kernels, "
-    "begin there; otherwise profile the op with {ncu}.",
+    "below-bounds": "Begin with another finding if it names this op or its kernels; otherwise profile the op with "
+    "{ncu}. Neither compute nor memory is near its limit.",
 }
 _MORE_COMPUTE = (
     "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "

@@ -38,8 +38,8 @@ _ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before 
 _CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
-    "bincount reads the largest value back to the CPU, even with minlength=. Count into a fixed number of bins: "
-    "torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, dtype=torch.float32))."
+    "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "
+    "dtype=torch.float32)). bincount reads the largest value back to the CPU, even with minlength=."
 )
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
