@@ -226,7 +226,7 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     after_others = replace(samples.saving(), beyond=True)
     assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
     assert short_amounts(replace(finding, saving=after_others), step) == (
-        "once the other findings on the CPU are fixed, this saves 9.00 of 18.0 ms a step"
+        "after the other fixes on the CPU, this saves 9.00 of 18.0 ms a step"
     )
     assert short_amounts(replace(finding, saving=replace(after_others, share=0.004)), step) == ""
 

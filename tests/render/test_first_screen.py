@@ -47,6 +47,16 @@ def test_a_finding_has_five_lines(detail: int, message: str, advice: str, count:
     assert ("(more: --verbose)" in " ".join(lines)) is (message == LONG and detail > 0)
 
 
+def test_a_saving_that_comes_after_others_says_so_on_a_line_of_its_own() -> None:
+    page = Page(80)
+    saving = replace(samples.saving(), beyond=True)
+    found = replace(samples.findings()[0], message=LONG, advice=f"{SENTENCE} {SENTENCE}", saving=saving)
+    report = samples.report(samples.trace(step=samples.estimate()), findings=(found,))
+    put_short(page, 1, found, report, WHOLE)
+    assert len(page.lines) == 5
+    assert page.lines[-1].strip() == "after the other fixes on the CPU, this saves 9.00 of 18.0 ms a step"
+
+
 def infos(count: int, advice: str = SENTENCE) -> list[Finding]:
     return [
         replace(

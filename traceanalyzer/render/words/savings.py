@@ -21,7 +21,7 @@ OF_SAVINGS = (
     "Savings are predicted without the profiler. A fix may also save CPU time and waiting, so a saving may be larger "
     "than the time in its finding. In about 9 of 10 cases the true saving is in the range in brackets."
 )
-_AFTER_OTHERS = "once the other findings on the CPU are fixed, this "
+_AFTER_OTHERS = "after the other fixes on the CPU, this "
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
