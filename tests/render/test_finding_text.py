@@ -96,7 +96,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     worse = replace(saved, step_ns=-900_000, share=-0.05)
     assert saving_words(worse, step) == "fixing only this makes a step longer: 19.2 instead of 18.3 ms"
     assert saving_words(worse, None) == "fixing only this makes a step 900 µs longer"
-    assert grade(finding) == "high  costs 48.0 % of the window"
+    assert grade(finding) == "high  costs 48.0 % of recorded time"
     assert grade(replace(finding, saving=saved)) == "high  saves 49 % (44 to 52 %)"
     beyond = replace(finding, saving=replace(saved, beyond=True))
     assert grade(beyond) == "high  saves 49 % (44 to 52 %)"
@@ -226,7 +226,10 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     after_others = replace(samples.saving(), beyond=True)
     assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
     assert short_amounts(replace(finding, saving=after_others), step) == (
-        "after the other fixes on the CPU, this saves 9.00 of 18.0 ms a step"
+        "it saves 9.00 of 18.0 ms a step, in addition to other fixes on the CPU"
+    )
+    assert short_amounts(replace(finding, saving=after_others), step, [2, 3]).endswith(
+        "to what findings 2 and 3 save"
     )
     assert short_amounts(replace(finding, saving=replace(after_others, share=0.004)), step) == ""
 

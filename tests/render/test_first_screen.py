@@ -51,10 +51,12 @@ def test_a_saving_that_comes_after_others_says_so_on_a_line_of_its_own() -> None
     page = Page(80)
     saving = replace(samples.saving(), beyond=True)
     found = replace(samples.findings()[0], message=LONG, advice=f"{SENTENCE} {SENTENCE}", saving=saving)
-    report = samples.report(samples.trace(step=samples.estimate()), findings=(found,))
+    on_cpu = replace(found, rule="host-gap", saving=samples.saving())
+    on_gpu, info = replace(on_cpu, rule="strided-copy"), replace(on_cpu, severity=Severity.INFO)
+    report = samples.report(samples.trace(step=samples.estimate()), findings=(found, on_gpu, on_cpu, info))
     put_short(page, 1, found, report, WHOLE)
     assert len(page.lines) == 5
-    assert page.lines[-1].strip() == "after the other fixes on the CPU, this saves 9.00 of 18.0 ms a step"
+    assert page.lines[-1].strip() == "it saves 9.00 of 18.0 ms a step, in addition to what finding 3 saves"
 
 
 def infos(count: int, advice: str = SENTENCE) -> list[Finding]:

@@ -126,13 +126,16 @@ def test_collectives_of_a_step_before_the_recording_are_not_counted() -> None:
             name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
             trace.kernel(at + 100 * US + 300 * US * number, took, correlation, name=name)
     (one,) = of_rule(trace, "exposed-communication")
-    assert "allreduce twice a step, 430 µs a step: the GPU computes nothing meanwhile" in one.message
+    assert (
+        "allreduce runs twice a step and takes 430 µs a step; the GPU computes nothing meanwhile"
+        in one.message
+    )
     assert (one.count, one.cause, one.evidence["waiting_ns"]) == (6, "transfer", 0)
 
 
 def test_the_recorded_steps_reduce_as_often_as_said() -> None:
     (one,) = found(FIXTURES / "exposed-communication" / "bad.json.gz", "exposed-communication")
-    assert "allreduce 9 times a step" in one.message
+    assert "allreduce runs 9 times a step" in one.message
 
 
 def test_reducing_in_every_micro_step(shared: Shared) -> None:

@@ -90,7 +90,7 @@ def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
 def test_picking_one_sample_after_the_other() -> None:
     (one,) = of_rule(loop(["aten::select", "aten::mul"], 20), "repeated-calls")
     assert (one.count, one.steps, one.evidence["members"]) == (60, 3, 2)
-    assert one.message.startswith("a group of 2 calls runs 20 times a step")
+    assert one.message.startswith("a sequence of 2 calls runs 20 times a step")
 
 
 def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (
@@ -130,7 +130,7 @@ def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_the
         "before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
         in one.message
     )
-    assert one.advice.startswith("Sort the rows by group once")
+    assert one.advice.startswith("Sort the rows once by the expert or class")
     (boxes,) = of_rule(loop([*EXPERT, "torchvision::nms"], 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert "batched_nms" in boxes.advice
     fixed_sizes = loop(["aten::index_select", *EXPERT[1:]], 6, kernel=GEMM, dims=_rows)
@@ -178,7 +178,7 @@ def test_results_that_are_stacked_come_from_a_loop() -> None:
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "repeated-calls")
     assert (one.confidence, one.evidence["repeats"]) == (Confidence.LOW, 20)
-    assert "call once for all" in one.advice
+    assert "call the layer or model once" in one.advice
 
 
 def test_gradients_of_what_was_stacked_are_a_loop() -> None:
@@ -203,7 +203,7 @@ def test_gradients_of_many_tables_are_a_loop() -> None:
     backward = ["autograd::engine::evaluate_function: EmbeddingBackward0", "torch::autograd::AccumulateGrad"]
     (one,) = of_rule(loop(backward, 30), "repeated-calls")
     assert (one.confidence, "one lookup" in one.advice) == (Confidence.LOW, True)
-    assert str(one.by).endswith("EmbeddingBackward0 and 1 more")
+    assert str(one.by).endswith("EmbeddingBackward0 + 1 op")
     assert of_rule(loop([backward[1], "aten::mul"], 30), "repeated-calls") == []
 
 

@@ -49,7 +49,7 @@ TEXTS: dict[str, CauseText] = {
         "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
-        "after the last launch",
+        "after the window's last launch",
         "after the last recorded launch",
         "the CPU launches nothing more before the recording ends",
         "See what the CPU does after its last launch.",

@@ -9,7 +9,6 @@ from traceanalyzer.model.report import Saving, TraceReport
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.words import format_span, listed
 
-_LESS = 0.01  # of the step, by which titles may add up to more than all fixes save together, unsaid; chosen
 _MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
 
 
@@ -25,46 +24,33 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
         return f"begin with finding {first} ({top.rule})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    own, others = _ordered(trace, wrong, replayed)
-    several = len(own) > 1
-    also = f", which also fixes {listed(others)}" if others else ""
-    if others and several:
-        also = f"; {listed(others)} {'are' if len(others) > 1 else 'is'} then fixed, too"
-    span = format_span(then_ns, now_ns, "instead of")
-    less = "; the savings overlap" * (_one_by_one(trace, wrong, own) - saved > _LESS)
-    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}{less}{_then(trace)})"
-    gives = f"{'with all of them, ' * several}{takes}{_doubt(trace, wrong, own)}"
-    if Severity.of(saved) is Severity.INFO:
-        gives = f"{'together they save' if several else 'it saves'} almost nothing"
-    later = [number for number in wrong if number not in (first, *replayed, *others)]
-    unknown = f"; what {listed(later)} would save cannot be predicted" if later else ""
-    if first in replayed:
-        return f"{_in_order(own, wrong)}{also}: {gives}{unknown}"
-    begin = f"begin with finding {first} ({top.rule}), whose saving cannot be predicted"
-    return f"{begin}; then {_in_order(own, wrong)}{also}; without finding {first}, {gives}{unknown}"
-
-
-def _ordered(
-    trace: TraceReport, wrong: Mapping[int, Finding], replayed: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """(the findings to fix, in order; those that go with one of them).
-
-    What is said to save so much on top of the others comes last.
-    """
     gone = {n for fault in trace.faults if fault.findings[0] in replayed for n in fault.findings[1:]}
-    own = [number for number in replayed if number not in gone]
-    own.sort(key=lambda number: (saving := wrong[number].saving) is not None and saving.beyond)
-    return own, sorted(gone)
+    own, others = [number for number in replayed if number not in gone], sorted(gone)
+    which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
+    also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""
+    span = format_span(then_ns, now_ns, "instead of")
+    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}){_then(trace)}"
+    gives = f"{takes}{_doubt(trace, wrong, own)}"
+    if Severity.of(saved) is Severity.INFO:
+        gives = f"{'together they save' if len(own) > 1 else 'it saves'} almost nothing"
+    later = [number for number in wrong if number not in (first, *replayed, *others)]
+    unknown = "what {} would save cannot be predicted"
+    if first in replayed:
+        return f"{which}{also}: {gives}" + (f"; {unknown.format(listed(later))}" if later else "")
+    whose = f"; {unknown.format(listed([first, *later]))}" if later else ", whose saving cannot be predicted"
+    rest = f"; without it, {which}{also}: {gives}" if len(own) > 1 else ""
+    return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
 
-def _in_order(own: Sequence[int], wrong: Mapping[int, Finding]) -> str:
-    """`finding 1 (launch-bound), then 2 and 3`; `findings 1 and 2 (strided-copy)` where no rule comes first."""
-    if len(own) > 1 and len({wrong[number].rule for number in own}) == 1:
-        return f"findings {listed(own)} ({wrong[own[0]].rule})"
-    first = f"finding {own[0]} ({wrong[own[0]].rule})"
-    if len(own) == 1:
-        return first
-    return f"{first}, then {listed(own[1:])}{', in this order' * (list(own) != sorted(own))}"
+def named_findings(numbers: Sequence[int], rules: Mapping[int, str]) -> str:
+    """`finding 1 (launch-bound)`, `findings 1 and 2 (strided-copy)`, `findings 1 (host-gap), 2 and 3`."""
+    first, *more = numbers
+    rule = f" ({rules[first]})"
+    if len({rules[number] for number in numbers}) == 1:
+        return f"finding{'s' * bool(more)} {listed(numbers)}{rule}"
+    if len(more) == 1:
+        return f"findings {first}{rule} and {more[0]} ({rules[more[0]]})"
+    return f"findings {first}{rule}, {listed(more)}"
 
 
 def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:
@@ -82,19 +68,13 @@ def _saving(trace: TraceReport, wrong: Mapping[int, Finding], number: int) -> Sa
     return wrong[number].saving if fault is None or fault.saving is None else fault.saving
 
 
-def _one_by_one(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> float:
-    """The share of the step that the titles of these findings add up to; of what saves more after others none."""
-    savings = [_saving(trace, wrong, number) for number in own]
-    return sum(one.share for one in savings if one is not None and not one.beyond)
-
-
 def _then(trace: TraceReport) -> str:
     """What limits the step once all is fixed, where that is the CPU: still, or only then."""
     before, after = trace.step, trace.together
     if before is None or after is None or before.open or after.bound != "cpu":
         return ""
     idle = after.device_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
-    return f"; {'then' if before.bound == 'gpu' else 'still'} limited by the CPU" * idle
+    return f", {'still' if before.bound == 'cpu' else 'then'} limited by the CPU" * idle
 
 
 def percent(share: float) -> str:

@@ -22,13 +22,11 @@ def step_line(trace: TraceReport) -> str:
         if step.measured:
             return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
-        span += ", as runs vary" * (step.high_ns > step.traced_ns)
+        span += " from run to run" * (step.high_ns > step.traced_ns)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
-        much = step.left_out_share >= MUCH and not _even(trace)
-        left = _left_out(step) if much else _longer(trace, step)
         told = takes if same else f"{alone} predicted without the profiler ({span})"
-        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{left}"
+        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{_longer(trace, step)}"
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
@@ -43,17 +41,6 @@ def _mean(step: StepEstimate) -> str:
     return f" (mean of {replayed[0]})" if replayed[1] != "1" else f" (one step of {replayed[2]})"
 
 
-def _left_out(step: StepEstimate) -> str:
-    """The steps that are not replayed, and how much of the time is theirs: the first, and others that are longer."""
-    replayed = _REPLAYED.match(step.basis)
-    every, used = (int(replayed[2]), int(replayed[1])) if replayed else (0, 0)
-    share, longer = percent(step.left_out_share), every - used - 1
-    if longer < 1:
-        return f"; left out: the first step, and long steps ({share} of the time after the first step)"
-    takes = f"take{'s' * (longer == 1)} {share} of their time"
-    return f"; left out: the first step, and {longer} of the other {every - 1}, which {takes}"
-
-
 def _even(trace: TraceReport) -> bool:
     """Whether all steps take the same time on the device, however long the CPU was at each of them."""
     every = trace.steps.every if trace.steps else None
@@ -63,12 +50,16 @@ def _even(trace: TraceReport) -> bool:
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
     """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
     every = trace.steps and (trace.steps.steady or trace.steps.every)
-    if not every or every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
+    much = step.left_out_share >= MUCH and not _even(trace)
+    if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
         return ""
     replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    if replayed is None and much:
+        return f"; long steps are left out, {percent(step.left_out_share)} of the time"
     left = int(replayed[2]) - int(replayed[1]) if replayed else 1
-    if replayed and left > 1:
-        return f"; {left} of {replayed[2]} steps are left out, the longest of them {longest}"
+    if replayed and left > 1 and trace.steps:
+        share = 1 - int(replayed[1]) * step.traced_ns / max(trace.steps.every.total_ns, 1)
+        return f"; {left} of {replayed[2]} steps, with {percent(max(share, 0.0))} of the recorded time, are left out"
     return f"; the longest of {every.count:,} steps, {longest}, is left out"
 
 

@@ -101,14 +101,14 @@ def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int
     """Of each finding: 0 asks for something, as all of its fault do then, 1 is minor, 2 is the profiler's own."""
     recording = {outcome.rule for outcome in outcomes if outcome.group == PROFILERS_OWN}
     alone = [
-        2 if one.severity is Severity.INFO and one.rule in recording else 1 if _is_minor(one) else 0
+        2 if one.severity is Severity.INFO and one.rule in recording else 1 if is_minor(one) else 0
         for one in findings
     ]
     told = {one.fault for one, side in zip(findings, alone, strict=True) if one.fault and not side}
     return [0 if one.fault in told else side for one, side in zip(findings, alone, strict=True)]
 
 
-def _is_minor(finding: Finding) -> bool:
+def is_minor(finding: Finding) -> bool:
     """Info without anything to do: idle time that no rule owns, and what costs and saves next to nothing."""
     if finding.severity is not Severity.INFO or not finding.cost_ns:
         return False

@@ -11,13 +11,14 @@ from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
-from traceanalyzer.report.fix_line import fix_line, percent
+from traceanalyzer.report.fix_line import fix_line, named_findings, percent
 from traceanalyzer.report.step_line import step_line
+from traceanalyzer.report.triage import is_minor
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NOTHING = "nothing found that needs a fix"
-_NOTHING_SURE = "no certain saving"
+_NOTHING_SURE = "nothing that surely needs a fix"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
@@ -39,7 +40,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "the CPU and the GPU by turns (each waits for the other)",
+    "wait": "CPU and GPU one after the other",
     "communication": "communication",
 }
 
@@ -90,7 +91,10 @@ def _limit(trace: TraceReport) -> str:
     if not step.open:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
-    either = (", or " if "wait" in step.bounds else " or ").join(map(_BOUNDS.__getitem__, step.bounds))
+    alone = " alone" * ("wait" in step.bounds and len(step.bounds) == 2)
+    either = (f"{alone}, or " if "wait" in step.bounds else " or ").join(
+        map(_BOUNDS.__getitem__, step.bounds)
+    )
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
     return f"not clear: {either}; {idle}"
 
@@ -158,19 +162,24 @@ def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
 
 
 def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
-    """Where the limit is open: the finding without a sure saving that may save most, if that is much."""
-    unsure = {
-        number: (finding.saving.high_share, finding.rule)
+    """What is no fault and may save much: where the limit is open at most, else surely something."""
+    if trace.step is None:
+        return ""
+    along = {number for fault in trace.faults for number in fault.findings[1:]}
+    rules = {
+        number: finding.rule
         for number, finding in findings.items()
-        if finding.saving is not None
+        if (saving := finding.saving) is not None
+        and not (finding.settled or is_minor(finding) or number in along)
+        and saving.share >= Severity.LOW.least_share
         and finding.severity is Severity.INFO
         and kind_of(finding.rule, finding.cause) is not Kind.CHOICE
+        and (saving.high_share if trace.step.open else saving.share * saving.sure) >= _DEAR
     }
-    if trace.step is None or not trace.step.open or not unsure:
+    if not rules:
         return ""
-    number, (share, rule) = max(unsure.items(), key=lambda item: item[1][0])
     too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
-    return f"finding {number} ({rule}) may save something{too}" if share >= _DEAR else ""
+    return f"{named_findings(list(rules), rules)} may help{too}"
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:

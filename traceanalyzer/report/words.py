@@ -45,4 +45,4 @@ def listed(numbers: Sequence[int]) -> str:
         for run in runs
         for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
     ]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
+    return "".join(texts) if len(texts) < 2 else ", ".join(texts[:-1]) + f" and {texts[-1]}"

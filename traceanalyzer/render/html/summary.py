@@ -108,4 +108,4 @@ def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
 def _worth(finding: Finding) -> str:
     if finding.saving is not None and finding.saving.share > 0:
         return f"saves {format_ns(finding.saving.step_ns)} a step, {format_share(finding.saving.share)}"
-    return f"costs {format_share(finding.cost_share)} of the window" if finding.cost_ns else ""
+    return f"costs {format_share(finding.cost_share)} of recorded time" if finding.cost_ns else ""

@@ -33,7 +33,7 @@ _GLYPHS = {
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
-_OTHER, _OTHER_WORK = "other causes", "other work"
+_OTHER, _OTHER_WORK = "other causes", "other GPU work"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
 _LEAST_REST = 0.001  # of the window: without less the shares still add up to 100 %
 _ROOM_FOR_OTHER = 6  # rows
@@ -105,10 +105,14 @@ def _rest(
     """A row for the work that is not kept, and one for the causes, where there are several rows at all."""
     if most < _ROOM_FOR_OTHER:
         return []
-    work_ns = sum(row[2] for row in rows if row not in kept)
+    work = sorted((row for row in rows if row not in kept), key=lambda row: -row[2])
+    work_ns = sum(row[2] for row in work)
     shown = sum(row in kept for row in causes)
     cause_ns = sum(row[2] for row in causes if row not in kept)
-    rest: list[Row] = [(_OTHER_WORK, "other", work_ns, [])] if work_ns >= _LEAST_REST * length_ns else []
+    named = [row[0] for row in work]
+    rest: list[Row] = [(_OTHER_WORK, "other", work_ns, named)] if work_ns >= _LEAST_REST * length_ns else []
+    if rest and not any(row[1] and row[1] != IDLE for row in kept):
+        rest = [("GPU work", *rest[0][1:])]
     return rest + ([(_OTHER, "", cause_ns, [])] if 0 < shown < len(causes) else [])
 
 
@@ -132,8 +136,8 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def _before(op: str) -> str:
-    """Before the op's kernels the device is idle; of a call of the runtime that launches many, it says so."""
-    return f"before {'kernels of ' * op.startswith(('cuda', 'hip'))}{op}"
+    """Before the op's kernels the device is idle; a call of the runtime that launches many comes before that."""
+    return op if op.startswith(("cuda", "hip")) else f"before {op}"
 
 
 def _named(ops: list[str], room: int) -> str:

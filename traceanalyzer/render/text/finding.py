@@ -48,7 +48,7 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     _title(page, number, finding, report, fault)
     page.put(short_ops(finding.message), indent=3)
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
-    amounts = amount_words(finding, _step(finding, report))
+    amounts = amount_words(finding, _step(finding, report), _before(number, report))
     if amounts:
         alone = fault and _saves(amounts) and finding.saving and not finding.saving.beyond
         page.put(f"fixing only this {amounts}" if alone else amounts, indent=3, style="dim")
@@ -68,7 +68,9 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     advice = Page(page.width, page.colour, page.ascii_only)
     if first and (fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding)):
         put_fitted(advice, f"-> {_advice(finding, report)}", detail, indent=3, hang=3, whole=True)
-    amounts = "" if fault is not None else short_amounts(finding, _step(finding, report))
+    amounts = (
+        "" if fault is not None else short_amounts(finding, _step(finding, report), _before(number, report))
+    )
     condition = bool(amounts) and finding.saving is not None  # of what the title promises: never left out
     told = max(_MOST - 1 - len(advice.lines) - condition, WHOLE - condition) if detail == WHOLE else 1
     put_fitted(page, short_ops(finding.message), told, indent=3, spare=int(detail == 1))
@@ -86,6 +88,18 @@ def _advice(finding: Finding, report: Report) -> str:
     waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
     vain = finding.saving is not None and probably_nothing(finding.saving)
     return _CPU_FIRST * (waits and vain) + finding.advice
+
+
+def _before(number: int, report: Report) -> list[int]:
+    """The findings on the CPU that are to be fixed and that a saving which is `beyond` comes on top of."""
+    own, of_gpu = report.findings[number - 1], {one.slug for one in all_rules() if one.group in _OF_THE_GPU}
+    gone = {n for trace in report.traces for fault in trace.faults for n in fault.findings[1:]}
+    return [
+        n
+        for n, one in enumerate(report.findings, 1)
+        if n != number and n not in gone and one.rank == own.rank and one.rule not in of_gpu
+        if one.severity is not Severity.INFO and one.saving is not None and not one.saving.beyond
+    ]
 
 
 def _saves(amounts: str) -> bool:

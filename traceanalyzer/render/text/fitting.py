@@ -9,13 +9,14 @@ from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) (?!and others)")
+_WORDS = re.compile("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
 
 def _first_of(parts: re.Match[str]) -> str:
     """The largest part of a list, and that there are others, unless the clause says that it is the largest."""
     clause = re.split("[;:,] ", parts.string[: parts.start()])[-1]
-    return parts[1] + " and others" * (not {"most", "longest"} & set(clause.split()))
+    return parts[1] + " and others" * (not {"most", "longest", "largest"} & set(clause.split()))
 
 
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
@@ -81,7 +82,7 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     room = lines * page.width
     sentences, clauses, words = (
         [text[: end.start()].rstrip(" .;:,") + _CUT for end in reversed(list(pattern.finditer(text)))]
-        for pattern in (_SENTENCES, _ENDS, re.compile(" "))
+        for pattern in (_SENTENCES, _ENDS, _WORDS)
     )
     long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]
     closed = [one for one in words if len(one) > _ENOUGH * room and _closed(one)]

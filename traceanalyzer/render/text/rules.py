@@ -28,7 +28,7 @@ def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
     page.blank()
     source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
     limits = [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]
-    page.put(f"Thresholds. To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1")
+    page.put("Thresholds with their present values:")
     if verbose:
         for limit in limits:
             shown = f" ({limit.shown})" if limit.shown else ""
@@ -37,4 +37,5 @@ def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
     else:
         page.put(", ".join(f"{limit.name}={limit.value}" for limit in limits), indent=2)
         page.put(f"What each means: traceanalyzer explain {rule.slug} --verbose", indent=2)
+    page.put(f"To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1", indent=2)
     return page.text()

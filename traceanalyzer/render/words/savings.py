@@ -18,10 +18,10 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
-    "Savings are predicted without the profiler. A fix may also save CPU time and waiting, so a saving may be larger "
-    "than the time in its finding. In about 9 of 10 cases the true saving is in the range in brackets."
+    "Savings are predicted without the profiler, and may overlap. A fix may also save CPU time and waiting, so a "
+    "saving may be larger than the time in its finding. In about 9 of 10 cases the true saving is in the range in "
+    "brackets."
 )
-_AFTER_OTHERS = "after the other fixes on the CPU, this "
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
@@ -43,13 +43,17 @@ _CAUSES = {
     "small-part": "little of the idle time",
     "start": "before the first launch",
     "unsure": "not certain",
-    "waiting": "waiting",
+    "waiting": "waiting for ranks",
 }
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 
-def saving_words(saving: Saving, step: StepEstimate | None) -> str:
-    """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more."""
+def saving_words(saving: Saving, step: StepEstimate | None, before: Sequence[int] = ()) -> str:
+    """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more.
+
+    Args:
+        before: the findings whose savings one that is `beyond` comes on top of.
+    """
     if abs(saving.share) < _NEXT_TO_NOTHING:
         reaches = saving.high_share >= _WORTH_A_WORD
         return (
@@ -63,7 +67,14 @@ def saving_words(saving: Saving, step: StepEstimate | None) -> str:
     if step is None:
         return f"saves {format_ns(saving.step_ns)} a step"
     span = format_span(saving.step_ns, step.unprofiled_ns, "of")
-    return _AFTER_OTHERS * saving.beyond + f"saves {span} a step"
+    one = len(before) == 1
+    others = (
+        f"what finding{'s' * (not one)} {listed(before)} save{'s' * one}"
+        if before
+        else "other fixes on the CPU"
+    )
+    on_top = f", in addition to {others}"
+    return f"saves {span} a step" + on_top * saving.beyond
 
 
 def cost_words(finding: Finding, *, brief: bool = False) -> str:
@@ -86,22 +97,22 @@ def cost_words(finding: Finding, *, brief: bool = False) -> str:
     return f"cost {per_step}{total}{share}"
 
 
-def amount_words(finding: Finding, step: StepEstimate | None) -> str:
-    """Saving and cost in one line: the one without the profiler, the other with it."""
+def amount_words(finding: Finding, step: StepEstimate | None, before: Sequence[int] = ()) -> str:
+    """Saving and cost in one line: the one without the profiler, the other with it; `before` as in `saving_words`."""
     cost = cost_words(finding)
     if finding.saving is None:
         return cost
     own = cost.removeprefix("cost ")
     rest = f" (the rest of the saving: {_REST[_by_gpu(step)]})" * _saves_more(finding)
-    return saving_words(finding.saving, step) + (f"; recorded: {own}{rest}" if cost else "")
+    return saving_words(finding.saving, step, before) + (f"; recorded: {own}{rest}" if cost else "")
 
 
-def short_amounts(finding: Finding, step: StepEstimate | None) -> str:
+def short_amounts(finding: Finding, step: StepEstimate | None, before: Sequence[int] = ()) -> str:
     """What the title does not say: the cost of what is no fault, and what must be fixed before a saving comes."""
     if finding.saving is None:
         return cost_words(finding, brief=True) if finding.severity is Severity.INFO else ""
     return (
-        saving_words(finding.saving, step)
+        f"it {saving_words(finding.saving, step, before)}"
         if finding.saving.beyond and not probably_nothing(finding.saving)
         else ""
     )
@@ -158,7 +169,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     """
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
-        costs = f"  costs {format_share(finding.cost_share)} of the window"
+        costs = f"  costs {format_share(finding.cost_share)} of recorded time"
         return severity + costs * (not info)
     also = f", also fixes {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)

@@ -72,8 +72,8 @@ def host_hotspot(
     Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
     How sure: the CPU time and the GPU's idle time are measured. Time in library code counts for the user's
-    function that calls the library. A named op that computes nothing (aten::view) was interrupted by the
-    operating system, or waited for a lock.
+    function that calls the library. If the finding names an op that computes nothing, such as aten::view, the
+    operating system interrupted it, or it waited for a lock.
     When it is wrong: the work happens only once. One recorded step cannot show whether the work recurs.
     Source: measured on an H200 with torch 2.11.
     """
@@ -148,7 +148,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         message=(
             "{ops} compute on the CPU"
             if key in parts
-            else ("{by} computes on the CPU" if computes else "code of {by} runs on the CPU between ops")
+            else ("{by} computes on the CPU" if computes else "between ops, the CPU runs {by}")
             + (", with {ops}," if parts else f", most of it in {torchs}," if torchs else "")
         )
         + " {times_a_step}, "

@@ -48,8 +48,8 @@ def planned_anew(
 ) -> Iterator[Hits]:
     """A library plans an op anew for each new shape.
 
-    What it looks for: an op that stalls the CPU when its input shapes are new. This happens in most steps.
-    With known shapes, the op is fast.
+    What it looks for: an op that stalls the CPU when its input shapes are new, but is fast when they occurred
+    before. The rule reports the op if it stalls in most steps.
     Why it costs: the library chooses and builds kernels on the CPU, and the GPU waits.
     Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
     length with a mask, lengths padded to a few values, or flash attention.

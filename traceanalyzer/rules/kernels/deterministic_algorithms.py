@@ -27,7 +27,8 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     torch.utils.deterministic.fill_uninitialized_memory = False.
     How sure: PyTorch fills such memory only if deterministic algorithms are on.
     When it is wrong: results must be bitwise reproducible. Then sorting is necessary.
-    Saving: only the time of the fills. Atomic additions may take as long as sorting.
+    Saving: only the time of the fills. What replaces the sorts may take as long, so nothing is predicted for
+    them.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
     """

@@ -171,11 +171,11 @@ def _hits(
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
     needed = np.maximum(needed, np.minimum(placed_ns, found.dur_ns))
     first, source = _first(leak)
-    where = f" ({first})" if first else ""
+    where = f"before {first}" if first else "where it enters"
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
-        advice=f"Make it float32 where it enters{where}: torch.from_numpy(a).float(), or dtype=torch.float32"
+        advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + (_WITH_TF32 if tf32 and product.any() else "")
         + ".",
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,

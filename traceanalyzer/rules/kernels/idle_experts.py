@@ -45,8 +45,9 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     E times N rows.
     Why it costs: the products take E / k times as many operations as necessary. Most results are multiplied
     by zero.
-    Bad: torch.einsum("nd,edh->enh", x, w) with a gate of zeros. Good: sort the tokens by expert, so that each
-    expert computes only its own tokens: index_select, grouped or batched products, index_add.
+    Bad: torch.einsum("nd,edh->enh", x, w) for all experts, although the gate is zero for most of them. Good:
+    sort the tokens by expert, so that each expert computes only its own tokens: index_select, grouped or
+    batched products, index_add.
     How sure: shapes and k are recorded. The values of the gate are not recorded, so confidence is medium.
     When it is wrong: topk does not choose the experts of these products, but something else.
     Saving: the time shrinks to 1.25 k / E of the present time.

@@ -70,11 +70,13 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
 
     What it looks for: two matrix products (mm, bmm) in a row, (A B) C or A (B C). The other order takes at
     most a quarter of the operations.
-    A second case (cause `long-side`, named in the finding's title): the Gram matrix X X' is squared, as in
-    Newton-Schulz iterations. X' is X transposed. X has at least twice as many rows as columns.
+    A second case (cause `long-side`, named in the finding's title): X X', the product of a matrix with its
+    transpose, is computed, squared, and multiplied by X, as in Newton-Schulz iterations. But X has at least
+    twice as many rows as columns.
     Why it costs: both orders give the same result, but one order computes a large matrix first. A B is large
     if A has many rows and B many columns. X X' is larger than X' X.
-    Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: use X' X.
+    Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: X (X' X)(X'
+    X) instead of (X X')(X X') X.
     How sure: the rule concludes from shapes and order that the second product reads the first product's
     result. So confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.

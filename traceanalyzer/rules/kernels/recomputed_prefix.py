@@ -84,7 +84,8 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     How sure: lengths are recorded. The rule concludes from cat or slices that one sequence grows. Confidence
     is low if only linear layers show this, else medium.
     When it is wrong: the earlier elements, or the weights, change from call to call.
-    Saving: in the prediction, each call computes only the new elements, after the first call of a step.
+    Saving: in the prediction, the first call of a step computes everything, and each later call only the new
+    elements.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -30,10 +30,10 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits, causes=("casts", "lookups"))
 def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """The same weight is cast, or the same table is read with equally many indices, several times a step.
+    """The same weight is cast, or the same table is looked up, several times a step.
 
     What it looks for: three or more casts of each weight in a step. Or three or more reads of an embedding
-    table, with indices of one shape.
+    table, with index tensors of the same shape.
     Why it costs: each cast gives the same result. In the backward pass, each cast adds a cast of a gradient.
     Each read of a table adds a gradient of the whole table.
     Bad: torch.autocast entered in each iteration of a loop. Good: one autocast block around the forward pass,

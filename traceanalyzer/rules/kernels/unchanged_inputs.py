@@ -71,7 +71,7 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     How sure: tensors are known only by their shapes, so confidence is medium.
     When it is wrong: the layers get different graphs or masks that have the same shape.
     Saving: the time of these ops, except for the first run in each step. If the index tensors come from the
-    data, the first run is not needed either.
+    data set, the ops can run when the data is prepared: then no run in the step is needed.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -28,7 +28,7 @@ class Limits:
 def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Each op that gets a sparse tensor coalesces the tensor again.
 
-    What it looks for: ops that coalesce a sparse COO tensor: they sort its entries and add duplicates. The
+    What it looks for: ops that coalesce a sparse COO tensor: they sort its entries and sum up duplicates. The
     first such op on a new tensor is not reported.
     Why it costs: each such op sorts a copy and then drops the copy. The sort takes many times as long as a
     sparse product. The CPU also waits for the sort.
@@ -37,7 +37,8 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
     How sure: the op that coalesces is recorded. torch does not run this op on a coalesced tensor.
     When it is wrong: the program changes entries in place between the ops. Then write the new values into a
     coalesced tensor.
-    Saving: the time of all sorts but the necessary ones: one for each new tensor. Faster products are not included.
+    Saving: the time of all sorts but the necessary ones: one for each new tensor. Faster products are not
+    included.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

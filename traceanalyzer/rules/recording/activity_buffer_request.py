@@ -28,15 +28,15 @@ def activity_buffer_request(
 ) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
-    What it looks for: ops and calls that were stalled during a row `Activity Buffer Request` or `Buffer
-    Flush`. CUPTI, the library that records the GPU for the profiler, writes these rows.
+    What it looks for: ops and calls that stall while an event `Activity Buffer Request` or `Buffer Flush`
+    runs. These events come from CUPTI, the library that records the GPU for the profiler.
     Why it costs: the stalled op seems to take milliseconds, and the GPU may be idle meanwhile. Without the
     profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.
-    How sure: the profiler records these rows itself. The stalled op is the op that the same thread runs at
+    How sure: the profiler records these events itself. The stalled op is the op that the same thread runs at
     that time.
     When it is wrong: no wrong finding is known.
-    What it misses: CUPTI of CUDA before 12.7 writes no such rows. The stall then looks like a slow launch.
+    What it misses: CUPTI of CUDA before 12.7 records no such events. The stall then looks like a slow launch.
     Source: kineto issue 1020; measured on an H200 with torch 2.11.
     """
     stall = profiler.stall_end_ns - profiler.stall_start_ns

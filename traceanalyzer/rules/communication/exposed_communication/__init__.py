@@ -107,7 +107,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
-            message="{by} {times_a_step}: this rank computes nothing for {per_step} a step, while it waits for "
+            message="{by} runs {times_a_step}; this rank computes nothing for {per_step} a step, while it waits for "
             "{late:of these waits}",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
@@ -129,11 +129,11 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         lost=moving,
         fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
         confidence=Confidence.MEDIUM,
-        message=f"{{by}} {{times_a_step}}, {{transfer_a_step}} of {moves}: "
+        message=f"{{by}} runs {{times_a_step}}, with {{transfer_a_step}} of {moves}; "
         + (
             "the GPU computes nothing meanwhile"
             if whole
-            else "during {exposed_each} of it the GPU computes nothing"
+            else "during {exposed_each} of it, the GPU computes nothing"
         ),
         advice=advice(kind, found, hidden=hidden),
         evidence={
@@ -189,11 +189,11 @@ def _probably(
         lost=lost,
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message="{by} {times_a_step}, {all_a_step}: "
+        message="{by} runs {times_a_step} and takes {all_a_step}; "
         + (
             "the GPU computes nothing meanwhile"
             if whole
-            else "during {exposed_each} of it the GPU computes nothing"
+            else "during {exposed_each} of it, the GPU computes nothing"
         )
         + perhaps_late(kind, waiting=waiting, peers=peers)
         + "{elsewhere}",

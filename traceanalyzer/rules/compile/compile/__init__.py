@@ -56,8 +56,9 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     - compilation in several steps, or in a step that is not the first;
     - a compiled region whose version number grows (`Torch-Compiled Region: 0/18` is the nineteenth version of
       frame 0);
-    - several regions in a step: each region after the first is a graph break;
-    - regions that take the CPU much longer to enter than the GPU needs for their kernels;
+    - several regions in a step: each region after the first is a graph break (cause `graph-breaks`);
+    - regions that take the CPU much longer to enter than the GPU needs for their kernels (cause
+      `tiny-regions`);
     - eager pointwise kernels inside a region, between its compiled kernels (cause `eager-ops`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame, dynamo
     runs this frame eagerly. A graph break prevents fusion of the code before and after the break. Entering a
@@ -66,7 +67,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     .item() within a compiled function. Good: dynamic=True, mark_dynamic, or few different sizes; no graph
     breaks (fullgraph=True raises an error at each graph break).
     How sure: the trace has the compiler's rows. If only the first step compiles, the rule cold-start reports
-    the compilation. Findings with the cause `graph-breaks` or `tiny-regions` are info. Removing a graph break
+    the compilation. Findings of graph breaks and of tiny regions are always info. Removing a graph break
     saves time only if eager kernels can then be fused.
     When it is wrong: a shape occurs only once, as in the last batch of an epoch.
     Saving: the time of compiling. For `eager-ops`, the simulation fuses consecutive pointwise kernels into
@@ -141,10 +142,7 @@ def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Itera
         )
 
 
-_BREAKS = (
-    "Fewer graph breaks mean less of this overhead (TORCH_LOGS=graph_breaks names them), but measure: it may not "
-    "pay. "
-)
+_BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
 _GUARDS = (
     "Capture the whole step in a CUDA graph (torch.cuda.graph): this removes all of this overhead. "
     "mode='reduce-overhead' removes only the launches inside the regions, not the guards."

@@ -91,14 +91,14 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: copies, conversions, gathers, pads and expansions, summed by the op that the user
     called. Two cases have findings of their own:
-    - State is reordered several times a step, such as a key/value cache in beam search. In such a case, all
-      rows of a tensor are gathered.
+    - State is reordered several times a step, such as a key/value cache in beam search. A gather then reads
+      all rows of a tensor, in another order.
     - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph.
     Why it costs: each of these ops reads and writes all of its data, but computes nothing.
     Bad: a layout, dtype or order that the next op changes back. Good: data that is created in the layout that
     the next ops need.
-    How sure: these ops only move or convert data. The trace does not show whether they can be avoided. The
-    rule strided-copy reports copies that transpose, and concatenations.
+    How sure: these ops only move or convert data. The trace does not show whether they can be avoided.
+    Concatenations and transposing copies do not count here: the rule strided-copy reports them.
     When it is wrong: in recommenders and graph networks, gathers are often needed. So findings on gathers are
     info.
     Saving: an upper bound, computed as if none of this work was needed. Expect less.

@@ -83,8 +83,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;
     - `single-frames`: copies of the input of a conv3d whose filter covers one frame (1x3x3);
-    - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes the
-      copies back, and slow pointwise ops on both layouts.
+    - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes copies
+      that restore channels last, and pointwise ops that are slow because their inputs have different layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies
     reach only a quarter of the peak rate.
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
@@ -93,7 +93,7 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     How sure: kernel names identify such copies.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
-    Saving: the time of these copies. In place of a cat, an op remains that writes in place.
+    Saving: the time of these copies. For a cat, the time of writing the new part into a buffer is subtracted.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)

@@ -148,7 +148,7 @@ def _hits(
     shown = share <= 1 and bound is not COMMUNICATION
     part = f", {{part}} of the {judged_step} step" if shown else ""
     same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
-    words = "" if same else f"; {bound.words}" if bound.words == UNKNOWN else f": {bound.words}"
+    words = "" if same else f"; {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     dims = found.dims.sums(found.dur_ns)
     if inputs := largest_shapes(found):

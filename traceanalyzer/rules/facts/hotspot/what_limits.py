@@ -42,7 +42,9 @@ _LATENCY = Bound(
     "its kernels are so short that the GPU spends much of this time on starting them",
     "Fuse these kernels, or use a larger batch.",
 )
-_SHORT_PRODUCTS = "Use a larger batch; products like these cannot be fused into one another."
+_SHORT_PRODUCTS = (
+    "Use a larger batch: most of these kernels are matrix products, which cannot be fused with one another."
+)
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
@@ -75,8 +77,8 @@ _FEW_CHANNELS = (
 _ADVICE = {
     "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Limited by memory: fuse the op with its neighbours, or move fewer bytes.",
-    "below-bounds": "Begin with another finding if it names this op or its kernels; otherwise profile the op with "
-    "{ncu}. Neither compute nor memory is near its limit.",
+    "below-bounds": "Profile the op with {ncu}, unless another finding explains its time: neither compute nor memory "
+    "is near its limit.",
 }
 _MORE_COMPUTE = (
     "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
@@ -121,7 +123,7 @@ def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, 
 
 def _over_link(copies: Work) -> Bound:
     moved = int(np.maximum(copies.bytes, 0).sum())
-    rate = f"{moved / copies.total_ns:,.1f} GB/s over the link to the host"
+    rate = f"it reaches {moved / copies.total_ns:,.1f} GB/s over the link to the host"
     return replace(_LINK, words=rate) if moved else _LINK
 
 
@@ -151,6 +153,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     best = known[int(spent.argmax())][0]
     compute, share = best.limit == "compute", pace * known[int(spent.argmax())][1]
     rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
+    rate = f"it reaches {rate}"
     part = float(spent.max()) / found.total_ns
     mean = pace * float((shares * spent).sum() / spent.sum())
     kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
@@ -160,10 +163,11 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
         else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
     )
     if part < _MUCH:
-        rate = (
-            f"{100 * mean:.0f} % of the compute or memory peak, whichever is nearer (mean of {len(known)} kinds of "
-            "inputs)"
+        limits = {str(one.limit) for one, *_ in known}
+        peak = (
+            f"the {best.limit} peak" if len(limits) == 1 else "the peak that limits them, compute or memory"
         )
+        rate = f"on average, its calls reach {100 * mean:.0f} % of {peak}"
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"
@@ -211,6 +215,7 @@ def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Boun
     best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
-        return Bound("", f"{computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs", _UNMODELLED)
+        reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"
+        return Bound("", reached, _UNMODELLED)
     advice = _UNMODELLED if shaped else _NO_SHAPES
     return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)

@@ -64,11 +64,11 @@ def implicit_sync(
     Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up the loss on the device and read the sum every
     100 steps; `torch.where`.
     How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
-    would be idle anyway, so the saving is smaller. If the host then runs a long loop over the copied values,
-    the finding includes this loop.
-    When it is wrong: a value that decides the next step has to be read. Then read it later or less often. In
-    a step without a backward pass, the last value read is usually the step's result. Then the finding is info,
-    and reading later helps only if the next step can be launched before the read.
+    would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
+    the cost includes this loop.
+    When it is wrong: the next step depends on the value, so it must be read. Reading less often, or one step
+    later, may still be possible. In a step without a backward pass, the last value read is usually the step's
+    result, and the finding is info. Reading it later helps only if the next step can be launched first.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

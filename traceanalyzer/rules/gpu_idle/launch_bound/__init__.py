@@ -128,8 +128,8 @@ def launch_bound(
     the profiler. How much the profiler slowed the CPU is assumed, unless you pass a measured step
     (--step-ms).
     One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule
-    assumes that the other ranks are late for the same reason. So the time that this rank waits for them is
-    part of the cost. To measure this waiting, pass the traces of all ranks.
+    assumes that the other ranks are launch-bound, too, and reach collectives late. So the time that this rank
+    waits in collectives is part of the cost. To measure it, pass the traces of all ranks.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
       queued in time;
@@ -205,7 +205,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + f"; {'in this recording ' * profiled}the GPU waits for launches, longest for those of "
+        + f"; {'in this recording ' * profiled}the GPU waits for launches, before kernels of "
         "{ops:of this waiting}"
         + "{elsewhere}"
         + (

@@ -19,13 +19,13 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 
 _GRAPH = (
-    "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')): every step "
-    "launches the same kernels on the same grids."
+    "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')). This is "
+    "possible because every step launches the same kernels on the same grids."
 )
 _GRAPH_AND_OPTIMIZER = (
-    "Capture the step in a CUDA graph with torch.cuda.graph{0}: every step launches the same kernels on the same "
-    "grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: the model's graphs do "
-    "not contain the optimizer."
+    "Capture the step in a CUDA graph with torch.cuda.graph{0}. This is possible because every step launches the same "
+    "kernels on the same grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: the "
+    "model's graphs do not contain the optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
@@ -49,8 +49,8 @@ _BATCH = (
     "also helps, but only if {}."
 )
 STACK = (
-    "If the repeats do not depend on one another (samples and requests do not, layers and time steps do), stack their "
-    "inputs and run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
+    "If the repeats are independent, as samples or requests are (layers and time steps are not), stack their inputs "
+    "and run them as one batch. Repeats with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.

@@ -103,15 +103,16 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     Each repeat launches tiny kernels. The sequence is often a loop over samples, requests, parameters or a
     list. The cost includes the loop's backward pass.
 
-    Four other kinds of loops have a cause of their own, named in the finding's title:
+    The rule also finds four other kinds of loops. The finding's title names the kind:
     - `passes`: one network is called several times on the same shapes, and one op combines the results. An
       example is classifier-free guidance;
     - `loop-inputs`: in a loop over time steps with a state, some layers need only x[t] and not the state.
       These layers can run once on all of x;
     - `recurrent-steps`: in training, each repeat gives x[t] to an LSTM, GRU or RNN, and all of x is known
       before the loop. One call on the whole sequence needs far fewer launches;
-    - `evaluated-anew`: a network is evaluated and differentiated several times, and one backward pass
-      follows. An example is a differential equation with several residuals.
+    - `evaluated-anew`: the same network is evaluated several times, with autograd.grad after each, before one
+      backward pass. If the inputs are the same, one evaluation is enough. An example is a physics-informed
+      network with several residuals.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on
     all elements pays both costs only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x

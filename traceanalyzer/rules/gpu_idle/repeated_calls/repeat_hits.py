@@ -54,13 +54,13 @@ def loop_hits(
         fix=(*fix, *along),
         confidence=sure,
         message=(
-            "a group of {members} calls runs {times_a_step}"
+            "a sequence of {members} calls runs {times_a_step}"
             if len(largest.names) > 1
             else "{ops} runs {times_a_step}"
         )
         + "; each run launches "
         + launched(kernels, copies)
-        + (": {ops}" if len(largest.names) > 1 else "")
+        + ("; the sequence is {ops}" if len(largest.names) > 1 else "")
         + (f", {'at' if any('.py(' in line for line in lines) else 'in'} {{lines}}" if lines else "")
         + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")
         + (

@@ -53,7 +53,7 @@ def launched(kernels: float, copies: float) -> str:
 def first_of(names: tuple[str, ...]) -> str:
     """Its first op, and how many different others there are."""
     first, *others = dict.fromkeys(names)
-    return f"{first} and {len(others)} more" if others else first
+    return f"{first} + {len(others)} op{'s' * (len(others) > 1)}" if others else first
 
 
 def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backward: bool = False) -> str:
@@ -67,15 +67,15 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
     if sized:
         return (
-            "Sort the rows by group once (argsort), read all sizes at once (bincount(...).tolist()), and give each "
-            "repeat its slice; or use one grouped product for all."
+            "Sort the rows once by the expert or class that each belongs to (argsort), read all sizes at once "
+            "(bincount(...).tolist()), and give each repeat its slice. Or use one grouped product for all."
         )
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
     if any(map(HEAVY.search, names)):
         return (
-            "Stack the inputs and call once for all: the layer or model itself, or bmm, vmap, grouped GEMM for "
-            "different weights."
+            "Stack the inputs, and call the layer or model once. If each call has weights of its own, use bmm, vmap "
+            "or a grouped GEMM."
         )
     if is_of_lists(names):
         return _of_lists(names, backward=backward)
@@ -90,14 +90,15 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
         return "Build one tensor of all values on the host, copy it once, and compute all elements together."
     if names == ("aten::copy_",):
         return (
-            "Copy the whole list with {torch._foreach_copy_}. If DistributedDataParallel copies its buffers, use "
-            "broadcast_buffers=False where ranks may keep their own."
+            "Copy all these tensors with one call: {torch._foreach_copy_} takes lists of them. If "
+            "DistributedDataParallel copies its buffers, use broadcast_buffers=False where ranks may keep their own."
         )
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
     if not {"aten::norm", "aten::linalg_vector_norm"}.isdisjoint(names):
         return (
-            "torch._foreach_norm takes the whole list: join its results on the device, and read one number."
+            "Compute all norms with one call of torch._foreach_norm, join the results on the device, and read one "
+            "number."
         )
     return "Stack the inputs and use one op for all of them."
 

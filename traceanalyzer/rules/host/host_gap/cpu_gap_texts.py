@@ -40,7 +40,7 @@ _SLEEPS = re.compile(
 )
 _HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
 _APART = 0.25  # of their sum, that the median of stretches times their number may be off to be told; chosen
-_BETWEEN = ", {places}: this is Python or garbage collection (only stacks show which)"
+_CODE = "; this is Python or garbage collection (only stacks show which)"
 
 
 def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
@@ -71,7 +71,10 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
         said = f"{'long pauses' if several else 'a long pause'} without ops take{'s' * (not several)} {{gap}} {each}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
-        said = "long pauses without ops, {times_a_step}, take {pauses_a_step}, the longest {largest}"
+        said = (
+            "long pauses without ops, {times_a_step}, take {pauses_on_average}; the longest in the recording takes "
+            "{largest}"
+        )
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
@@ -94,7 +97,9 @@ def _uneven(found: CallsAfterCpuGaps) -> bool:
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
     inner = evidence["functions"]
     if not line:
-        return ", in {lines}" if evidence["lines"] else _BETWEEN
+        every = "; all" if "pauses_ns" in evidence else ","
+        where = "; the largest part is {places}" if len(evidence["places"]) > 1 else f"{every} {{places}}"
+        return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
     if alone:
         return ", with most of that time in {functions}" if other else ""

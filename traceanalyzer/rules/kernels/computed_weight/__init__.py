@@ -87,7 +87,7 @@ def computed_weight(
 
     What it looks for: linear layers and convolutions whose weight is computed by the ops right before.
     Typical: weight norm, a low-rank update W + B A, a mask, a scale, unpacked quantised weights. In training,
-    the rule also finds a weight that is computed again although its parameters have not changed.
+    it looks for W + B A, and for weights that are computed again although their parameters have not changed.
     Why it costs: in inference, the weight is the same in each call. In training of W + B A (LoRA), only the
     small matrices B and A need gradients. But the backward pass computes the gradient of the whole matrix.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm kept on a model that is used only for
@@ -98,7 +98,7 @@ def computed_weight(
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
     Saving: the time of the ops that compute weights. In training with W + B A, the large gradients are saved,
-    too. The time of the narrow products is subtracted.
+    too. The time of the two products with A and B that replace them is subtracted.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

@@ -45,7 +45,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     entries of the first dimension, such as images, frames or tokens. The op is a gather, overlapping windows
     (unfold), expand or repeat. The rule reports two more cases:
     - Indices are copied, and each copy is then looked up in an embedding table.
-    - Layers work on equal rows, which come from expand, repeat or repeat_interleave.
+    - A vector is copied along another dimension, such as to all tokens, and layers then work on each copy.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)), then cut the windows from
     the features. For a vector that is expanded to all tokens: modulate(c).expand(...) instead of
@@ -53,8 +53,8 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     How sure: shapes show the numbers of items. The trace does not record which tensor an op reads. The rule
     infers this from shapes and the order of ops, so confidence is medium.
     When it is wrong: the copies are changed before the network runs, so they are not equal.
-    Saving: the time of the forward pass on all copies of an item except one. For equal rows, the saving
-    includes the backward pass, too.
+    Saving: the time of the forward pass on all copies of an item except one. For copies along another
+    dimension, the saving includes the backward pass.
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_top_op]

@@ -89,7 +89,8 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - a bad order of memory accesses;
     - a direct convolution where FFTs need far fewer operations;
     - one wide blur filter, where two filters, one along each direction, are faster.
-    Bad: table[index] in training, if the table has few rows. Good: F.embedding(index, table).
+    Bad: table[index] in training, if the table has few rows: its backward pass adds to the same addresses.
+    Good: F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
     Saving: the recorded time minus the expected time, with a wide range.

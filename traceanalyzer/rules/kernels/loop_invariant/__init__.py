@@ -49,8 +49,8 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     The trace does not show when a tensor was made. Usually the rule concludes it from shapes: no op in the
     loop makes a tensor of the input's shape.
     Networks: the rule also reports a network in the loop that reads only a tensor from before the loop.
-    Why it costs: each iteration computes the same result, such as the keys and values of the caption. Once is
-    enough.
+    Why it costs: each iteration computes the same result, and once is enough. An example is a diffusion
+    model, whose denoising loop computes the keys and values of the same caption in each iteration.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed
     once per request, before the loop. For a ControlNet: hint = control.hint(image) before the loop.
     How sure: tensors are distinguished only by their shapes, so confidence is medium.

@@ -94,7 +94,8 @@ def materialised_pairs(
     When it is wrong: the program needs the result of every pair. Then let a compiler fuse the ops that
     compute these results.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    only the selected pairs are computed again, or max or min replaces amax or amin. For `gathered`, a matrix
+    the backward pass computes only the selected pairs: they are computed again, or max(dim) and min(dim) are
+    used, whose gradients go to one element (those of amax and amin go to all). For `gathered`, a matrix
     product and a gather remain. For `listed`, a search replaces the comparison of all pairs.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.

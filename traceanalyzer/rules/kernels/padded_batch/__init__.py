@@ -64,8 +64,9 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
 
     What it looks for: batches whose longest sequence has at most 80 % of the padded length, in each step. The
     rule reads the lengths from ctc_loss, or from F.pad of each sequence.
-    A second case (cause `uneven`, named in the finding's title): batches of pad_sequence join short and long
-    sequences. After sorting by length, at most 80 % of the padded positions would be needed.
+    A second case (cause `uneven`, named in the finding's title): pad_sequence joins short and long sequences
+    in a batch. The rule reports this only if batches of sequences of similar length would make the padded
+    tensors at least 20 % smaller.
     Why it costs: layers compute padded positions like all other positions. Masks only hide the results.
     Bad: F.pad(x, (0, 0, 0, 2048 - len(x))) for each utterance. Good: padding to the longest sequence of the
     batch, rounded up to a multiple of 64; batches of sequences of about the same length.

@@ -92,8 +92,8 @@ class Limits:
 def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """In every step the same unchanged tensor is normalised, reduced or sorted again.
 
-    What it looks for: in every step, a norm, sum or mean of a large tensor that no op seems to change. Ops
-    that then scale the tensor belong to the cost.
+    What it looks for: in every step, a norm, sum or mean of a large tensor that no op seems to change. The
+    cost also includes ops that scale the tensor by this norm, sum or mean.
     A second case (cause `sorted-or-counted`, named in the finding's title): such a tensor is sorted, summed
     cumulatively, counted or made unique. isin is included, because it sorts its second input.
     Why it costs: the GPU reads the whole tensor each time, and the result is the same.

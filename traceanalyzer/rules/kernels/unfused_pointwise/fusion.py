@@ -91,7 +91,9 @@ def first_ops(sequence: str) -> str:
 
 
 def shown(names: list[str]) -> str:
-    """The first ones, as many as a reader takes in."""
+    """The first ones, as many as a reader takes in; of one long name how often it is there."""
     length = np.cumsum([len(name) + 3 for name in names])
     count = max(1, min(_NAMED, int(np.searchsorted(length, _LETTERS))))
+    if count == 1 < len(names) and len(set(names)) == 1:
+        return f"{names[0]} ({len(names)} in a row)"
     return " > ".join(names[:count]) + (" > ..." if len(names) > count else "")

@@ -63,12 +63,12 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
     What it looks for: loops of three or more iterations, in steps without a backward pass. Each iteration
-    updates a state, and computes another result with a matrix product or a convolution. Few or no ops read
-    this other result, for example only after the last iteration.
+    updates a state, and computes another result with a matrix product or a convolution. No op reads this
+    other result, or only ops after the last iteration do.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
     Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
     results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
-    How sure: the shapes of all ops' inputs are recorded. But a program may read all results after the
+    How sure: no op takes an input of the result's shape. But a program may read all results after the
     recording, so confidence is low.
     When it is wrong: the caller uses the results of all iterations. A benchmark may drop results that real
     users read.

@@ -123,8 +123,8 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
         fix=Drop(group.rows),
         message=(
-            f"the CPU calls {{calls:of the calls' time}}, {{times_a_step}} in all; {what}; during these calls the "
-            "GPU is idle for {total_a_step}"
+            f"the CPU asks the driver for memory or gives it back {{times_a_step}}: {{calls:of the calls' time}}; "
+            f"{what}; during these calls the GPU is idle for {{total_a_step}}"
         )
         + (", at {lines}" if lines else ""),
         advice=advice,

@@ -49,7 +49,7 @@ _ADVICE = {
     "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
     "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
 }
-_NOT_FREE = "; sparse updates avoid this work, but each optimizer step then takes about {} of CPU time more"
+_NOT_FREE = "; sparse updates avoid this, but take about {} of CPU time more in each optimizer step"
 _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
@@ -58,7 +58,8 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient is as large as its table, though a step uses few of its rows.
 
     What it looks for: embeddings that look up less than a fifth of their table's rows between two optimizer
-    steps. The cost is the time to fill the gradient, plus the table's share of every op on gradients.
+    steps. The cost is the time to fill the gradient, plus a part of each op that handles all gradients
+    (clipping, optimizer): the table's share of all elements.
     Why it costs: the gradient has as many rows as the table, and most of these rows are zero. The whole
     gradient is written and read several times. The optimizer also reads and writes its states for all rows.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that
@@ -141,8 +142,7 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
     return {
         "message": "backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} of these rows are looked up. For the other rows, filling and processing "
-        "this gradient takes {per_step} a step",
+        "{touched} of these rows are looked up; the other rows take {per_step} a step",
         "evidence": {"rows": rows, "width": width, "touched_share": share},
     }
 
