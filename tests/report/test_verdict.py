@@ -67,7 +67,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "CPU and GPU one after the other"),
+        ("wait", "CPU and GPU wait for each other"),
         ("communication", "communication"),
     ],
 )
@@ -81,7 +81,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU alone, or CPU and GPU one after the other"),
+        (("gpu", "wait"), "the GPU sets the pace, or CPU and GPU wait for each other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:

@@ -145,7 +145,7 @@ TEXTS: dict[str, CauseText] = {
         "Use NCCL, which reduces on the GPUs.",
     ),
     "long-call": CauseText(
-        "unusually long call",
+        "unusually slow op",
         "while single calls take unusually long",
         "this call on the CPU, or one within it, took far longer than such calls usually take",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",

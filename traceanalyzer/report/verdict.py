@@ -40,7 +40,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "CPU and GPU one after the other",
+    "wait": "CPU and GPU wait for each other",
     "communication": "communication",
 }
 
@@ -91,10 +91,8 @@ def _limit(trace: TraceReport) -> str:
     if not step.open:
         return _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
-    alone = " alone" * ("wait" in step.bounds and len(step.bounds) == 2)
-    either = (f"{alone}, or " if "wait" in step.bounds else " or ").join(
-        map(_BOUNDS.__getitem__, step.bounds)
-    )
+    either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
+    either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
     return f"not clear: {either}; {idle}"
 

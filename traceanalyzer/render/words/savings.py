@@ -45,6 +45,7 @@ _CAUSES = {
     "unsure": "not certain",
     "waiting": "waiting for ranks",
 }
+_OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 
@@ -147,7 +148,10 @@ def _shortened(name: str, longest: int) -> str:
     if ".py(" not in name:
         return shortened(name, longest)
     line = name.rpartition("/")[2] if len(name) > longest else name
-    return line if len(line) <= longest else f"…{line[1 - longest :]}"
+    if len(line) <= longest:
+        return line
+    cut = f"…{line[1 - longest :]}"
+    return cut if cut.find(".py(") > _OF_A_FILE else shortened(line.partition("): ")[2], longest)
 
 
 def _in_words(cause: str) -> str:

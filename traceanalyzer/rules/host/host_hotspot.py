@@ -149,14 +149,15 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             "{ops} compute on the CPU"
             if key in parts
             else ("{by} computes on the CPU" if computes else "between ops, the CPU runs {by}")
-            + (", with {ops}," if parts else f", most of it in {torchs}," if torchs else "")
+            + (", with {ops}," if parts else "")
         )
-        + " {times_a_step}, "
-        + ("median {typical}, longest {longest}, " if skewed else "")
-        + "{host_a_step}"
+        + " for {host_a_step} ({times_a_step}"
+        + ("; median {typical}, longest {longest}" if skewed else "")
+        + ")"
+        + (f", most of it in {torchs}" if torchs else "")
         + (", at {lines}" if lines else "")
-        + ", and nothing is launched then: the GPU is idle "
-        + ("meanwhile" if whole else "for {per_step} of each step"),
+        + "; nothing is launched then, and the GPU is idle "
+        + ("all this time" if whole else "for {per_step} of each step"),
         advice=_ONE_STEP * once + advice,
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={

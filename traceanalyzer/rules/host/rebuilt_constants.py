@@ -51,7 +51,7 @@ def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) 
     Why it costs: each call pays again for ops, launches and copies, with the same result.
     Bad: window = torch.hann_window(400).pow(0.85).to(device) in forward(). Good: compute the constant once.
     Keep the constant with register_buffer, as an attribute, or in functools.cache.
-    How sure: the trace does not record all numbers among the arguments, so confidence is medium.
+    How sure: the trace does not record all numbers that ops get, so confidence is medium.
     When it is wrong: a number that is not recorded changes from call to call.
     Saving: the time of these ops and of everything that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).

@@ -58,8 +58,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     Why it costs: fast kernels need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
     kernels that reach less than a third of the rate.
     Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never used.
-    How sure: kernel names show the width of loads. If the dimensions are multiples of 8 all the same, the
-    finding says so: then an operand is a slice or view whose start is not aligned.
+    How sure: kernel names show the width of loads. In rare cases all dimensions are multiples of 8, and the
+    finding says so. Then an operand is a slice or view whose start is not aligned.
     When it is wrong: the products are too small to run faster when aligned.
     Saving: the present time of these products, minus their predicted time with aligned kernels.
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an

@@ -67,8 +67,8 @@ def implicit_sync(
     would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
     the cost includes this loop.
     When it is wrong: the next step depends on the value, so it must be read. Reading less often, or one step
-    later, may still be possible. In a step without a backward pass, the last value read is usually the step's
-    result, and the finding is info. Reading it later helps only if the next step can be launched first.
+    later, may still be possible. In inference, the last value that a step reads is usually its result, so the
+    finding is info. Read it later only if the next step does not need it.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
@@ -99,8 +99,8 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else "; after each wait, the GPU has nothing queued and is idle until the next launch: {total_a_step}"
-                * bool(idling)
+                else f"; after {'each' if len(found) > 1 else 'the'} wait, the GPU has nothing queued and is idle "
+                "until the next launch: {total_a_step}" * bool(idling)
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

@@ -39,7 +39,7 @@ _CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
     "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "
-    "dtype=torch.float32)). bincount reads the largest value back to the CPU, even with minlength=."
+    "dtype=torch.float32)). bincount reads the largest value back to the CPU, even if minlength is given."
 )
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
@@ -78,13 +78,13 @@ KINDS = {
     ),
     "read-back": Awaited(
         r"^aten::(item|_local_scalar_dense)$",
-        "waits for a value on the host",
+        "reads a value back to the host and waits for it",
         "Keep the value on the device: accumulate it there, and read it back every few steps.",
         only_reads=True,
     ),
     "inside-op": Awaited(
         r"",
-        "waits for a result on the host",
+        "reads a result back to the host and waits for it",
         "Use a variant of this op that stays on the device, or call it once for many inputs.",
     ),
     "copy-to-device": Awaited(

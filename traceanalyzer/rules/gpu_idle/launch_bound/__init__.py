@@ -205,7 +205,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + f"; {'in this recording ' * profiled}the GPU waits for launches, before kernels of "
+        + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
         "{ops:of this waiting}"
         + "{elsewhere}"
         + (

@@ -47,6 +47,8 @@ def loop_hits(
     copied = largest.copies and largest.moves >= min_copied_share * largest.launches
     kernels = round((largest.launches - largest.moves) / largest.count, 1)
     nodes = round(sum(len(one.nodes) for one in backward) / len(at), 1)
+    ops = len(set(largest.names))
+    kinds = f" of {ops} ops" if 1 < ops < len(largest.names) else ""
     return Hits(
         occurrences=at,
         named_by=next(iter(lines), None) or first_of(largest.names),
@@ -54,7 +56,7 @@ def loop_hits(
         fix=(*fix, *along),
         confidence=sure,
         message=(
-            "a sequence of {members} calls runs {times_a_step}"
+            f"a sequence of {{members}} calls{kinds} runs {{times_a_step}}"
             if len(largest.names) > 1
             else "{ops} runs {times_a_step}"
         )

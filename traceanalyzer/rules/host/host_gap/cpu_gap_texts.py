@@ -71,10 +71,7 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
         said = f"{'long pauses' if several else 'a long pause'} without ops take{'s' * (not several)} {{gap}} {each}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
-        said = (
-            "long pauses without ops, {times_a_step}, take {pauses_on_average}; the longest in the recording takes "
-            "{largest}"
-        )
+        said = "long pauses without ops, {times_a_step}, take {pauses_on_average}"
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
@@ -97,8 +94,7 @@ def _uneven(found: CallsAfterCpuGaps) -> bool:
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
     inner = evidence["functions"]
     if not line:
-        every = "; all" if "pauses_ns" in evidence else ","
-        where = "; the largest part is {places}" if len(evidence["places"]) > 1 else f"{every} {{places}}"
+        where = "; the largest part is {places}" if len(evidence["places"]) > 1 else ", {places}"
         return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
     if alone:

@@ -54,8 +54,8 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed
     once per request, before the loop. For a ControlNet: hint = control.hint(image) before the loop.
     How sure: tensors are distinguished only by their shapes, so confidence is medium.
-    When it is wrong: the supposed iterations are large layers of a network, each with other weights. Or each
-    iteration reads a different tensor of a list.
+    When it is wrong: what looks like iterations are the layers of a network, each with weights of its own. Or
+    each iteration reads a different tensor of a list.
     Saving: the time of this work in all iterations except the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

@@ -91,12 +91,11 @@ def materialised_pairs(
     product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs would be enough, so
     confidence is medium.
-    When it is wrong: the program needs the result of every pair. Then let a compiler fuse the ops that
-    compute these results.
+    When it is wrong: the program needs a number for every pair, and no matrix product computes it. Then let a
+    compiler fuse the ops that compute it.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    the backward pass computes only the selected pairs: they are computed again, or max(dim) and min(dim) are
-    used, whose gradients go to one element (those of amax and amin go to all). For `gathered`, a matrix
-    product and a gather remain. For `listed`, a search replaces the comparison of all pairs.
+    the backward pass computes only the selected pairs. For `gathered`, a matrix product and a gather remain.
+    For `listed`, a search replaces the comparison of all pairs.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

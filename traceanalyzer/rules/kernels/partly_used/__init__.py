@@ -47,10 +47,10 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: a select, slice, index or diagonal that takes at most half of a tensor. The rule
     reports the ops before it that computed the whole tensor. They can be a whole network, if only a part of
     its batch is used.
-    A second case (cause `averaged`, named in the finding's title): the rows of a product are only averaged or
-    summed.
+    A second case (cause `averaged`, named in the finding's title): a linear layer is applied to many rows,
+    and its result is then averaged or summed over the rows.
     Why it costs: the rest of the tensor is computed for nothing, forward and backward. For `averaged`: the
-    mean of the products equals the product of the mean row.
+    layer applied to the mean of the rows gives the same.
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]; linear(x).mean(1). Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])); linear(x.mean(1)). With sum(1),
     multiply the bias by the number of rows.
