@@ -51,8 +51,8 @@ def test_a_saving_that_comes_after_others_says_so_on_a_line_of_its_own() -> None
     page = Page(80)
     saving = replace(samples.saving(), beyond=True)
     found = replace(samples.findings()[0], message=LONG, advice=f"{SENTENCE} {SENTENCE}", saving=saving)
-    on_cpu = replace(found, rule="host-gap", saving=samples.saving())
-    on_gpu, info = replace(on_cpu, rule="strided-copy"), replace(on_cpu, severity=Severity.INFO)
+    on_cpu = replace(found, saving=samples.saving(), stream=None)
+    on_gpu, info = replace(on_cpu, stream=7), replace(on_cpu, severity=Severity.INFO)
     report = samples.report(samples.trace(step=samples.estimate()), findings=(found, on_gpu, on_cpu, info))
     put_short(page, 1, found, report, WHOLE)
     assert len(page.lines) == 5

@@ -77,7 +77,7 @@ def test_of_which_steps_the_recorded_time_is_the_mean_is_said() -> None:
         said = verdict_of(samples.trace(step=samples.estimate(basis=basis)), graded(HIGH)).step
         assert said.startswith(f"25.0 ms recorded{mean}, 18.0 ms predicted")
     above = samples.estimate(high_ns=26 * MS)
-    assert verdict_of(samples.trace(step=above), []).step.endswith("(17.0 to 26.0 from run to run)")
+    assert verdict_of(samples.trace(step=above), []).step.endswith("(17.0 to 26.0)")
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ TEXTS: dict[str, CauseText] = {
     "long-call": CauseText(
         "unusually slow op",
         "while single calls take unusually long",
-        "this call on the CPU, or one within it, took far longer than such calls usually take",
+        "this call on the CPU, or one within it, took far longer than such calls take elsewhere",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",
     ),
     "synchronisation": CauseText(

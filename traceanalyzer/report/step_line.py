@@ -22,7 +22,6 @@ def step_line(trace: TraceReport) -> str:
         if step.measured:
             return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
-        span += " from run to run" * (step.high_ns > step.traced_ns)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
         told = takes if same else f"{alone} predicted without the profiler ({span})"

@@ -14,7 +14,7 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 _LIBRARYS = "This code is in the package {}: call it less often, with more work in each call."
-_MODELS = "This model is in the package {}: {{torch.compile}} or a CUDA graph of it takes this Python code off the CPU."
+_MODELS = "Use {{torch.compile}} or a CUDA graph: this Python code of the package {} then does not run."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "
     "call it less often, or with fewer and larger tensors."

@@ -92,12 +92,12 @@ def _advice(finding: Finding, report: Report) -> str:
 
 def _before(number: int, report: Report) -> list[int]:
     """The findings on the CPU that are to be fixed and that a saving which is `beyond` comes on top of."""
-    own, of_gpu = report.findings[number - 1], {one.slug for one in all_rules() if one.group in _OF_THE_GPU}
+    own = report.findings[number - 1]
     gone = {n for trace in report.traces for fault in trace.faults for n in fault.findings[1:]}
     return [
         n
         for n, one in enumerate(report.findings, 1)
-        if n != number and n not in gone and one.rank == own.rank and one.rule not in of_gpu
+        if n != number and n not in gone and one.rank == own.rank and one.stream is None
         if one.severity is not Severity.INFO and one.saving is not None and not one.saving.beyond
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) (?!and others)")
+_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) (?!and (?:others|elsewhere))")
 _WORDS = re.compile("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
@@ -16,7 +16,9 @@ _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 def _first_of(parts: re.Match[str]) -> str:
     """The largest part of a list, and that there are others, unless the clause says that it is the largest."""
     clause = re.split("[;:,] ", parts.string[: parts.start()])[-1]
-    return parts[1] + " and others" * (not {"most", "longest", "largest"} & set(clause.split()))
+    words = set(clause.split())
+    others = "elsewhere" if {"at", "between"} & words else "others"
+    return parts[1] + f" and {others}" * (not {"most", "longest"} & words)
 
 
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.

@@ -19,8 +19,8 @@ _REST = {
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
     "Savings are predicted without the profiler, and may overlap. A fix may also save CPU time and waiting, so a "
-    "saving may be larger than the time in its finding. In about 9 of 10 cases the true saving is in the range in "
-    "brackets."
+    "saving may be larger than the time that its finding tells. In about 9 of 10 cases the true saving is in the "
+    "range in brackets."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
@@ -32,6 +32,7 @@ _CAUSES = {
     "compile": "torch.compile helps",
     "compute": "compute-bound",
     "dispatching": "launching",
+    "emptied": "cache emptied",
     "graph": "a CUDA graph helps",
     "latency": "short kernels",
     "link": "host link",

@@ -31,7 +31,7 @@ class Limits:
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
-    """This rank's experts receive more tokens than the rank sends to all experts.
+    """The experts on this rank receive more tokens than this rank sends out.
 
     What it looks for: two all-to-alls in a row, outside of the backward pass. The first sends tokens to the
     experts, and the second sends them back. The rule reports a rank that receives clearly more elements than

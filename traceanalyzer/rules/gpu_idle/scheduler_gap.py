@@ -86,7 +86,7 @@ class Limits:
 def scheduler_gap(
     idle: IdleTime, calls: Calls, steps: Steps, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
-    """The GPU is idle between kernels, and no more specific rule reports this time.
+    """The GPU is idle between kernels, and no other, more specific rule reports this time.
 
     What it looks for: idle time of the GPU within a step that no other rule reports. There is one finding for
     each cause of idle time. `traceanalyzer explain CAUSE` describes a cause.

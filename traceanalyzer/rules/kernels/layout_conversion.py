@@ -90,8 +90,8 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and
     the same for its input images.
     How sure: kernel names show the layouts.
-    When it is wrong: an op between two convolutions converts back, because it has no kernel for channels
-    last. An example is torch's instance norm. If the program uses instance norms, the finding is info.
+    When it is wrong: an op between two convolutions has no kernel for channels last and returns to NCHW. Then
+    conversions remain. An example is torch's instance norm: with instance norms, the finding is info.
     Saving: the whole time of the conversions, and a part of the time of batch norms and depthwise
     convolutions, which are faster in channels last.
     Source: "Channels Last Memory Format in PyTorch"; measured on an H200 with torch 2.11.
@@ -115,8 +115,9 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
-        message="images are channels first (NCHW); work that this slows down takes {spent_a_step}: {parts}; with "
-        "channels last, "
+        message="images are channels first (NCHW): "
+        + " and ".join(part for part, ns in parts.items() if ns)
+        + " take {spent_a_step}; with channels last, "
         + " and ".join(how for part, how in _LAST.items() if parts[part])
         + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")

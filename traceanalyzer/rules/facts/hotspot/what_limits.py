@@ -28,7 +28,7 @@ class Bound:
 
 COMMUNICATION = Bound(
     "communication",
-    "transfer and waiting for other ranks, also during compute",
+    "this includes transfer, waiting for other ranks, and what overlaps with compute",
     "One rank's trace cannot tell waiting from transfer: diagnose the traces of all ranks together.",
 )
 TRANSFER = Bound(
@@ -163,10 +163,10 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
         else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
     )
     if part < _MUCH:
-        limits = {str(one.limit) for one, *_ in known}
-        peak = (
-            f"the {best.limit} peak" if len(limits) == 1 else "the peak that limits them, compute or memory"
-        )
+        own = np.array([one.limit == best.limit for one, *_ in known])
+        peak = f"the {best.limit} peak" if own.all() else "the peak that limits them"
+        if not own.all() and 2 * spent[own].sum() > spent.sum():
+            peak += f", mostly the {best.limit} peak"
         rate = f"on average, its calls reach {100 * mean:.0f} % of {peak}"
         near = ""
     elif share > 1:  # no device is quicker than its peak

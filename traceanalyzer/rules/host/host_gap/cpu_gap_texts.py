@@ -94,7 +94,7 @@ def _uneven(found: CallsAfterCpuGaps) -> bool:
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
     inner = evidence["functions"]
     if not line:
-        where = "; the largest part is {places}" if len(evidence["places"]) > 1 else ", {places}"
+        where = "; they lie {places}" if len(evidence["places"]) > 1 else ", {places}"
         return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
     if alone:

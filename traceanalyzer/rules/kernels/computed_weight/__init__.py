@@ -97,8 +97,8 @@ def computed_weight(
     confidence is medium.
     When it is wrong: activations happen to have the shape of the next layer's weight. Or the weights change
     between calls.
-    Saving: the time of the ops that compute weights. In training with W + B A, the large gradients are saved,
-    too. The time of the two products with A and B that replace them is subtracted.
+    Saving: the time of the ops that compute weights. In training with W + B A, also the time of the large
+    gradients, minus the time of the two small products with A and B.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]

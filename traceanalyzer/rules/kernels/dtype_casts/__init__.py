@@ -27,8 +27,8 @@ _CONVERTS = (
 _MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
 _OF_INPUTS = (
     "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer). "
-    "torch.autocast converts each trainable weight once per autocast block: this helps only if several products "
-    "use the weight."
+    "torch.autocast converts each trainable weight once per autocast block, so it helps only if several "
+    "products use the same weight."
 )
 _OF_RESULTS = (
     "Convert only the part that is needed (slice first), or let the next op convert: "

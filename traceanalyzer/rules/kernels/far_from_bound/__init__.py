@@ -84,7 +84,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     for this kind of call.
     Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
     - too few rows to run in parallel;
-    - a size that is not a multiple of the elements in one load or one tile;
+    - a size that is not divisible by the number of elements in a load or a tile;
     - additions to the same addresses;
     - a bad order of memory accesses;
     - a direct convolution where FFTs need far fewer operations;

@@ -84,8 +84,9 @@ def materialised_pairs(
     computes with all values. An example is a Chamfer distance by torch.cdist.
     A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
     or subtracted, and then summed over the last dimension.
-    A fourth case (cause `listed`): all points are compared with all other points, by distance or by a key.
-    Then nonzero or a boolean mask lists the few pairs that are close enough, or have equal keys.
+    A fourth case (cause `listed`): all points are compared with all other points, by distance, or by a number
+    such as that of a grid cell. Then nonzero or a boolean mask lists the few pairs that are close enough, or
+    have the same number.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a matrix
     product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
@@ -94,8 +95,8 @@ def materialised_pairs(
     When it is wrong: the program needs a number for every pair, and no matrix product computes it. Then let a
     compiler fuse the ops that compute it.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    the backward pass computes only the selected pairs. For `gathered`, a matrix product and a gather remain.
-    For `listed`, a search replaces the comparison of all pairs.
+    the backward pass computes only the selected pairs. For `gathered`, one matrix product of all rows and a
+    gather replace these ops. For `listed`, a search replaces the comparison of all pairs.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

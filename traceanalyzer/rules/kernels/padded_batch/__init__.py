@@ -62,7 +62,7 @@ class Limits:
 def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches are padded far beyond their longest sequence.
 
-    What it looks for: batches whose longest sequence has at most 80 % of the padded length, in each step. The
+    What it looks for: in each step, a batch whose longest sequence has at most 80 % of the padded length. The
     rule reads the lengths from ctc_loss, or from F.pad of each sequence.
     A second case (cause `uneven`, named in the finding's title): pad_sequence joins short and long sequences
     in a batch. The rule reports this only if batches of sequences of similar length would make the padded
@@ -73,7 +73,7 @@ def padded_batch(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     How sure: the lengths are recorded. The rule recognises padded tensors only by their sizes, so confidence
     is medium.
     When it is wrong: the length is fixed on purpose, for instance for a compiled model or a CUDA graph.
-    Saving: the time of work on padded tensors shrinks with the number of positions.
+    Saving: predicted as if the time of work on padded tensors were proportional to the number of positions.
     Source: torch.nn.CTCLoss in PyTorch's documentation (input_lengths).
     """
     yield from _of_uneven(calls, work, inputs, limits)

@@ -59,7 +59,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     When it is wrong: the slice is taken from another tensor of the same shape. Or code that is not recorded
     as an op reads the whole result, such as a custom kernel.
     Saving: the unused share of the time of these ops and of their backward ops.
-    Source: calculated, not measured: a row of a product needs only the same row of the input.
+    Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     if not any(ops.text("input_dims").distinct()):

@@ -49,8 +49,8 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
     - torch.autograd.grad is called several times for one output, with a different input in each call.
     Why it costs: every pass computes all gradients on its way. Often one pass over the sum of the losses
-    gives the same gradients. Or some gradients of a pass are never used: zero_grad clears them before an
-    optimizer step.
+    gives the same gradients. In other programs, some gradients of a pass are not needed at all: zero_grad
+    clears them before an optimizer step.
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
     are not detached; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
     discriminator(images.detach()); grad(u, (x, y)).

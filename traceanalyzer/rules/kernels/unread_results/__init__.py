@@ -105,7 +105,10 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 def _all_known(work: Work, launching: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether it is known what all work reads: it has an op, and the op's tensors are recorded."""
-    if (work.kind.one_of(*_READS) & ~work.op.there).any():
+    linked = work.start_ns[work.launch.there]
+    first_ns = linked.min() if len(linked) else 0
+    queued = ~work.launch.there & (work.start_ns < first_ns)  # before the recording: reads nothing of it
+    if (work.kind.one_of(*_READS) & ~work.op.there & ~queued).any():
         return False
     ops = [signatures[at] for at in launching.tolist()]
     return all(
