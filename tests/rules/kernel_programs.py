@@ -39,11 +39,13 @@ def program(
     steps: int = 6,
     device: dict[str, Any] = H200,
     around: Mapping[int, tuple[str, int, dict[str, Any]]] | None = None,
+    unlinked_us: int | None = None,
 ) -> Trace:
     """The same ops in each step, the device never idle.
 
     Args:
         around: position of an op -> name of an op around so many from there on, and its inputs.
+        unlinked_us: when a kernel starts whose launch is not recorded.
     """
     trace, number, cpu, gpu = TraceBuilder(devices=[device], record_shapes=1), 0, 0, 0
     for step in range(steps):
@@ -70,6 +72,8 @@ def program(
             cpu += 11 * US
         cpu = max(cpu, gpu)
         trace.step(step, begin, cpu - begin - 1)
+    if unlinked_us is not None:
+        trace.kernel(unlinked_us * US, 5 * US, number + 1, stream=99)
     return trace.load()
 
 

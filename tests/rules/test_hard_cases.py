@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.rules.kernel_programs import program
+from tests.rules.test_unread_results import refined
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
@@ -182,3 +184,12 @@ def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
     assert found(trace, "activity-buffer-request") == []
     assert found(trace, "lane-offset") == []
+
+
+@pytest.mark.parametrize(("unlinked_us", "known"), [(0, True), (20_000, False)])
+def test_what_was_queued_before_the_recording_reads_nothing_of_it(unlinked_us: int, known: bool) -> None:
+    """A recording of a loop that the GPU limits begins while work of the step before still runs."""
+    assert (
+        bool(diagnose(program(refined(), unlinked_us=unlinked_us), select=["unread-results"]).findings)
+        is known
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.report import IDLE, DeviceTime
@@ -137,7 +138,7 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
 
 def _before(op: str) -> str:
     """Before the op's kernels the device is idle; a call of the runtime that launches many comes before that."""
-    return op if op.startswith(("cuda", "hip")) else f"before {op}"
+    return op if re.match("(cuda|hip).*Graph", op) else f"before {op}"
 
 
 def _named(ops: list[str], room: int) -> str:

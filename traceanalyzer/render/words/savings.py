@@ -18,9 +18,9 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
-    "Savings are predicted without the profiler, and may overlap. A fix may also save CPU time and waiting, so a "
-    "saving may be larger than the time that its finding tells. In about 9 of 10 cases the true saving is in the "
-    "range in brackets."
+    "Savings are predicted without the profiler, and may overlap. A saving may be larger than the GPU time in its "
+    "finding, because a fix may also save CPU time and waiting. In about 9 of 10 cases the true saving is in the range "
+    "in brackets."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen

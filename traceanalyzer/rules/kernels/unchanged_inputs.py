@@ -64,8 +64,8 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
 
     What it looks for: in training, ops that run several times a step on the same index tensors (edges,
     positions, lengths, masks). The ops use no trained parameter and no activation.
-    Why it costs: each layer computes the same result again. Boolean masks and unique also make the CPU wait
-    for the GPU.
+    Why it costs: each layer computes the same result again. Boolean masks and torch.unique also make the CPU
+    wait for the GPU.
     Bad: edge weights computed in each layer of a graph network. Good: edge weights computed once, before the
     layers.
     How sure: tensors are known only by their shapes, so confidence is medium.

@@ -164,9 +164,9 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         own = np.array([one.limit == best.limit for one, *_ in known])
-        peak = f"the {best.limit} peak" if own.all() else "the peak that limits them"
+        peak = f"the {best.limit} peak" if own.all() else "their peaks"
         if not own.all() and 2 * spent[own].sum() > spent.sum():
-            peak += f", mostly the {best.limit} peak"
+            peak += f" (for most the {best.limit} peak)"
         rate = f"on average, its calls reach {100 * mean:.0f} % of {peak}"
         near = ""
     elif share > 1:  # no device is quicker than its peak

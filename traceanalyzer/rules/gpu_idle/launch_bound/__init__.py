@@ -206,12 +206,12 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
-        "{ops:of this waiting}"
+        "{ops:of the waiting for launches}"
         + "{elsewhere}"
         + (
             ""
             if placed or (part and part.placed)
-            else "; the CPU launches too late at {lines:of this waiting}"
+            else "; the CPU launches too late at {lines:of the waiting for launches}"
         )
     )
 
