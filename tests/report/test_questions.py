@@ -33,10 +33,10 @@ def test_a_question_stands_behind_the_fixes_by_its_number_in_the_report() -> Non
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
     assert (
         fix_of(wrong, about(0.894))
-        == f"{FIX}; check finding 2 (fixed-length): it concerns about 89 % of GPU time"
+        == f"{FIX}; check finding 2 (fixed-length): it concerns about 89 % of all GPU work"
     )
     assert fix_of(about(0.6), wrong).endswith(
-        "; check finding 1 (fixed-length): it concerns about 60 % of GPU time"
+        "; check finding 1 (fixed-length): it concerns about 60 % of all GPU work"
     )
 
 
@@ -44,10 +44,10 @@ def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
     said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
     assert (
         said
-        == "nothing found that needs a fix; check finding 2 (loss-head): it concerns about 50 % of GPU time"
+        == "nothing found that needs a fix; check finding 2 (loss-head): it concerns about 50 % of all GPU work"
     )
     assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
-        "check finding 1 (fixed-length): it concerns about 40 % of GPU time"
+        "check finding 1 (fixed-length): it concerns about 40 % of all GPU work"
     )
 
 

@@ -73,7 +73,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
 )
 def test_every_bound_has_words(bound: str, words: str) -> None:
     said = verdict_of(samples.trace(step=samples.estimate(bound=bound)), []).limit
-    assert said.startswith(f"{words}: the recorded time goes to ")
+    assert said.startswith(f"{words}{';' if bound == 'wait' else ':'} the recorded time goes to ")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "the GPU sets the pace, or CPU and GPU wait for each other"),
+        (("gpu", "wait"), "either the GPU sets the pace, or CPU and GPU wait for each other"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
@@ -92,7 +92,7 @@ def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], 
         "measure the step without the profiler and run again with --step-ms MS"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
-    assert healthy.fix == "nothing that surely needs a fix"
+    assert healthy.fix == "no clear fault"
 
 
 def test_what_is_no_fault_and_may_save_much_is_named() -> None:
@@ -103,7 +103,7 @@ def test_what_is_no_fault_and_may_save_much_is_named() -> None:
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "nothing that surely needs a fix; finding 2 (scheduler-gap) may help"
+    assert said == "no clear fault; finding 2 (scheduler-gap) may help"
     clear = samples.trace(step=replace(step, bounds=("cpu",)))
     assert verdict_of(clear, unsure).fix.endswith("fix; finding 2 (scheduler-gap) may help")
     doubtful = [replace(one, saving=replace(samples.saving(0.2), low_share=0.0)) for one in unsure]

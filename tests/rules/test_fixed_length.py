@@ -39,7 +39,7 @@ def test_a_mask_of_keys_for_each_sequence_says_how_much_work_padding_may_be() ->
     (one,) = found(program(layer([32, 1, 1, 512])), SLUG)
     assert (one.severity, one.cost_ns, one.saving) == (Severity.INFO, 0, None)
     assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
-    assert "80.0 % of GPU time" in one.message
+    assert "80.0 % of all GPU work" in one.message
     assert one.advice.startswith("First check how much of the width is filled: mask.float().mean().")
 
 

@@ -236,7 +236,7 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     (one,) = found(program(scores(64_000)), "loss-head")
     assert str(one.severity) == "info"
     assert (
-        "64,000 classes for 8,192 positions take 50.0 % of GPU time, forward and backward, the largest part in head (57"
+        "64,000 classes for 8,192 positions take 50.0 % of all GPU work, forward and backward, the largest part in head (57"
         in one.message
     )
     assert "loss and conversions (43 %)" in one.message
@@ -257,7 +257,7 @@ def test_of_sequences_that_stay_apart_a_mask_tells_that_some_positions_do_not_co
     told = found(program([scores(64_000)[0], loss, masked, scores(64_000)[2]]), "loss-head")
     assert len(told) == count
     if told:
-        assert "64,000 classes for 8,192 positions take 49.8 % of GPU time" in told[0].message
+        assert "64,000 classes for 8,192 positions take 49.8 % of all GPU work" in told[0].message
 
 
 def test_a_fact_stands_where_the_share_of_gpu_time_puts_it_that_it_is_about() -> None:

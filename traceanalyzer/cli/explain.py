@@ -56,7 +56,7 @@ def _both(name: str, kind: str, others: list[Rule]) -> str:
     page = Page(width())
     slugs = ", ".join(rule.slug for rule in others)
     page.put(
-        f"{name} is a {kind}, and also a cause in findings of {slugs}. The pages of all these rules follow."
+        f"The page of the {kind} {name}, and then of {slugs}, whose findings may have a cause of this name."
     )
     page.blank()
     return page.text()
@@ -82,7 +82,7 @@ def _cause_page(name: str, known: tuple[Rule, ...], verbose: bool) -> str:
     if not page.lines and not naming:
         find_rule(name)  # says what comes close
     if not page.lines:
-        page.put(f"{name} is a cause in findings of {', '.join(rule.slug for rule in naming)}.")
+        page.put(f"Findings of {', '.join(rule.slug for rule in naming)} may have the cause {name}.")
         page.blank()
     pages = [rule_page(rule, page.width, verbose=verbose) for rule in naming]
     return "\n".join([*([page.text()] if page.lines else []), *pages])

@@ -25,7 +25,7 @@ class CauseText(NamedTuple):
 
 TEXTS: dict[str, CauseText] = {
     "launch-latency": CauseText(
-        "launched, not yet started",
+        "launch latency",
         "between the launch of a kernel and its start",
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",
@@ -49,7 +49,7 @@ TEXTS: dict[str, CauseText] = {
         "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
-        "after the window's last launch",
+        "nothing left to run",
         "after the last recorded launch",
         "the CPU launches nothing more before the recording ends",
         "See what the CPU does after its last launch.",
@@ -88,7 +88,7 @@ TEXTS: dict[str, CauseText] = {
         "host code between ops",
         "while host code runs between ops",
         "the CPU ran Python or other code between two ops",
-        "Record with with_stack=True: it names the line.",
+        "Pass with_stack=True when you record: it names the line.",
     ),
     "engine": CauseText(
         "autograd engine",

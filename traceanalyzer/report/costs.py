@@ -62,7 +62,8 @@ class Cost:
     @property
     def words(self) -> str:
         """`aten::mm`, or `idle time while data is loaded`."""
-        return f"idle time {self.name}" if self.kind == "idle" else self.name
+        name = f'"{self.name}"' if ": " in self.name else self.name
+        return f"idle time {self.name}" if self.kind == "idle" else name
 
 
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:

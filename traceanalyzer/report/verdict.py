@@ -17,12 +17,14 @@ from traceanalyzer.report.triage import is_minor
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
+_GPU_WAITS = "the GPU waits for the CPU "
 _NOTHING = "nothing found that needs a fix"
-_NOTHING_SURE = "nothing that surely needs a fix"
+_NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _EXCHANGES = "mostly in exchanges with other ranks, which probably launch as slowly"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
+_FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
@@ -63,7 +65,11 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     goes_to = (
         "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     )
-    limit = ": ".join(part for part in (_limit(trace), goes_to) if part)
+    joint = ": "
+    if trace.step is not None and trace.step.bound == "wait":
+        joint = ", " if goes_to.startswith(_GPU_WAITS) else "; "
+        goes_to = goes_to.replace(_GPU_WAITS, "the GPU ", 1)
+    limit = joint.join(part for part in (_limit(trace), goes_to) if part)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice, _question(numbered)]
@@ -94,7 +100,7 @@ def _limit(trace: TraceReport) -> str:
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
     idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
-    return f"not clear: {either}; {idle}"
+    return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
 
 
 def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
@@ -176,8 +182,13 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     }
     if not rules:
         return ""
+    largest = sorted(rules, key=lambda number: -_high_share(findings[number]))[:_FEW]
     too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
-    return f"{named_findings(list(rules), rules)} may help{too}"
+    return f"{named_findings(sorted(largest), rules)} may help{too}"
+
+
+def _high_share(finding: Finding) -> float:
+    return finding.saving.high_share if finding.saving else 0.0
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -212,9 +223,7 @@ def _question(findings: Mapping[int, Finding]) -> str:
     share, number = max(asked, default=(0.0, 0))
     if share < _ASKED:
         return ""
-    return (
-        f"check finding {-number} ({findings[-number].rule}): it concerns about {percent(share)} of GPU time"
-    )
+    return f"check finding {-number} ({findings[-number].rule}): it concerns about {percent(share)} of all GPU work"
 
 
 def _not_judged(trace: TraceReport) -> Verdict:

@@ -15,7 +15,7 @@ _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
 def _first_of(parts: re.Match[str]) -> str:
     """The largest part of a list, and that there are others, unless the clause says that it is the largest."""
-    clause = re.split("[;:,] ", parts.string[: parts.start()])[-1]
+    clause = re.split("[;,] ", parts.string[: parts.start()])[-1]
     words = set(clause.split())
     others = "elsewhere" if {"at", "between"} & words else "others"
     return parts[1] + f" and {others}" * (not {"most", "longest"} & words)

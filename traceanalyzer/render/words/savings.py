@@ -145,7 +145,11 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
 
 
 def _shortened(name: str, longest: int) -> str:
-    """An op without its middle; of a line of Python the end, which has its file, number and function."""
+    """An op without its middle; of a line of Python the end, which has its file, number and function.
+
+    Of `Optimizer.step#AdamW.step`, an optimizer's annotation, what the user wrote.
+    """
+    name = name.rpartition("#")[2] if name.startswith("Optimizer.") else name
     if ".py(" not in name:
         return shortened(name, longest)
     line = name.rpartition("/")[2] if len(name) > longest else name

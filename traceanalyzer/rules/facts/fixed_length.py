@@ -81,7 +81,7 @@ def _hits(found: Work, share: float, size: tuple[int, int]) -> Hits:
         occurrences=found,
         lost=LostTime.none(),
         message="all batches are {width} positions wide (up to {sequences} sequences), and a mask hides the padding of "
-        "each sequence: {gpu} of GPU time is work on these positions, padding included, most in {ops}",
+        "each sequence: {gpu} of all GPU work is work on these positions, padding included, most in {ops}",
         advice="First check how much of the width is filled: mask.float().mean(). If it is clearly below 1, pad each "
         "batch to its longest sequence only, put sequences of about the same length into one batch, or pack them.",
         confidence=Confidence.LOW,

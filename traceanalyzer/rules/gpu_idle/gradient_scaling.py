@@ -62,8 +62,8 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
             [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
         ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
-        message="{by} unscales and checks the gradients {times_a_step}: {kernels_a_step} in kernels, "
-        "{total_each} together with the idle time while the CPU computes the scale",
+        message="{by} unscales and checks the gradients {times_a_step}: this takes {kernels_a_step} in "
+        "kernels, and {total_each} with the idle time while the CPU computes the scale",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
         evidence={"kernels_ns": launched.total_ns},
         info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),

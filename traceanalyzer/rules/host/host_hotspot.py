@@ -151,9 +151,9 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             else ("{by} computes on the CPU" if computes else "between ops, the CPU runs {by}")
             + (", with {ops}," if parts else "")
         )
-        + " for {host_a_step} ({times_a_step}"
+        + (" for {host_a_step} ({times_a_step}" if len(at) > 1 else " for {host}, once")
         + ("; median {typical}, longest {longest}" if skewed else "")
-        + ")"
+        + ")" * (len(at) > 1)
         + (f", most of it in {torchs}" if torchs else "")
         + (", at {lines}" if lines else "")
         + "; nothing is launched then, and the GPU is idle "

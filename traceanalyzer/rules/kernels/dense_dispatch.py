@@ -96,7 +96,7 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limi
             named_by=f"{gate.experts} experts",
             message=(
                 "matrix products with a tensor of {rows}x{experts}x{slots} send {rows} tokens to {experts} experts of "
-                "{slots} slots; the tensor has {kept} nonzero numbers per token: {gpu} of GPU time in {ops}"
+                "{slots} slots; the tensor has {kept} nonzero numbers per token: {gpu} of all GPU work in {ops}"
             )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
             advice="Compute the slot of each token as an index, and move rows: before the experts, copy tokens into "

@@ -131,7 +131,7 @@ def _hits(
             named_by="x".join(map(str, shape)),
             message="a matrix of {by} is inverted and multiplied by a few columns"
             + (", and {others} factorises a matrix of that shape again" if len(again) else "")
-            + ": {gpu} of GPU time{where}",
+            + ": {gpu} of all GPU work{where}",
             advice="Factorise once and solve: cholesky() and cholesky_solve() for a symmetric positive definite "
             "matrix, else lu_factor() and lu_solve(). The log-determinant is the sum of the logs of the "
             "factor's diagonal (twice this sum for Cholesky).",

@@ -149,7 +149,7 @@ def _of(
             + " ({size})" * bool(size)
             + (
                 ": half of each spectrum is the conjugate "
-                "of the other half; both take {gpu} of GPU time, in {ops}"
+                "of the other half; both take {gpu} of all GPU work, in {ops}"
             )
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
             advice="Use rfft2 and irfft2 (rfft, irfft, rfftn, irfftn; s= gives the size), and keep filters and "

@@ -72,7 +72,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
                 named_by=f"{experts} experts",
                 message=(
                     "topk keeps {kept} of {experts} experts for each of {rows} rows, but products run for all "
-                    "{experts} x {rows}: {gpu} of GPU time in {ops}"
+                    "{experts} x {rows}: {gpu} of all GPU work in {ops}"
                 )
                 + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
                 advice="Sort the tokens by expert and let each expert work on its own rows: index_select "

@@ -134,8 +134,8 @@ def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
             if upsampled
             else "rows of {wide} numbers are gathered, {by}, and summed"
         )
-        + ", and then a linear layer leaves {narrow} of {wide}: {gpu} of GPU time in work that could be {times} times "
-        "narrower{where}",
+        + ", and then a linear layer leaves {narrow} of {wide}: {gpu} of all GPU work in work that could be {times} "
+        "times narrower{where}",
         advice=(
             "Apply the 1x1 convolution or linear layer before upsampling. Both are linear, so the result is the "
             "same."

@@ -97,7 +97,7 @@ def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
         **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
         message="{by} runs {times_a_step} on at most {blocks} of {sms} multiprocessors, for {typical} each time: "
-        "{gpu} of GPU time" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
+        "{gpu} of all GPU work" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),
             _TILES

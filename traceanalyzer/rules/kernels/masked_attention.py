@@ -82,8 +82,8 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
         yield Hits(
             occurrences=found,
             lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept), np.int64)),
-            message="attention takes a mask of {mask}, the same for all heads: {gpu} of GPU time{where}, {conversions} "
-            "of this in conversions of the mask. The trace does not show what the mask hides",
+            message="attention takes a mask of {mask}, the same for all heads: {gpu} of all GPU work{where}, "
+            "{conversions} of this in conversions of the mask. The trace does not show what the mask hides",
             advice="If the mask hides nothing, pass no mask. If it is causal, pass is_causal=True. If it hides "
             "padding, cut the batch at its longest sequence. Else make one mask in the model's dtype for all "
             "layers.",

@@ -117,7 +117,7 @@ def _hits(
     return Hits(
         **quicker(found, not_below(needed, found, limits.floor_ns)),
         cause=kind,
-        message="float32 {what} runs without tensor cores {times_a_step} and takes {gpu} of GPU time, in "
+        message="float32 {what} runs without tensor cores {times_a_step} and takes {gpu} of all GPU work, in "
         f"{{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,

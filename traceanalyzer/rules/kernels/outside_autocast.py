@@ -67,7 +67,7 @@ def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, not_below(found.dur_ns / times, found, limits.floor_ns)),
         message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they take "
-        "{gpu} of GPU time, in {ops}{where}",
+        "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share},

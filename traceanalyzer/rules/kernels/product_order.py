@@ -138,7 +138,7 @@ def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> H
         cause="long-side",
         named_by="x".join(map(str, shape)),
         message=f"the Gram matrix of {{by}} over the long side is {rows}x{rows}; it is squared and multiplied by "
-        f"{{by}} again: {{gpu}} of GPU time{{where}}; over the short side it is {columns}x{columns}",
+        f"{{by}} again: {{gpu}} of all GPU work{{where}}; over the short side it is {columns}x{columns}",
         advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(X' X) for each "
         "polynomial p.",
         confidence=Confidence.MEDIUM,
@@ -182,7 +182,7 @@ def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:
         **quicker(found, needed),
         named_by="x".join(map(str, pair.between)),
         message=f"products of {first}, {second} and {third} first make {{by}}, with {{times}} times the operations "
-        f"of the other order: {{gpu}} of GPU time{{where}}",
+        f"of the other order: {{gpu}} of all GPU work{{where}}",
         advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "times": 1 / pair.operations},

@@ -123,7 +123,7 @@ def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -
     return Hits(
         **quicker(found, needed),
         message="{layer} runs on a sequence that grows by {new} from call to call, from {shortest} to {longest}, and "
-        "computes all of it again each time: {gpu} of GPU time in work on such sequences{where}",
+        "computes all of it again each time: {gpu} of all GPU work in work on such sequences{where}",
         advice=_CARRY if recurrent else _REACH if _SIGNALS in names else _CACHE,
         confidence=Confidence.MEDIUM if sure else Confidence.LOW,
         evidence={

@@ -93,7 +93,7 @@ def _hits(found: Work, inputs: WorkInputs, needed: Floats, wasted: Floats, share
         **quicker(found, needed),
         message=(
             "ops read or write every {apart} number of a tensor {times_a_step}, such as {by_op} of {sizes} with "
-            "strides {strides}: {gpu} of GPU time, in {ops}; memory moves up to {ratio} times the used bytes"
+            "strides {strides}: {gpu} of all GPU work, in {ops}; memory moves up to {ratio} times the used bytes"
         )
         + (
             "; ops along the last dimension take {slower} times as long as their bytes need"

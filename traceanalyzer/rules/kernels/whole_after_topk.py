@@ -83,7 +83,7 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
         yield Hits(
             **quicker(found, needed),
             message="topk keeps {kept} of {length} elements of each row and the others are masked, but then {ops} work "
-            "on whole rows: {gpu} of GPU time{where}",
+            "on whole rows: {gpu} of all GPU work{where}",
             advice="Work on the values that topk returns, which are sorted, and look up the chosen index at the end: "
             "indices.gather(-1, choice).",
             confidence=Confidence.MEDIUM,

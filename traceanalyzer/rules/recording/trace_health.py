@@ -159,5 +159,5 @@ def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
             joint.join(part)
             for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
-        advice = f"Record with {options}."
+        advice = f"Pass {options} when you record."
         yield _said(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)

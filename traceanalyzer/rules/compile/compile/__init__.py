@@ -130,7 +130,7 @@ def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Itera
             fix=(Fuse(found.entries, number, longest), Drop(resumed(regions, found).rows)),
             confidence=Confidence.HIGH,
             message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
-            "compiled kernels next to them {gpu} of GPU time{where}",
+            "compiled kernels next to them {gpu} of all GPU work{where}",
             advice="TORCH_LOGS=graph_breaks shows what breaks the graph: torch.compiler.disable, print, a value on the "
             "host, or a call that dynamo does not trace. Without the break one kernel does all of this.",
             evidence={

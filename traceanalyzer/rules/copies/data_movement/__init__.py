@@ -198,7 +198,7 @@ def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
         fix=DropWork(found.entries),
         message="{by} "
         + _DOES["picks" if unknown else cause]
-        + " and computes nothing; it runs {times_a_step} and takes {gpu} of GPU time, in {kernels}{where}",
+        + " and computes nothing; it runs {times_a_step} and takes {gpu} of all GPU work, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},

@@ -135,7 +135,7 @@ def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
     return Hits(
         **quicker(between.work, between.needed_ns),
         cause="lost-layout",
-        message=what + ": {gpu} of GPU time",
+        message=what + ": {gpu} of all GPU work",
         advice=advice if kept else KERNELLESS,
         confidence=Confidence.HIGH,
         evidence={
@@ -167,7 +167,7 @@ def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Lim
         cause=cause,
         lost=LostTime.excess(found, found.dur_ns - stays),
         fix=in_place if joins else DropWork(found.entries),
-        message=what + ": {gpu} of GPU time{where}",
+        message=what + ": {gpu} of all GPU work{where}",
         advice=advice,
         confidence=Confidence.HIGH if grows else Confidence.MEDIUM,
         evidence={

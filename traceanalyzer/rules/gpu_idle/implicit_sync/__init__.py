@@ -89,7 +89,7 @@ def implicit_sync(
                 DropSpans(loops.start_ns, loops.end_ns),
             ),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
-            + (", at {lines:of these ops' time}" if lines else "")
+            + (", at {lines:of these calls' time}" if lines else "")
             + _waits(
                 longest := _longest(waiting, waited, found),
                 total := int(waited.sum()),

@@ -127,9 +127,9 @@ def launch_bound(
     How sure: idle time is measured. The profiler slows the CPU, so the rule also simulates the step without
     the profiler. How much the profiler slowed the CPU is assumed, unless you pass a measured step
     (--step-ms).
-    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the rule
-    assumes that the other ranks are launch-bound, too, and reach collectives late. So the time that this rank
-    waits in collectives is part of the cost. To measure it, pass the traces of all ranks.
+    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the other ranks
+    probably are, too. So the cost then includes the time in which this rank waits for them in collectives.
+    With the traces of all ranks, this waiting is measured instead.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
       queued in time;

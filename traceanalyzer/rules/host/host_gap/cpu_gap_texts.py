@@ -27,7 +27,7 @@ _SPREAD = (
     "{torch.compile} or a CUDA graph removes most of the rest."
 )
 _UNKNOWN = (
-    "Record with with_stack=True: the report then names the line. If it names none, the pause is garbage "
+    "Pass with_stack=True when you record: the report then names the line. If it names none, the pause is garbage "
     "collection: call gc.freeze() after set-up and gc.disable() before the loop, and gc.collect() every N steps."
 )
 _OTHERS = (

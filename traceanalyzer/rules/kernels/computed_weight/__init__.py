@@ -147,7 +147,7 @@ def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: L
             fix=DropSpans(ops.start_ns[first], ops.end_ns[last]),
             message="before {layers} layers a step "
             + ("integers are unpacked to the layer's weight" if packed else "the layer's weight is computed")
-            + ", in {ops}, while nothing is trained: the weight is the same each time; {gpu} of GPU time{where}",
+            + ", in {ops}, while nothing is trained: the weight is the same each time; {gpu} of all GPU work{where}",
             advice="Use kernels that read the packed weight (torchao or bitsandbytes under {torch.compile}), or unpack "
             "it once if memory allows."
             if packed
@@ -200,7 +200,7 @@ def _low_rank(
             fix=(*less["fix"], Insert(layers.rows, limits.cpu_ns)),
             cause="low-rank",
             message="before {layers} layers a step a product of inner size {rank} makes a matrix as large as the "
-            "weight, and backward makes its whole gradient: {gpu} of GPU time{where}",
+            "weight, and backward makes its whole gradient: {gpu} of all GPU work{where}",
             advice="Apply the narrow matrices to the activations: F.linear(x, W) + s * F.linear(F.linear(x, A), B). "
             "The result is the same, and backward makes no gradient of the whole matrix.",
             confidence=Confidence.MEDIUM,

@@ -84,7 +84,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
         yield Hits(
             **quicker(found, not_below(found.dur_ns * left[mine], found, limits.floor_ns)),
             message="{maker} makes {copies} items of {items}, and a network runs on all of them: it computes each item "
-            "{repeats} times on average; {gpu} of GPU time, in {ops}{where}",
+            "{repeats} times on average; {gpu} of all GPU work, in {ops}{where}",
             advice="Run the network once on each item, then gather, expand or cut the windows from its results.",
             confidence=Confidence.MEDIUM,
             evidence={

@@ -29,11 +29,11 @@ _COPIES = re.compile(
 
 _MESSAGE = {
     "diagonal": "a diagonal ({part}) is written into a matrix of zeros ({whole}) and multiplied as if the matrix were "
-    "full: {gpu} of GPU time, in {ops}{where}",
+    "full: {gpu} of all GPU work, in {ops}{where}",
     "added": "a part ({part}) is spread over a tensor of full size ({whole}), which an op then reads in full: this "
-    "moves {touched} where {needed} would do; {gpu} of GPU time, in {ops}{where}",
+    "moves {touched} where {needed} would do; {gpu} of all GPU work, in {ops}{where}",
     "gradient": "backward spreads the gradient of a part ({part}) over a tensor of full size ({whole}) and adds it in "
-    "full, for each part: this moves {touched} where {needed} would do; {gpu} of GPU time, in {ops}{where}",
+    "full, for each part: this moves {touched} where {needed} would do; {gpu} of all GPU work, in {ops}{where}",
     "copied": "a tensor ({whole}) is copied in full to change a part of it ({part}), several times a step: {gpu} of "
     "GPU time, in {ops}{where}; each copy moves {touched}",
 }

@@ -121,7 +121,7 @@ def _hits(
             lost=LostTime.all_of(found),
             fix=Drop(again.rows),
             message="each of {iterations} iterations of a loop runs {ops} again, on a tensor that no op of an "
-            "iteration makes: the result is the same each time; {gpu} of GPU time{where}",
+            "iteration makes: the result is the same each time; {gpu} of all GPU work{where}",
             advice="Compute this once before the loop (keys and values of the condition, projected features), and hand "
             "the result to each iteration.",
             confidence=Confidence.MEDIUM,

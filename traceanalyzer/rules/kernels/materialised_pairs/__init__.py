@@ -84,9 +84,9 @@ def materialised_pairs(
     computes with all values. An example is a Chamfer distance by torch.cdist.
     A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
     or subtracted, and then summed over the last dimension.
-    A fourth case (cause `listed`): all points are compared with all other points, by distance, or by a number
-    such as that of a grid cell. Then nonzero or a boolean mask lists the few pairs that are close enough, or
-    have the same number.
+    A fourth case (cause `listed`): all points are compared with all other points, by their distance, or by an
+    integer that each has, such as the number of its grid cell. Then nonzero or a boolean mask lists the few
+    pairs that are close enough, or have the same integer.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a matrix
     product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
@@ -147,7 +147,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
             named_by=pairs.op,
             message=(
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
-                "memory and reduced again; {gpu} of GPU time in {ops}"
+                "memory and reduced again; {gpu} of all GPU work in {ops}"
             )
             + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if often else "")
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
@@ -193,7 +193,7 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
                     cause="selected",
                     named_by=picks[0].name,
                     message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
-                    "all of them: {gpu} of GPU time in {ops}",
+                    "all of them: {gpu} of all GPU work in {ops}",
                     advice=advice,
                     confidence=Confidence.MEDIUM,
                     evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},

@@ -93,7 +93,7 @@ def _hits(pairs: _Pairs, work: Work, member: Mask, limits: Limits) -> Iterator[H
             named_by="x".join(map(str, pairs.shape)),
             message="all {by} pairs are compared, and "
             + _LISTS
-            + " lists {pairs_listed} of them, {listed}: {gpu} of GPU time in {ops}"
+            + " lists {pairs_listed} of them, {listed}: {gpu} of all GPU work in {ops}"
             + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
             advice=_BY_KEY if pairs.equal else _ADVICE,
             confidence=Confidence.MEDIUM,

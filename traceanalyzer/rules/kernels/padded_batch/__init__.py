@@ -108,7 +108,7 @@ def _of_uneven(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> 
                 ),
                 cause="uneven",
                 message="pad_sequence joins sequences of unlike lengths, which fill {used} of the padded positions: "
-                "{gpu} of GPU time is work on padded tensors{where}; sorted by length, the same sequences need "
+                "{gpu} of all GPU work is work on padded tensors{where}; sorted by length, the same sequences need "
                 "{sorted} of these positions",
                 advice="Sort the data by length, or draw batches from buckets of about the same length. In evaluation, "
                 "put the results back in order afterwards.",
@@ -145,7 +145,7 @@ def _hits(found: Work, needed: np.ndarray, share: float, known: _Known) -> Hits:
     return Hits(
         **quicker(found, needed),
         message="batches are padded to {frames} frames, but the longest sequence has {longest} (median; at most "
-        "{most}), by {source}: {gpu} of GPU time is work on padded tensors{where}",
+        "{most}), by {source}: {gpu} of all GPU work is work on padded tensors{where}",
         advice="Pad each batch to its longest sequence, rounded up to a multiple of 64. Make batches of sequences "
         "of about the same length.",
         confidence=Confidence.MEDIUM,

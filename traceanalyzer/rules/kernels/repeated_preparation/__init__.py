@@ -138,7 +138,7 @@ def _hits(chain: Calls, work: Work, shape: Shape, size: int, gpus: Gpus, limits:
             **quicker(found, np.zeros(len(found))),
             named_by="x".join(map(str, shape)),
             message="a tensor of {by} ({tensor}) goes through {ops} in every step, and no other kernel of a step "
-            "runs long enough to have written it, so the result is the same each time: {gpu} of GPU time{where}",
+            "runs long enough to have written it, so the result is the same each time: {gpu} of all GPU work{where}",
             advice=_ONCE,
             confidence=Confidence.MEDIUM,
             evidence={**told(found), "gpu_share": share, "tensor_bytes": size},
@@ -191,7 +191,7 @@ def _sorted_again(
             message="a tensor of {by} ({tensor}) goes through {sorter} in every step"
             + (", {calls_a_step} times" if len(calls) > len(distinct(calls.step)) else "")
             + (", which makes it unique and sorts it" if looked_up else "")
-            + ", and no op of a step may have changed it: {gpu} of GPU time{where}",
+            + ", and no op of a step may have changed it: {gpu} of all GPU work{where}",
             advice=_LOOK_UP if looked_up else _ONCE,
             confidence=Confidence.MEDIUM,
             evidence={

@@ -63,8 +63,8 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
     What it looks for: loops of three or more iterations, in steps without a backward pass. Each iteration
-    updates a state, and computes another result with a matrix product or a convolution. No op reads this
-    other result, or only ops after the last iteration do.
+    updates a state, and computes another result with a matrix product or a convolution. This other result is
+    read only after the last iteration, or never.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
     Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
     results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
@@ -202,7 +202,7 @@ def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> It
             lost=LostTime.all_of(unread),
             fix=Drop(needless.rows),
             message="each of {iterations} iterations of a loop makes a tensor of {made} that no later op reads, unless "
-            "it is the last one: {gpu} of GPU time, in {ops}{where}",
+            "it is the last one: {gpu} of all GPU work, in {ops}{where}",
             advice="If only the last result is used, compute it once after the loop. First check whether the caller "
             "needs those of the other iterations.",
             confidence=Confidence.LOW,
