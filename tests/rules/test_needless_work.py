@@ -236,7 +236,7 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     (one,) = found(program(scores(64_000)), "loss-head")
     assert str(one.severity) == "info"
     assert (
-        "64,000 classes for 8,192 positions take 50.0 % of all GPU work, forward and backward, the largest part in head (57"
+        "64,000 classes for 8,192 positions take 50.0 % of all GPU work, forward and backward, the largest part in head"
         in one.message
     )
     assert "loss and conversions (43 %)" in one.message

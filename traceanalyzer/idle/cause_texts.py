@@ -49,9 +49,9 @@ TEXTS: dict[str, CauseText] = {
         "Record longer: the work was launched before recording began.",
     ),
     "tail": CauseText(
-        "nothing left to run",
+        "end of the recording",
         "after the last recorded launch",
-        "the CPU launches nothing more before the recording ends",
+        "at its end, the CPU launches nothing more before the recording ends",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(
@@ -145,7 +145,7 @@ TEXTS: dict[str, CauseText] = {
         "Use NCCL, which reduces on the GPUs.",
     ),
     "long-call": CauseText(
-        "unusually slow op",
+        "slow call on the CPU",
         "while single calls take unusually long",
         "this call on the CPU, or one within it, took far longer than such calls take elsewhere",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",

@@ -67,8 +67,8 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     )
     joint = ": "
     if trace.step is not None and trace.step.bound == "wait":
-        joint = ", " if goes_to.startswith(_GPU_WAITS) else "; "
-        goes_to = goes_to.replace(_GPU_WAITS, "the GPU ", 1)
+        joint = "; "
+        goes_to = goes_to.replace(_GPU_WAITS, "the GPU waits ", 1)
     limit = joint.join(part for part in (_limit(trace), goes_to) if part)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.rule.views.events import bounds_of
 from traceanalyzer.rule.views.selection import Selection, check_same_trace
 
 
@@ -36,11 +37,14 @@ def check_ints(name: str, given: Any) -> None:
         raise TypeError(f"{name} is an int64 array of one dimension, not {what}")
 
 
-def check_spans(starts_ns: Any, ends_ns: Any) -> None:
-    """Raises for spans that are not parallel, or of which some end before they start."""
+def check_spans(starts_ns: Any, ends_ns: Any, view: Selection) -> None:
+    """Raises for spans that are not parallel, of which some end before they start, or outside of the view's trace."""
     check_ints("starts_ns", starts_ns)
     check_ints("ends_ns", ends_ns)
     if len(starts_ns) != len(ends_ns):
         raise ValueError(f"{len(starts_ns):,} starts of {len(ends_ns):,} spans")
     if backwards := int((ends_ns < starts_ns).sum()):
         raise ValueError(f"{backwards:,} of {len(starts_ns):,} spans end before they start")
+    first, last = bounds_of(view.events)
+    if outside := int(((ends_ns < first) | (starts_ns > last)).sum()):
+        raise ValueError(f"{outside:,} of {len(starts_ns):,} spans lie outside of the trace: times are ns")

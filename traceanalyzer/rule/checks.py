@@ -113,6 +113,11 @@ def check(hits: Hits, events: Events | None = None) -> None:
             "calls without lost time, a fix or info=True are never said: they cost and save nothing"
         )
     lost = hits.losses()
+    if lost.spans not in (None, len(hits.occurrences)):
+        raise ValueError(
+            f"lost is of {lost.spans:,} spans, and there are {len(hits.occurrences):,} occurrences: spans are parallel "
+            "to them (owned_by(...) where it is meant so)"
+        )
     if hits.lost is not None and len(lost.owner):
         _check_lost(hits, lost)
     check_fix(hits, lost)

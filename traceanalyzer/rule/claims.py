@@ -87,7 +87,7 @@ def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> l
     The table's order decides, then the rules' precedence and names, and of one rule the larger loss. A catch-all owns
     nothing of what is mostly claimed.
     """
-    spans = [pending.lost.spans() for pending in all_pending]
+    spans = [pending.lost.merged() for pending in all_pending]
     first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i], intervals.length(spans[i])))
     taken: dict[int | None, intervals.Set] = {}
     result = list(all_pending)

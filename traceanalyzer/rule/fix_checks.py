@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +14,8 @@ from traceanalyzer.replay.edits import Edit
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.events import bounds_of
+
+_DURATIONS = ("dur_ns", "work_ns", "cpu_ns", "leaving_ns")  # that an edit gives to each of its rows or spans
 
 
 def check_fix(hits: Hits, lost: LostTime) -> None:
@@ -26,6 +29,15 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
             (starts < first) | (ends > last),
             f"spans of {type(edit).__name__} lie outside of the trace: times are ns",
         )
+        for name in _DURATIONS:
+            value = getattr(edit, name, None)
+            given = np.asarray(
+                0.0 if value is None or isinstance(value, Mapping) else value, np.float64
+            ).ravel()
+            complain(
+                given > last - first,
+                f"{name} of {type(edit).__name__} are longer than the trace: times are ns",
+            )
         if not linked and len(rows) + len(work) + len(starts) and not hits.fixed_elsewhere:
             near = near or _Near.of(hits, lost)
             linked = bool(near.met(rows, work, starts, ends).any())

@@ -122,7 +122,7 @@ def finding_of(
     evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
-    lost_ns = intervals.length(pending.lost.spans())
+    lost_ns = intervals.length(pending.lost.merged())
     rare = marked and in_steps < hits.recurring_share * scope.steps
     fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns)
     return Finding(

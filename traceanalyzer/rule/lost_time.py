@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ class LostTime:
 
     Attributes:
         owner: position in `Hits.occurrences` of the occurrence that lost it.
+        spans: how many spans were given, which are parallel to `Hits.occurrences`; None where none were.
 
     Raises:
         ValueError: the lengths differ, a column is no integer, a stretch ends before it starts, or an owner is
@@ -34,6 +35,7 @@ class LostTime:
     device: Rows
     start_ns: Rows
     end_ns: Rows
+    spans: int | None = None
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
@@ -98,7 +100,7 @@ class LostTime:
     def idle_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
         """The idle time of every device within [starts_ns[i], ends_ns[i]), disjoint, which is owner i's."""
         check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns)
+        check_spans(starts_ns, ends_ns, idle)
         order = np.argsort(starts_ns, kind="stable")
         first = np.searchsorted(ends_ns[order], idle.start_ns, side="right")
         last = np.searchsorted(starts_ns[order], idle.end_ns, side="left")
@@ -107,7 +109,7 @@ class LostTime:
         within = order[np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]]
         start = np.maximum(idle.start_ns[stretch], starts_ns[within])
         end = np.minimum(idle.end_ns[stretch], ends_ns[within])
-        return cls(within, idle.device[stretch], start, end)
+        return cls(within, idle.device[stretch], start, end, len(starts_ns))
 
     @classmethod
     def idle_from(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
@@ -116,7 +118,7 @@ class LostTime:
         That is the time in which the op after the pause launches: with work queued, nobody would wait for it.
         """
         check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns)
+        check_spans(starts_ns, ends_ns, idle)
         order = np.argsort(starts_ns, kind="stable")
         following = np.append(starts_ns[order][1:], np.iinfo(np.int64).max)
         parts = [cls.none()]
@@ -127,24 +129,24 @@ class LostTime:
             left_ns = np.append(finish_ns, 0)[np.where(at >= 0, at, len(finish_ns))]
             until_ns[order] = np.maximum(ends_ns[order], np.minimum(left_ns, following))
             parts.append(cls.idle_within(own, starts_ns, until_ns))
-        return cls.joined(parts)
+        return replace(cls.joined(parts), spans=len(starts_ns))
 
     @classmethod
     def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
         """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
         check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns)
+        check_spans(starts_ns, ends_ns, idle)
         owner = _span_of(idle.launch, starts_ns, ends_ns)
         inside = idle.has_next & (owner >= 0)
-        return cls.all_of(idle[inside], owner[inside])
+        return replace(cls.all_of(idle[inside], owner[inside]), spans=len(starts_ns))
 
     @classmethod
     def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
         """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
         check_view("work", work, Work)
-        check_spans(starts_ns, ends_ns)
+        check_spans(starts_ns, ends_ns, work)
         owner = _span_of(work.launch, starts_ns, ends_ns)
-        return cls.all_of(work[owner >= 0], owner[owner >= 0])
+        return replace(cls.all_of(work[owner >= 0], owner[owner >= 0]), spans=len(starts_ns))
 
     def owned_by(self, owner: Rows) -> Self:
         """The same, where what i lost is that of owner[i]."""
@@ -168,8 +170,10 @@ class LostTime:
             raise TypeError("joined([...]) takes a list of LostTime")
         if not parts:
             return cls.none()
-        columns = ([getattr(part, name) for part in parts] for name in _COLUMNS)
-        return cls(*(np.concatenate(column) for column in columns))
+        owner, device, start, end = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
+        )
+        return cls(owner, device, start, end)
 
     @classmethod
     def none(cls) -> Self:
@@ -182,7 +186,7 @@ class LostTime:
         if mask and chosen.all():  # on the only device, and in the only window
             return self
         at = positions(chosen, len(self.owner))
-        return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at])
+        return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at], self.spans)
 
     def sums(self, owners: int) -> Rows:
         """What each of so many owners lost in ns; int64 (owners,)."""
@@ -194,7 +198,7 @@ class LostTime:
             raise ValueError(f"sums({owners:,}) of owners up to {most:,}: n is the number of occurrences")
         return sums_of(self.owner, self.end_ns - self.start_ns, owners)
 
-    def spans(self) -> intervals.Set:
+    def merged(self) -> intervals.Set:
         """What is lost on any device, as one set: use it on the stretches of one device."""
         return intervals.union(self.start_ns, self.end_ns)
 

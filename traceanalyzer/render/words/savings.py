@@ -36,6 +36,7 @@ _CAUSES = {
     "graph": "a CUDA graph helps",
     "latency": "short kernels",
     "link": "host link",
+    "loop": "for-loop",
     "memory": "memory-bound",
     "off": "cache off",
     "pair": "between two ranks",

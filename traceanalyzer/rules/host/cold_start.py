@@ -94,7 +94,7 @@ def cold_start(
     found = Calls(calls.events, _longest(rows, start, end, spans))
     lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
-    share = intervals.length(lost.spans()) / max(steps.window_ns, 1)
+    share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
     usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
     kinds = _by_kind(calls, once, activity, charged, late)
     yield Hits(

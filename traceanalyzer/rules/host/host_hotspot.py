@@ -96,7 +96,7 @@ def host_hotspot(
         stalled = bool(len(own)) and bool(VIEWING_OP.search(key))
         at = at[at.dur_ns >= least_ns] if stalled else at
         lost = LostTime.idle_within(idle, at.start_ns, at.end_ns)
-        if intervals.length(lost.spans()) >= worth_ns:
+        if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
             if stalled:
@@ -133,7 +133,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     is_op = not isinstance(at, HostCalls)
     lines = at.line.sums(at.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
-    whole = intervals.length(lost.spans()) >= _WHOLE * at.total_ns
+    whole = intervals.length(lost.merged()) >= _WHOLE * at.total_ns
     torchs, advice = None, _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
     if isinstance(at, HostCalls) and not parts:
         torchs = at.torchs_part(_MOST)

@@ -134,7 +134,7 @@ def _hits(
         lost=LostTime.joined([LostTime.launched_by(idle, again), LostTime.all_of(spent, owner)]),
         fix=Drop(again.rows),
         message="the same ops run {often} a step on the same index tensors ({shapes}) with the same result: "
-        "{by_ops:of these ops' time}; {which} {gpu} of all GPU work and {launches} launches a step"
+        "{by_ops:of these ops' time}; {which} {gpu} of GPU time and {launches} launches a step"
         + (", at {lines}" if lines else ""),
         advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
         "it once for the whole run (cached=True in PyG's layers).",

@@ -164,10 +164,9 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     )
     if part < _MUCH:
         own = np.array([one.limit == best.limit for one, *_ in known])
-        peak = f"the {best.limit} peak" if own.all() else "their peaks"
-        if not own.all() and 2 * spent[own].sum() > spent.sum():
-            peak += f" (for most the {best.limit} peak)"
-        rate = f"on average, its calls reach {100 * mean:.0f} % of {peak}"
+        of_those = pace * float((shares * spent)[own].sum() / spent[own].sum())
+        which = "" if own.all() else f" that are limited by {best.limit}"
+        rate = f"on average, its calls{which} reach {100 * of_those:.0f} % of the {best.limit} peak"
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"

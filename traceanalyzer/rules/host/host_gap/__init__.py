@@ -108,7 +108,7 @@ def host_gap(
     for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
         if found.total_ns < least_ns:
             continue
-        if intervals.length(LostTime.idle_within(idle, found.start_ns, found.end_ns).spans()) >= least_ns:
+        if intervals.length(LostTime.idle_within(idle, found.start_ns, found.end_ns).merged()) >= least_ns:
             lost = LostTime.idle_from(idle, found.start_ns, found.end_ns)
             dense = found.user_calls() * limits.dense_call_ns > found.total_ns
             yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)

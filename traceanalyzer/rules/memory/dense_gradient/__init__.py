@@ -142,7 +142,7 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
     (rows, width), share = max(shares.items(), key=lambda table: math.prod(table[0]))
     return {
         "message": "backward makes a dense gradient for an embedding of {rows} rows {times_a_step}, though at most "
-        "{touched} of these rows are looked up; the other rows take {per_step} a step",
+        "{touched} of these rows are looked up; work on the other rows takes {per_step} a step",
         "evidence": {"rows": rows, "width": width, "touched_share": share},
     }
 
