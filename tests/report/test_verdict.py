@@ -103,9 +103,9 @@ def test_what_is_no_fault_and_may_save_much_is_named() -> None:
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "no clear fault; finding 2 (scheduler-gap) may help"
+    assert said == "no clear fault; finding 2 (scheduler-gap) would help"
     clear = samples.trace(step=replace(step, bounds=("cpu",)))
-    assert verdict_of(clear, unsure).fix.endswith("fix; finding 2 (scheduler-gap) may help")
+    assert verdict_of(clear, unsure).fix.endswith("; finding 2 (scheduler-gap) would help")
     doubtful = [replace(one, saving=replace(samples.saving(0.2), low_share=0.0)) for one in unsure]
     assert "may save" not in verdict_of(clear, doubtful).fix
     both = verdict_of(samples.trace(step=step), [*doubtful, *graded(HIGH)])

@@ -25,7 +25,7 @@ class CauseText(NamedTuple):
 
 TEXTS: dict[str, CauseText] = {
     "launch-latency": CauseText(
-        "launch latency",
+        "launched, not yet started",
         "between the launch of a kernel and its start",
         "work was queued in time and started after the device's usual delay",
         "Fewer and larger kernels: fusion, CUDA graphs.",

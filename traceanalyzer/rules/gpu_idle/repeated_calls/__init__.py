@@ -118,8 +118,8 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x
     * torch.tensor(w, device="cuda")[:, None]`.
     How sure: the repetition is measured. The trace does not show whether the repeats are independent. So
-    confidence is at most medium. Confidence is low for most repeats with a matrix product, which may be
-    layers.
+    confidence is at most medium. Confidence is low for most repeats with a matrix product: these may be the
+    layers of a model.
     When it is wrong: each repeat needs the previous result. Findings of `loop-inputs` and `recurrent-steps`
     are right even then.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.

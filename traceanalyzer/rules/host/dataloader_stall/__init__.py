@@ -73,8 +73,8 @@ def dataloader_stall(
             named_by=name,
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="{by} takes {typical} (at most {largest}) {in_steps}, as recorded, and leaves "
-            "the GPU idle for {total_a_step}"
+            message="{by} takes {typical} each time (at most {largest}), {in_steps}; as recorded, "
+            "it leaves the GPU idle for {total_a_step}"
             + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
                 "; the same time by function: {functions:of the loader's time}"
