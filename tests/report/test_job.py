@@ -160,7 +160,9 @@ def test_a_loader_that_holds_up_one_rank_is_said_with_one_number_of_waiting(shar
     assert "inside the DataLoader's __next__" in first.message
     assert first.advice.startswith("Load in other processes, DataLoader(num_workers=4 or more)")
     both = next(one for one in report.findings if one.ranks == (0, 1) and one.cause == "transfer")
-    assert both.message.startswith("on rank 1, allreduce runs 6 times a step")  # rank 0 has less than half of it
+    assert both.message.startswith(
+        "on rank 1, allreduce runs 6 times a step"
+    )  # rank 0 has less than half of it
 
 
 def test_widened_gradients_are_said_with_the_bytes_that_they_have(shared: Shared) -> None:

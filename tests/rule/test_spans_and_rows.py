@@ -33,6 +33,7 @@ def _ns(*values: int) -> Any:
     [
         (_ns(6, 9), _ns(0, 8), "2 of 2 spans end before they start"),
         (_ns(0, 5), _ns(6), "2 starts of 1 spans"),
+        (_ns(0, 900 * MS), _ns(6, 901 * MS), "1 of 2 spans lie outside of the trace: times are ns"),
         ([0, 5], _ns(6, 9), "starts_ns is an int64 array of one dimension, not list"),
         (_ns(0), None, "ends_ns is an int64 array of one dimension, not NoneType"),
         (_ns(0), np.array([5.0]), "ends_ns is an int64 array of one dimension, not float64, 1-dim"),
@@ -54,6 +55,24 @@ def test_spans_are_parallel_and_end_after_they_start(
         make(view, _ns(5, 0), _ns(9, 6))  # of two threads
         with pytest.raises((ValueError, TypeError), match=said.replace("(", r"\(").replace(")", r"\)")):
             make(view, starts, ends)
+
+
+def test_lost_time_has_a_span_for_each_occurrence(analysis: Analysis) -> None:
+    idle, work = analysis.index(IdleTime), analysis.index(Work)
+    spans = work.start_ns[1:], work.end_ns[1:] + MS
+    for lost in (
+        LostTime.idle_within(idle, *spans),
+        LostTime.idle_from(idle, *spans),
+        LostTime.launched_within(idle, *spans),
+        LostTime.spent_within(work, *spans),
+    ):
+        said = why(analysis, yielding(lambda work, _, lost=lost: hit(work, lost=lost)))
+        assert "lost is of 3 spans, and there are 4 occurrences: spans are parallel" in said
+    kept = LostTime.idle_within(idle, *spans)
+    assert kept[np.arange(1)].spans == 3
+    assert kept.owned_by(np.arange(1, 4)).spans is None
+    check(hit(work, lost=kept.owned_by(np.arange(1, 4))))
+    check(hit(work[1:], lost=kept))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,19 @@ def test_one_edit_of_several_is_of_the_finding(analysis: Analysis) -> None:
     elsewhere = edits.Resize(work[1:2].entries, work[1:2].dur_ns.astype(float))
     check(hit(work[0:1], fix=(elsewhere, edits.DropWork(work[0:1].entries))))
     check(hit(work[0:1], fix=elsewhere, fixed_elsewhere=True))
+
+
+@pytest.mark.parametrize(("times", "refused"), [(1, False), (1_000, True)])
+def test_what_a_fix_leaves_is_no_longer_than_the_trace(analysis: Analysis, times: int, refused: bool) -> None:
+    work = analysis.index(Work)
+    spans = work.start_ns, work.end_ns
+    for fix, name in (
+        (edits.Resize(work.entries, work.dur_ns * times), "dur_ns of Resize"),
+        (edits.DropSpans(*spans, leaving_ns=float(MS * times)), "leaving_ns of DropSpans"),
+        (rewrites.Replace(*spans, np.full((len(work), 2), MS * times), 0.0), "work_ns of Replace"),
+    ):
+        said = (
+            pytest.raises(ValueError, match=f"{name} are longer than the trace") if refused else nullcontext()
+        )
+        with said:
+            check(hit(work, fix=fix))

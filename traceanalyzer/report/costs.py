@@ -27,7 +27,7 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
-_LINK_COPIES = {"copy_h2d": "host-to-device copy", "copy_d2h": "device-to-host copy"}
+_LINK_COPIES = {"copy_h2d": "host-to-device copies", "copy_d2h": "device-to-host copies"}
 # Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
 _AS_RECORDED = frozenset(
     TEXTS[cause].idle
