@@ -33,6 +33,7 @@ _GLYPHS = {
 }
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
+_LAUNCH = re.compile("(cuda|cu|hip|hipExt)(Module)?Launch")  # the work's own launch says nothing of it
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
 _OTHER, _OTHER_WORK = "other causes", "other GPU work"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
@@ -125,20 +126,17 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
     largest = sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))
     for name, ns in largest[:LARGEST_CAUSES]:
         if ns:
-            named = ops.get(name, [])[:NAMED_OPS]
-            yield (
-                in_words(name),
-                ns,
-                [_before(op) for op in named[:1] if name in _BEFORE] + named[name in _BEFORE :],
-            )
+            named = [op for op in ops.get(name, []) if not _LAUNCH.match(op)][:NAMED_OPS]
+            first = [_before(op) for op in named[:1] if name in _BEFORE]
+            yield in_words(name), ns, first + named[name in _BEFORE :]
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
         yield _OTHER, rest, []
 
 
 def _before(op: str) -> str:
-    """Before the op's kernels the device is idle; a call of the runtime that launches many comes before that."""
-    return op if re.match("(cuda|hip).*Graph", op) else f"before {op}"
+    """Before the op's kernels the device is idle; the launch of a CUDA graph comes before that."""
+    return op if "GraphLaunch" in op else f"before {op}"
 
 
 def _named(ops: list[str], room: int) -> str:

@@ -151,7 +151,7 @@ def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
         occurrences=found,
         cause="once",
         lost=LostTime.idle_from(idle, found.start_ns, found.end_ns),
-        message=f"{{in_steps}} ({{times}}), no op runs for{most} {{largest}}, {where}; "
+        message=f"{{in_steps}}{' ({times})' * (len(found) > 1)}, no op runs for{most} {{largest}}, {where}; "
         + ("this pause recurs in few steps only" if back else "this pause does not recur in this recording"),
         advice="Record more steps before you change anything, to see whether the pause comes back.",
         evidence=evidence_of(found),

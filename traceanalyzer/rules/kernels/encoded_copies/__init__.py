@@ -45,8 +45,8 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     entries of the first dimension, such as images, frames or tokens. The op is a gather, overlapping windows
     (unfold), expand or repeat. The rule reports two more cases:
     - Indices are copied, and each copy is then looked up in an embedding table.
-    - One vector per sample is copied along another dimension, as to all tokens of the sample. Layers then
-      work on each copy.
+    - One vector per sample is copied along another dimension (for example, to all tokens of the sample), and
+      layers then work on each copy.
     Why it costs: copies of an item give the same result.
     Bad: encode(video[:, windows].flatten(0, 2)). Good: encode(video.flatten(0, 1)), then cut the windows from
     the features. For a vector that is expanded to all tokens: modulate(c).expand(...) instead of
