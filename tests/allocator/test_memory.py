@@ -175,3 +175,14 @@ def test_most_that_was_reserved_may_come_after_the_peak_of_what_was_allocated() 
     device = Analysis(trace.load()).index(MemoryView).devices[0]
     assert (device.peak_bytes, device.peak_ns, device.peak_reserved_bytes) == (64, 1_000, 256)
     assert (device.fragmentation_at_peak_bytes, device.fragmentation_most_bytes) == (64, 224)
+
+
+def test_the_largest_amount_of_the_devices_memory_comes_first() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    for number, (on_device, on_host) in enumerate(((10, 900), (-70, 3), (10, 4_000), (50, 0))):
+        at = 1_000 * number
+        trace.op(f"aten::op{number}", at, 500)
+        trace.memory(at + 100, on_device, address=number + 1)
+        if on_host:
+            trace.memory(at + 200, on_host, address=number + 1, device_type=0, device=-1)
+    assert ops_by_memory(trace.load())["name"].tolist() == [f"aten::op{number}" for number in (1, 3, 2, 0)]

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from tests.builder import TraceBuilder
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
-from traceanalyzer.job.rates import Moved, Rate, rates
+from traceanalyzer.job.rates import Moved, Rate, data_bytes, rates
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.job.view import JobView
 from traceanalyzer.job.waits import measured
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
 TRANSFERS_US = (30, 4_000, 200, 12_000, 60, 2_000) * 4
@@ -165,3 +168,21 @@ def test_a_group_far_below_those_that_do_the_same_is_slow() -> None:
 @pytest.mark.parametrize(("slow", "count"), [(None, 3), (1, 2)])
 def test_groups_alike_or_too_few_accuse_none(slow: int | None, count: int) -> None:
     assert slow_ranks(_groups(slow, count)) == set()
+
+
+@pytest.mark.parametrize(
+    ("what", "sent", "received"), [("_allgather_base", 1_000, 8_000), ("allreduce", 8_000, 8_000)]
+)
+def test_a_collective_is_as_large_as_what_a_rank_sends_or_receives(
+    what: str, sent: int, received: int
+) -> None:
+    trace = TraceBuilder()
+    args = {"Collective name": what, "In msg nelems": sent, "Out msg nelems": received, "dtype": "Float"}
+    trace.op("record_param_comms", 2 * US, 9 * US, **args)
+    trace.launch("cudaLaunchKernel", 3 * US, 5 * US, 1)
+    trace.kernel(
+        20 * US, 90 * US, 1, name="ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    )
+    analysis = Analysis(trace.load())
+    work, runs = analysis.index(DeviceWork), analysis.index(CollectiveRuns)
+    assert data_bytes(analysis.trace, work, runs).tolist() == [8_000 * 4]

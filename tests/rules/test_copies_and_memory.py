@@ -262,6 +262,8 @@ def test_cause_of_recurring_allocation(names: tuple[str, ...], in_op: bool, caus
 def test_first_use_is_no_thrash() -> None:
     assert found(allocating(("cudaMalloc", "cudaFree"), range(1)).trace, "allocator-thrash") == []
     assert found(allocating(("cudaMalloc",), range(3)).trace, "allocator-thrash") == []
+    several = allocating(("cudaMalloc",) * 4, range(1, 4)).trace  # many calls in as few steps
+    assert found(several, "allocator-thrash") == []
     assert found(allocating(("cudaMallocAsync",), range(6)).trace, "allocator-thrash") == []
 
 

@@ -19,13 +19,15 @@ def found(trace: TraceBuilder, rule: str) -> list[Finding]:
     return list(diagnose(trace.load(), select=[rule]).findings)
 
 
-def addition(op: str, *, copy_op: str | None = None, memsets: int = 1, kernel: str = GEMM) -> TraceBuilder:
-    """Four steps, each an op with a device copy, memsets and a kernel on one stream."""
+def addition(
+    op: str, *, copy_op: str | None = None, memsets: int = 1, kernel: str = GEMM, begin: int = 10
+) -> TraceBuilder:
+    """Four steps, each an op with a device copy, memsets and a kernel on one stream; it begins so many us into each."""
     trace = TraceBuilder()
     for step in range(4):
         at, first = step * 1_000 * US, 10 * step
         trace.step(step, at, 1_000 * US)
-        trace.op(op, at + 10 * US, 90 * US)
+        trace.op(op, at + begin * US, (100 - begin) * US)
         if copy_op:
             trace.op(copy_op, at + 12 * US, 10 * US)
         trace.launch("cudaMemcpyAsync", at + 14 * US, 5 * US, first + 1)
@@ -60,6 +62,11 @@ def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
 )
 def test_a_copy_that_seeds_no_gemm_is_left_alone(op: str, kernel: str) -> None:
     assert found(addition(op, kernel=kernel), "hidden-dtod-copy") == []
+
+
+def test_a_copy_of_the_op_before_is_no_seed() -> None:
+    assert found(addition("aten::addmm", copy_op="aten::clone", begin=25), "hidden-dtod-copy") == []
+    assert found(addition("aten::addmm", copy_op="aten::clone"), "hidden-dtod-copy")
 
 
 def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:

@@ -15,6 +15,9 @@ from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.events import bounds_of
 
+_SHORT_NS = (
+    10_000_000  # a fix may leave this much in a trace that is shorter: ten times what any rule adds; chosen
+)
 _DURATIONS = ("dur_ns", "work_ns", "cpu_ns", "leaving_ns")  # that an edit gives to each of its rows or spans
 
 
@@ -35,7 +38,7 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
                 0.0 if value is None or isinstance(value, Mapping) else value, np.float64
             ).ravel()
             complain(
-                given > last - first,
+                given > max(last - first, _SHORT_NS),
                 f"{name} of {type(edit).__name__} are longer than the trace: times are ns",
             )
         if not linked and len(rows) + len(work) + len(starts) and not hits.fixed_elsewhere:
