@@ -103,7 +103,7 @@ def test_what_needs_no_fix_has_the_last_number() -> None:
         ("model.py(12): forward", "model.py(12): forward"),
         ("a.py(12): f", "a.py(12): f"),
         ("a_long.py(12): forward_of_all_ki", "…long.py(12): forward_of_all_ki"),
-        ("a_lon.py(12): forward_of_all_kin", "forward_of_all_kin"),
+        ("a_lon.py(12): forward_of_all_kin", "forward_of_all_kin()"),
         ("/home/me/project/package/model.py(1234): forward", "model.py(1234): forward"),
         ("package/modeling_of_something_long.py(1306): forward", "…mething_long.py(1306): forward"),
     ],

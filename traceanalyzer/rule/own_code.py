@@ -13,7 +13,7 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 # torch cuts what is on sys.path off a file's name, so that a package's begins with its folder.
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
-_LIBRARYS = "This code is in the package {}: call it less often, with more work in each call."
+_LIBRARYS = "This code is in the package {}: call the package less often, with more work in each call."
 _MODELS = "Use {{torch.compile}} or a CUDA graph: this Python code of the package {} then does not run."
 TORCHS = (
     "This is torch's own code, and recording stacks makes it longer: record without with_stack first. If it stays, "

@@ -14,7 +14,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "These rows and the findings overlap: do not add their times."
+_LEGEND = "Do not add the times of findings to these rows: they overlap."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

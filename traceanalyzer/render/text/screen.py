@@ -233,5 +233,5 @@ def _left_out(report: Report, parts: Triage) -> str:
     told += [f"{len(idle - ran)} others do not apply to this trace"] if idle - ran else []
     told += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
-    own = " Findings on the profiler itself are left out." * costly
+    own = " Findings about the profiler itself are not shown." * costly
     return f"{', '.join(told)}.{own} --verbose shows all."

@@ -157,7 +157,7 @@ def _shortened(name: str, longest: int) -> str:
     if len(line) <= longest:
         return line
     cut = f"…{line[1 - longest :]}"
-    return cut if cut.find(".py(") > _OF_A_FILE else shortened(line.partition("): ")[2], longest)
+    return cut if cut.find(".py(") > _OF_A_FILE else shortened(line.partition("): ")[2] + "()", longest)
 
 
 def _in_words(cause: str) -> str:

@@ -76,8 +76,8 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     Bad: `for p in model.parameters(): dist.all_reduce(p.grad)`. Good: DistributedDataParallel, which reduces
     buckets during the backward pass.
     How sure: calls and sizes are recorded. The time of larger buckets is estimated, so confidence is medium.
-    When it is wrong: the job has few buckets in all. At least two or three must remain, because a single
-    bucket cannot overlap with the backward pass.
+    When it is wrong: the job has only two or three buckets. Do not make them larger: a single bucket cannot
+    overlap with the backward pass.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)

@@ -44,7 +44,7 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     states of the positions that have a label. Or use a loss that never writes all scores to memory.
     How sure: shapes and times are recorded. For the share of ignored positions, compute (labels ==
     -100).float().mean(), or, if the loss is multiplied by a mask, 1 - mask.float().mean().
-    When it is wrong: a tensor that holds no scores has the same two sizes.
+    When it is wrong: another tensor has the sizes N and V, but holds no scores.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -37,8 +37,8 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     numbers.
     Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good:
     autocast(dtype=torch.bfloat16) without a scaler. bfloat16 has the range of float32.
-    How sure: only GradScaler runs these ops. The cost does not include what a fused optimizer does with the
-    scale.
+    How sure: only GradScaler runs these ops. A fused optimizer unscales gradients itself; this is not part of
+    the cost.
     When it is wrong: the model needs the precision of float16, which is higher than that of bfloat16. GPUs
     older than the A100 have no bfloat16 units. On these GPUs the finding is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; measured on an H200 with torch 2.11: a

@@ -92,8 +92,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     How sure: kernels and types are recorded.
     When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
     deliberate. The finding is then usually info.
-    Saving: predicted for float32, usually with TF32 for products. Other kernels then move half the bytes.
-    They gain less if they do not reach the memory's peak rate.
+    Saving: predicted for float32, usually with TF32 for products. Kernels that are no products move half the
+    bytes, so they save up to half of their time.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

@@ -40,7 +40,7 @@ _JOIN = (
     "Join many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
-_JOIN_SOME = "Join collectives whose inputs are ready together; the inputs of consecutive layers are not. "
+_JOIN_SOME = "Join collectives whose inputs are ready together (not those of consecutive layers). "
 _PARTS = (
     "If possible, let the next op work on this rank's part alone. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."

@@ -77,7 +77,7 @@ _FEW_CHANNELS = (
 _ADVICE = {
     "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
     "memory": "Limited by memory: fuse the op with its neighbours, or move fewer bytes.",
-    "below-bounds": "Profile the op with {ncu}, unless another finding explains its time: neither compute nor memory "
+    "below-bounds": "Profile the op with {ncu}, unless another finding explains its time. Neither compute nor memory "
     "is near its limit.",
 }
 _MORE_COMPUTE = (

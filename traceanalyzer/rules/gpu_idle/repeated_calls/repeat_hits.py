@@ -48,7 +48,7 @@ def loop_hits(
     kernels = round((largest.launches - largest.moves) / largest.count, 1)
     nodes = round(sum(len(one.nodes) for one in backward) / len(at), 1)
     ops = len(set(largest.names))
-    kinds = f" ({ops} different ops)" if 1 < ops < len(largest.names) else ""
+    kinds = f" to {ops} different ops" if 1 < ops < len(largest.names) else ""
     return Hits(
         occurrences=at,
         named_by=next(iter(lines), None) or first_of(largest.names),

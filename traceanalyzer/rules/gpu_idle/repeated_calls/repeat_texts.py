@@ -26,11 +26,8 @@ def is_of_lists(names: tuple[str, ...]) -> bool:
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """The first four different ops of a repeat, and how many more it has, `aten::select (twice), aten::copy_`."""
-    shown = [
-        name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
-        for name, count in Counter(names).items()
-    ]
+    """The first four different ops of a repeat, and how many more it has, `2 x aten::select, aten::copy_`."""
+    shown = [name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items()]
     more = len(shown) - 4
     return ", ".join(shown[:4]) + (f" and {more} other op{'s' * (more > 1)}" if more > 0 else "")
 

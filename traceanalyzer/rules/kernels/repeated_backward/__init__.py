@@ -48,9 +48,9 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     What it looks for: backward nodes that run again, in two cases:
     - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
     - torch.autograd.grad is called several times for one output, with a different input in each call.
-    Why it costs: every pass computes all gradients on its way. Often one pass over the sum of the losses
-    gives the same gradients. In other programs, some gradients of a pass are not needed at all: zero_grad
-    clears them before an optimizer step.
+    Why it costs: every pass computes all gradients on its way. For several losses, one pass over their sum
+    often gives the same gradients. And the loss of a generator also computes gradients of its discriminator,
+    which zero_grad then clears unused.
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
     are not detached; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
     discriminator(images.detach()); grad(u, (x, y)).

@@ -63,8 +63,8 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Each iteration of a loop computes a result that no later op reads.
 
     What it looks for: loops of three or more iterations, in steps without a backward pass. Each iteration
-    updates a state, and computes another result with a matrix product or a convolution. This other result is
-    read only after the last iteration, or never.
+    updates a state, and computes another result with a matrix product or a convolution. No op of the loop
+    reads this other result. Ops after the loop may read the last one.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
     Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
     results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
