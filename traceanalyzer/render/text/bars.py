@@ -14,7 +14,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Do not add the times of findings to these rows: they overlap."
+_LEGEND = "The times of findings are parts of these rows: do not add them up."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

@@ -46,8 +46,8 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     Why it matters: each stage is idle for this time, whatever it computes. The schedule causes the bubble,
     not a single op. So the finding is a fact, not a fault, and always info.
     Bad: one micro-batch. Good: four times as many micro-batches as stages, or an interleaved schedule.
-    How sure: sends and receives are recorded. The rule counts each send in one direction as a micro-batch. If
-    a micro-batch sends several tensors, the true bubble is larger than the reported bubble.
+    How sure: sends and receives are recorded. The rule takes the number of sends in one direction as m. If
+    each micro-batch sends several tensors, this m is too large, and the true bubble is larger than reported.
     When it is wrong: the micro-batches of two steps overlap, as in schedules without a flush. More
     micro-batches do not help if launching limits the step, or if kernels become too small.
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section

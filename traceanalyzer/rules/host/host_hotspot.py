@@ -67,7 +67,7 @@ def host_hotspot(
     """The CPU works on something itself while the GPU waits.
 
     What it looks for: pauses in which the CPU launches nothing. The finding names the CPU op that takes most
-    of the pause, or else the user's function.
+    of the pause. If there is no such op, it names the user's function that runs then.
     Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
     Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").

@@ -45,14 +45,14 @@ class Limits:
 def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Constants are computed again in every step, or in every call of a function.
 
-    What it looks for: ops that compute the same constant in every step, on the GPU or on the CPU. The first
-    op has no input tensor, such as arange, zeros or a window. The later ops use only what the earlier ops
-    have made.
+    What it looks for: ops that compute the same constant in every step, on the GPU or on the CPU. They form a
+    chain. It begins with an op that has no input tensor (arange, zeros, hann_window), and each later op uses
+    only results of earlier ops of the chain.
     Why it costs: each call pays again for ops, launches and copies, with the same result.
     Bad: window = torch.hann_window(400).pow(0.85).to(device) in forward(). Good: compute the constant once.
     Keep the constant with register_buffer, as an attribute, or in functools.cache.
-    How sure: the trace does not record all numbers that ops get, so confidence is medium.
-    When it is wrong: a number that is not recorded changes from call to call.
+    How sure: the trace does not record all scalar arguments of ops, so confidence is medium.
+    When it is wrong: a scalar argument that is not recorded changes from call to call.
     Saving: the time of these ops and of everything that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

@@ -58,8 +58,8 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     """Tokens are dispatched to experts by products with a dense tensor of ones and zeros.
 
     What it looks for: topk chooses k of E experts for each of T tokens. Then ops work on tensors of T x E x C
-    numbers. C is the number of slots of each expert. In the forward pass, a matrix product sums over all T
-    tokens.
+    numbers. C is the number of slots of each expert. One of these ops is a matrix product in the forward pass
+    that sums over all T tokens.
     Why it costs: for each token, all except k of the E x C numbers are zero. So work on the tensor mostly
     moves and multiplies zeros.
     Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: use cumsum to give each token a slot: the number of

@@ -62,7 +62,8 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     """A large matrix is inverted, and its inverse is multiplied by a few columns.
 
     What it looks for: linalg.inv of a large matrix, and soon after it a product of the inverse with a few
-    columns. The cost also includes other ops that factorise a matrix of this shape, such as logdet or solve.
+    columns. The time that the finding reports also includes other ops that factorise a matrix of this shape,
+    such as logdet or solve.
     Why it costs: an inverse takes three times as many operations as a factorisation. Solving for a few
     columns takes little more than the factorisation. For a batch of matrices, inv launches ten times as many
     kernels as Cholesky.

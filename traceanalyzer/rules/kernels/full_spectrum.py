@@ -66,8 +66,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     transforms, and every op on the spectrum, compute and move both values.
     Bad: torch.fft.ifft2(torch.fft.fft2(field) * filter).real. Good: torch.fft.irfft2(torch.fft.rfft2(field) *
     filter_half, s=field.shape). Here filter_half is the part of the filter that matches the result of rfft2.
-    How sure: if an op takes the real part, the data is probably real, but this is not certain. So confidence
-    is medium.
+    How sure: if an op takes the real part of an inverse transform, the imaginary part was probably zero, but
+    this is not certain. So confidence is medium.
     When it is wrong: an op between the two transforms treats the two halves differently, as a Hilbert
     transform does.
     Saving: half of the time of the transforms and of other work on spectra. Conversions to complex numbers

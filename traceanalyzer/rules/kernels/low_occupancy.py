@@ -71,7 +71,8 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     an algorithm that splits rows. For a matrix product: smaller tiles or split-K.
     How sure: the trace records the grid and the number of multiprocessors.
     When it is wrong: the work cannot be split further.
-    Saving: if the same work were split among all multiprocessors, its time would shrink in proportion.
+    Saving: as if the work were split evenly among all multiprocessors. If it now runs on a quarter of them,
+    the time shrinks to a quarter.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """
     if not any(gpu.sms for gpu in gpus.known.values()):

@@ -54,7 +54,8 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     """A half-precision matrix product has a dimension that is no multiple of 8.
 
     What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time
-    (align1, align2, align4). Or the kernels use tensor cores of an older architecture (cutlass_75_tensorop).
+    (align1, align2, align4). Or the kernels were written for the tensor cores of an older GPU
+    (cutlass_75_tensorop).
     Why it costs: fast kernels need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
     kernels that reach less than a third of the rate.
     Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never used.

@@ -44,9 +44,10 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Why it costs: a graph computes all N rows, whatever they contain.
     Bad: one graph for 4,096 candidates, though requests have 200 to 900 candidates. Good: graphs for a few
     sizes, such as powers of two. Each request replays the smallest graph that fits.
-    How sure: launches and slices are recorded. The trace does not show whether fewer rows mean less work for
-    the graph, so confidence is medium.
-    When it is wrong: the sliced tensor is a cache of N places, and only k places are filled so far.
+    How sure: launches and slices are recorded. The trace does not show whether a graph captured for fewer
+    rows would do less work, so confidence is medium.
+    When it is wrong: the first k rows are those of a cache with N places that is being filled, not of a
+    padded batch.
     Saving: predicted with a graph for the next power of two.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """

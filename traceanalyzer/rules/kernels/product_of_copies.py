@@ -73,7 +73,7 @@ def product_of_copies(
     How sure: strides and numbers of rows show the copies. Another op may change the copies before the layer,
     so confidence is medium.
     When it is wrong: a non-linear op runs between the copies and the product.
-    Saving: predicted for the good code, in the forward and the backward pass.
+    Saving: the recorded time of forward and backward pass, minus the predicted time of the good code.
     Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
     """
     if not any(op.dims for op in inputs.signatures):

@@ -70,9 +70,8 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
 
     What it looks for: two matrix products (mm, bmm) in a row, (A B) C or A (B C). The other order takes at
     most a quarter of the operations.
-    A second case (cause `long-side`, named in the finding's title): X X', the product of a matrix with its
-    transpose, is computed, squared, and multiplied by X, as in Newton-Schulz iterations, where X has at least
-    twice as many rows as columns.
+    A second case (cause `long-side`, named in the finding's title): the program computes (X X')(X X') X, as
+    in Newton-Schulz iterations, and X has at least twice as many rows as columns. X' is the transpose of X.
     Why it costs: both orders give the same result, but one order computes a large matrix first. A B is large
     if A has many rows and B many columns. X X' is larger than X' X.
     Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: X (X' X)(X'

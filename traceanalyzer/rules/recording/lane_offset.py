@@ -38,9 +38,9 @@ class Limits:
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The first GPU work begins long after the CPU op that launched it.
 
-    What it looks for: ops whose first kernel starts late (by the offset) although the device is idle, because
-    CUDA first has to load the kernel. The rule also reports clocks that disagree: work seems to start before
-    its launch.
+    What it looks for: ops whose first kernel starts late although the device is idle: CUDA first has to load
+    the kernel. This delay is the offset. The rule also reports clocks that disagree: work seems to start
+    before its launch.
     Why it costs: the first use of a kernel costs time once per process (see cold-start). Wrong clocks cost
     nothing, but short delays between CPU and GPU cannot be trusted. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).

@@ -91,8 +91,8 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: copies, conversions, gathers, pads and expansions, summed by the op that the user
     called. Two cases have findings of their own:
-    - State is reordered several times a step, such as a key/value cache in beam search. A gather then reads
-      all rows of a tensor, in another order.
+    - State, such as a key/value cache in beam search, is reordered several times a step: a gather reads all
+      rows of a tensor, in another order.
     - Inputs of a compiled region are copied into the fixed buffers of its CUDA graph.
     Why it costs: each of these ops reads and writes all of its data, but computes nothing.
     Bad: a layout, dtype or order that the next op changes back. Good: data that is created in the layout that

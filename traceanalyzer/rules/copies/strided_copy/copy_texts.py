@@ -41,7 +41,7 @@ TEXTS = {
     "transposition": (
         "copies that change the order of dimensions run {times_a_step}, in {ops}",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
-        "the tensor with its dimensions in the order that this op reads.",
+        "the tensor with its dimensions in the order that the next op reads.",
     ),
 }
 # Instead of that of a repetition, where multinomial makes it.

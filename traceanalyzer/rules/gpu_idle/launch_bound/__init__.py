@@ -125,11 +125,11 @@ def launch_bound(
     Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
     larger batch.
     How sure: idle time is measured. The profiler slows the CPU, so the rule also simulates the step without
-    the profiler. How much the profiler slowed the CPU is assumed, unless you pass a measured step
-    (--step-ms).
+    the profiler. The rule assumes how much the profiler slowed the CPU, unless you pass the time of a step
+    that you measured without the profiler (--step-ms).
     One rank of a distributed job: if this rank is launch-bound for at least half of the step, the other ranks
-    probably are, too. So the cost then includes the time in which this rank waits for them in collectives.
-    With the traces of all ranks, this waiting is measured instead.
+    probably are, too, and are late in collectives for this reason. Then the cost also includes the time in
+    which this rank waits for them there. With the traces of all ranks, this waiting is measured.
     The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
     - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
       queued in time;

@@ -36,8 +36,8 @@ _COMPILE = (
     "Compile the model with {{torch.compile}}{}: {:.0f} % of a step's {:,} launches of kernels and copies can "
     "be fused{}. "
 )
-_FIXED_CACHE = " and a cache of a fixed size (cache_implementation='static' in generate())"
-_GROWING = "; with the present cache, which grows with torch.cat, it would compile again and again"
+_FIXED_CACHE = " and a KV cache of a fixed size (cache_implementation='static' in generate())"
+_GROWING = "; the present KV cache grows with torch.cat, so the model would be compiled again and again"
 _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )

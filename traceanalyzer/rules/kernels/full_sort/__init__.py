@@ -78,8 +78,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
     How sure: shapes and slice bounds are recorded. The rule reports nothing if some other op of the step
     reads a tensor of the shape and dtype of the whole sorted result.
-    Without shapes: the op after the sort has few GPU threads, so it probably takes only a part. Confidence is
-    low, because a later op may use the rest.
+    Without shapes: the rule reports a sort if the next op has few GPU threads, and so probably takes only a
+    part. Confidence is low, because a later op may use the rest.
     When it is wrong: a custom kernel, for which the profiler records no op, reads the whole result. Or equal
     values must keep their order, as in a stable sort.
     Saving: the time of the sort, minus the predicted time of topk.

@@ -75,28 +75,28 @@ class _Pairs:
 def materialised_pairs(
     calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
-    """Small tensors are broadcast to all pairs of their rows, and the large result is only reduced.
+    """Two tensors are broadcast to all pairs of their rows, and the large result is written only to be reduced.
 
-    What it looks for: a pointwise op broadcasts its inputs to all pairs of their rows, and the result is
-    reduced. This result has at least eight times as many numbers as all inputs together.
+    What it looks for: a pointwise op of two broadcast tensors, such as a[:, None] - b[None], whose large
+    result is then reduced (sum, min). The result has at least eight times as many numbers as the inputs.
     A second case (cause `selected`, named in the finding's title): distances or products of all pairs are
     computed. The forward pass uses only the smallest or largest value along a dimension. The backward pass
     computes with all values. An example is a Chamfer distance by torch.cdist.
     A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
     or subtracted, and then summed over the last dimension.
-    A fourth case (cause `listed`): all points are compared with all other points, by their distance, or by an
-    integer that each has, such as the number of its grid cell. Then nonzero or a boolean mask lists the few
-    pairs that are close enough, or have the same integer.
+    A fourth case (cause `listed`): an N x N mask tells which pairs of N points are close enough, or have the
+    same id. Then nonzero or a boolean index lists these few pairs.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
     Bad: F.cosine_similarity(a[:, None], b[None], dim=-1); (a[:, None] - b).pow(2).sum(-1). Good: a matrix
     product of the normalised matrices; torch.cdist; or compute only the few pairs that are needed.
     How sure: shapes and strides are recorded. The trace does not show whether fewer pairs would be enough, so
     confidence is medium.
-    When it is wrong: the program needs a number for every pair, and no matrix product computes it. Then let a
-    compiler fuse the ops that compute it.
+    When it is wrong: all pairs are needed, and no matrix product computes them. Then let a compiler fuse the
+    ops.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    the backward pass computes only the selected pairs. For `gathered`, one matrix product of all rows and a
-    gather replace these ops. For `listed`, a search replaces the comparison of all pairs.
+    the backward pass computes only the selected pairs. For `gathered`, one matrix product computes a number
+    for every pair of rows, and a gather picks the wanted ones. For `listed`, a search replaces the comparison
+    of all pairs.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

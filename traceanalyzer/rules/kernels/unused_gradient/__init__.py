@@ -49,8 +49,8 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     What it looks for: parameters that get a gradient in every step, though no optimizer uses this
     gradient. There are four cases:
     - most gradients are unused, as with a backbone that is not trained and not frozen;
-    - the backward pass runs through frozen layers only to reach a few parameters in front of them, whose
-      gradients are unused, such as a position embedding;
+    - a few parameters before the frozen layers, such as a position embedding, still require gradients, which
+      no optimizer uses. The backward pass runs through all frozen layers only to reach them;
     - the program never clears unused gradients, and each step adds to them. An example is a perceptual loss,
       if its network is not frozen;
     - a backward pass also computes gradients of another network, and the program discards them. An example is
