@@ -55,9 +55,7 @@ def _both(name: str, kind: str, others: list[Rule]) -> str:
 
     page = Page(width())
     slugs = ", ".join(rule.slug for rule in others)
-    page.put(
-        f"The page of the {kind} {name}, and then of {slugs}, whose findings may have a cause of this name."
-    )
+    page.put(f"{name} is a {kind}, and a cause that findings of {slugs} may have: all of their pages follow.")
     page.blank()
     return page.text()
 

@@ -14,7 +14,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "The times of findings are parts of these rows: do not add them up."
+_LEGEND = "These rows and the findings overlap: do not add their times."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

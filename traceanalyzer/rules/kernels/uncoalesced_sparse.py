@@ -37,8 +37,8 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
     How sure: the op that coalesces is recorded. torch does not run this op on a coalesced tensor.
     When it is wrong: the program changes entries in place between the ops. Even then, coalesce once, and
     write the new values into the coalesced tensor.
-    Saving: the time of all sorts but the necessary ones: one for each new tensor. Products with a coalesced
-    tensor may also be faster; this is not included.
+    Saving: the time of all sorts, except one for each new tensor, which is necessary. Products with a
+    coalesced tensor may also be faster; this is not included.
     Source: "Uncoalesced sparse COO tensors" in torch.sparse's documentation.
     """
     every = calls[calls.name.one_of(_COALESCES) & (calls.step >= 0)]

@@ -66,9 +66,9 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     Bad: a compiled function that is called with a new length in each step; torch.compiler.disable, print or
     .item() within a compiled function. Good: dynamic=True, mark_dynamic, or few different sizes; no graph
     breaks (fullgraph=True raises an error at each graph break).
-    How sure: the trace has the compiler's rows. If only the first step compiles, the rule cold-start reports
-    the compilation. Findings of graph breaks and of tiny regions are always info. Removing a graph break
-    saves time only if eager kernels can then be fused.
+    How sure: the trace has events of the compiler. If only the first step compiles, the rule cold-start
+    reports the compilation. Findings of graph breaks and of tiny regions are always info. Removing a graph
+    break saves time only if eager kernels can then be fused.
     When it is wrong: a shape occurs only once, as in the last batch of an epoch.
     Saving: the time of compiling. For `eager-ops`, the simulation fuses consecutive pointwise kernels into
     one, which takes as long as the longest.
