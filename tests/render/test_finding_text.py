@@ -226,7 +226,7 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     after_others = replace(samples.saving(), beyond=True)
     assert short_amounts(replace(finding, saving=samples.saving()), step) == ""
     assert short_amounts(replace(finding, saving=after_others), step) == (
-        "it saves 9.00 of 18.0 ms a step, in addition to other fixes on the CPU"
+        "a fix saves 9.00 of 18.0 ms a step, in addition to other fixes on the CPU"
     )
     assert short_amounts(replace(finding, saving=after_others), step, [2, 3]).endswith(
         "to what findings 2 and 3 save"

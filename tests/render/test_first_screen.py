@@ -56,7 +56,7 @@ def test_a_saving_that_comes_after_others_says_so_on_a_line_of_its_own() -> None
     report = samples.report(samples.trace(step=samples.estimate()), findings=(found, on_gpu, on_cpu, info))
     put_short(page, 1, found, report, WHOLE)
     assert len(page.lines) == 5
-    assert page.lines[-1].strip() == "it saves 9.00 of 18.0 ms a step, in addition to what finding 3 saves"
+    assert page.lines[-1].strip() == "a fix saves 9.00 of 18.0 ms a step, in addition to what finding 3 saves"
 
 
 def infos(count: int, advice: str = SENTENCE) -> list[Finding]:

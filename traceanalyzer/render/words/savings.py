@@ -115,7 +115,7 @@ def short_amounts(finding: Finding, step: StepEstimate | None, before: Sequence[
     if finding.saving is None:
         return cost_words(finding, brief=True) if finding.severity is Severity.INFO else ""
     return (
-        f"it {saving_words(finding.saving, step, before)}"
+        f"a fix {saving_words(finding.saving, step, before)}"
         if finding.saving.beyond and not probably_nothing(finding.saving)
         else ""
     )

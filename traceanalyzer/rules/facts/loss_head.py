@@ -78,9 +78,9 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         "much as the others",
         advice="If many labels are ignored (-100), compute the head only for the positions of the others: "
         "head(hidden[index]), with an index that the collate function makes. First check what share is ignored: "
-        f"(labels == -100).float().mean(), or 1 - mask.float().mean(). The {100 * share:.0f} % of all GPU work shrink by this "
-        "share. If few labels are ignored, compile the head with the loss, or use a fused loss that never writes all "
-        "scores.",
+        f"(labels == -100).float().mean(), or 1 - mask.float().mean(). The {100 * share:.0f} % of all GPU work "
+        "shrink by this share. If few labels are ignored, compile the head with the loss, or use a fused loss "
+        "that never writes all scores.",
         evidence={
             **told(found),
             "gpu_share": share,
