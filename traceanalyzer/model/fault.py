@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Severity
@@ -25,3 +26,8 @@ class Fault:
     saving: Saving | None
     severity: Severity
     findings: tuple[int, ...]
+
+
+def fixed_along(faults: Iterable[Fault]) -> set[int]:
+    """Numbers of the findings that go with the first one of their fault."""
+    return {number for fault in faults for number in fault.findings[1:]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from traceanalyzer.model.fault import fixed_along
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, TraceReport
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
@@ -24,7 +25,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
         return f"begin with finding {first} ({top.rule})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    gone = {n for fault in trace.faults if fault.findings[0] in replayed for n in fault.findings[1:]}
+    gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
     own, others = [number for number in replayed if number not in gone], sorted(gone)
     which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
     also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.fault import Fault, fixed_along
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Report
 from traceanalyzer.report.by_fault import leads, turn_of
@@ -76,7 +76,7 @@ def triaged(
         for fault in every
         for number in fault.findings
     }
-    further = {number for fault in every for number in fault.findings[1:]}
+    further = fixed_along(every)
     joined = {number for fault in every if len(fault.findings) > 1 for number in fault.findings}
     settled = {place for place, one in enumerate(findings) if one.settled and place + 1 not in joined}
     order = sorted(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.model.fault import fixed_along
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
@@ -17,7 +18,6 @@ from traceanalyzer.report.triage import is_minor
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import Kind, kind_of
 
-_GPU_WAITS = "the GPU waits for the CPU "
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
@@ -65,10 +65,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     goes_to = (
         "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     )
-    joint = ": "
-    if trace.step is not None and trace.step.bound == "wait":
-        joint = "; "
-        goes_to = goes_to.replace(_GPU_WAITS, "the GPU waits ", 1)
+    joint = "; " if _both_wait(trace) else ": "
     limit = joint.join(part for part in (_limit(trace), goes_to) if part)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
@@ -85,6 +82,11 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
         "; ".join(part for part in parts if part),
     )
+
+
+def _both_wait(trace: TraceReport) -> bool:
+    """Whether the limit is a sentence that says for whom the GPU waits."""
+    return trace.step is not None and trace.step.bound == "wait"
 
 
 def _limit(trace: TraceReport) -> str:
@@ -143,7 +145,7 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return f"{share} is {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle)
-    whom = "" if one.name in _ON_THE_DEVICE else " for the CPU"
+    whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
 
 
@@ -169,7 +171,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     """What is no fault and may save much: where the limit is open at most, else surely something."""
     if trace.step is None:
         return ""
-    along = {number for fault in trace.faults for number in fault.findings[1:]}
+    along = fixed_along(trace.faults)
     rules = {
         number: finding.rule
         for number, finding in findings.items()

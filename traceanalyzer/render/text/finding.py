@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.fault import Fault, fixed_along
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Report, StepEstimate, TraceReport
 from traceanalyzer.model.short_names import short_ops
@@ -93,7 +93,7 @@ def _advice(finding: Finding, report: Report) -> str:
 def _before(number: int, report: Report) -> list[int]:
     """The findings on the CPU that are to be fixed and that a saving which is `beyond` comes on top of."""
     own = report.findings[number - 1]
-    gone = {n for trace in report.traces for fault in trace.faults for n in fault.findings[1:]}
+    gone = fixed_along(fault for trace in report.traces for fault in trace.faults)
     return [
         n
         for n, one in enumerate(report.findings, 1)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from traceanalyzer.render.text.page import Page
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:) (?!and (?:others|elsewhere))")
+_ENDS = re.compile(
+    r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))"
+)
 _WORDS = re.compile("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
 
