@@ -15,8 +15,12 @@ from traceanalyzer.rule.registry import all_rules
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
+SEE = ": see traceanalyzer explain "
+
+
 def rules_in(page: str) -> set[str]:
-    return {
+    """The rules whose pages are here, and those whose pages are named."""
+    return {line.partition(SEE)[2] for line in page.splitlines() if SEE in line} | {
         line.partition("  (")[0]
         for line in page.splitlines()
         if "  (" in line and ", added in version " in line

@@ -16,4 +16,4 @@ def test_long_and_short_pauses_at_one_place_are_told_with_their_sum() -> None:
         loop.launched("aten::mul")
 
     (found,) = alarms(loop_of(body), "host-gap")
-    assert found.message.startswith("long pauses without ops, 3 times a step, take 19.0 ms a step on average")
+    assert found.message.startswith("long pauses without ops (3 times a step) take 19.0 ms a step on average")

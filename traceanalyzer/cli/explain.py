@@ -42,21 +42,19 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
     if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
         others = [rule for rule in known if rule not in chosen and _names(rule, name)]
     if chosen:
-        pages = [rule_page(rule, width(), verbose=verbose) for rule in (*chosen, *others)]
-        kind = "rule" if chosen[0].slug == name else "group of rules"
-        put_text("\n".join([*([_both(name, kind, others)] if others else []), *pages]))
+        pages = [rule_page(rule, width(), verbose=verbose) for rule in chosen]
+        put_text("\n".join([*pages, *([_also(name, others)] if others else [])]))
         return
     put_text(_cause_page(name, known, verbose))
 
 
-def _both(name: str, kind: str, others: list[Rule]) -> str:
-    """Why the pages of other rules follow: they have a cause of this name."""
+def _also(name: str, others: list[Rule]) -> str:
+    """Which pages are about the cause of this name."""
     from traceanalyzer.render.text.page import Page
 
     page = Page(width())
-    slugs = ", ".join(rule.slug for rule in others)
-    page.put(f"{name} is a {kind}, and a cause that findings of {slugs} may have: all of their pages follow.")
-    page.blank()
+    for rule in others:
+        page.put(f"{rule.slug} has a cause {name}, too: see traceanalyzer explain {rule.slug}")
     return page.text()
 
 

@@ -92,7 +92,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     for kind, words in _LINK_COPIES.items():
         moved = of_step & every.kind.one_of(kind)
         taken = _gpu_ns(every[moved], took_ns[moved], len(usual))
-        copies |= {f"{words} of {name}": ns for name, ns in taken.items()}
+        copies |= {f"{words} in {name}": ns for name, ns in taken.items()}
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
     step_ns, idle_ns = _unprofiled(

@@ -20,6 +20,7 @@ _OWN = frozenset(
         "count",
         "elsewhere",
         "in_steps",
+        "number_a_step",
         "per_step",
         "per_step_ns",
         "share",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from traceanalyzer.model import units
@@ -56,7 +56,8 @@ def message_fields(
         if part
         else "",
         "times": _times(counts[0]),
-        "times_a_step": _times_a_step(counts[1], in_steps, steps),
+        "times_a_step": _often_a_step(_times, counts[1], in_steps, steps),
+        "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
 
@@ -123,15 +124,21 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-def _times_a_step(count: int, in_steps: int, steps: int) -> str:
+def _number(count: int) -> str:
+    return f"{count:,}"
+
+
+def _often_a_step(said: Callable[[int], str], count: int, in_steps: int, steps: int) -> str:
     """How often in a step, where nearly all have it about as often; else in how many; over the window without steps."""
     if in_steps <= 1:
-        return _times(count)
+        return said(count)
     often, whole = count / in_steps, max(round(count / in_steps), 1)
     if in_steps < _MOST_STEPS * steps:
         few = f"in {in_steps:,} of {steps:,} steps"
-        return f"{few}, once each" if count == in_steps else f"{_times(count)} in total, {few}"
-    return f"{_times(whole)} a step" if abs(often - whole) <= _ABOUT * often else f"{often:.1f} times a step"
+        return f"{few}, {said(1)} each" if count == in_steps else f"{said(count)} in total, {few}"
+    if abs(often - whole) <= _ABOUT * often:
+        return f"{said(whole)} a step"
+    return f"{often:.1f}{said(0).removeprefix('0')} a step"
 
 
 def _in_steps(in_steps: int, steps: int) -> str:

@@ -68,14 +68,11 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     advice = Page(page.width, page.colour, page.ascii_only)
     if first and (fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding)):
         put_fitted(advice, f"-> {_advice(finding, report)}", detail, indent=3, hang=3, whole=True)
-    amounts = (
-        "" if fault is not None else short_amounts(finding, _step(finding, report), _before(number, report))
-    )
-    condition = bool(amounts) and finding.saving is not None  # of what the title promises: never left out
-    told = max(_MOST - 1 - len(advice.lines) - condition, WHOLE - condition) if detail == WHOLE else 1
+    amounts = "" if fault is not None else short_amounts(finding)
+    told = max(_MOST - 1 - len(advice.lines), WHOLE) if detail == WHOLE else 1
     put_fitted(page, short_ops(finding.message), told, indent=3, spare=int(detail == 1))
     page.lines += advice.lines
-    if amounts and (condition or len(page.lines) < _MOST):
+    if amounts and len(page.lines) < _MOST:
         put_fitted(page, amounts, 1, indent=3, style="dim")
 
 

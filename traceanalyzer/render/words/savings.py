@@ -28,7 +28,7 @@ _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 _CAUSES = {
     "after-backward": "one by one after backward",
     "batch": "fewer launches help",
-    "below-bounds": "below half of the peak",
+    "below-bounds": "neither compute- nor memory-bound",
     "compile": "torch.compile helps",
     "compute": "compute-bound",
     "dispatching": "launching",
@@ -110,13 +110,11 @@ def amount_words(finding: Finding, step: StepEstimate | None, before: Sequence[i
     return saving_words(finding.saving, step, before) + (f"; recorded: {own}{rest}" if cost else "")
 
 
-def short_amounts(finding: Finding, step: StepEstimate | None, before: Sequence[int] = ()) -> str:
-    """What the title does not say: the cost of what is no fault, and what must be fixed before a saving comes."""
-    if finding.saving is None:
-        return cost_words(finding, brief=True) if finding.severity is Severity.INFO else ""
+def short_amounts(finding: Finding) -> str:
+    """What the title does not say: the cost of what is no fault."""
     return (
-        f"a fix {saving_words(finding.saving, step, before)}"
-        if finding.saving.beyond and not probably_nothing(finding.saving)
+        cost_words(finding, brief=True)
+        if finding.saving is None and finding.severity is Severity.INFO
         else ""
     )
 

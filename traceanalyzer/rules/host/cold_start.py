@@ -65,8 +65,8 @@ def cold_start(
     """The recording holds a cold start.
 
     What it looks for: stalls that happen once. Typical stalls: loading of kernels, the first use of a
-    library, tuning, compilation, capture of CUDA graphs. If the first steps are far longer than the others,
-    their Python time is also taken as a cold start.
+    library, tuning, compilation, capture of CUDA graphs. If the first steps take far longer than later steps,
+    the Python time of the first steps counts, too.
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: loading, compilation and allocation are recorded. A first use shows as a call that takes many

@@ -146,12 +146,13 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         lost=lost,
         fix=DropSpans(at.start_ns, at.end_ns),
         message=(
-            "{ops} compute on the CPU"
+            "{ops} compute on the CPU for"
             if key in parts
-            else ("{by} computes on the CPU" if computes else "between ops, the CPU runs {by}")
-            + (", with {ops}," if parts else "")
+            else ("{by} computes on the CPU, with {ops}, for" if parts else "{by} computes on the CPU for")
+            if computes
+            else "between ops, {by} takes"
         )
-        + (" for {host_a_step} ({times_a_step}" if len(at) > 1 else " for {host}, once")
+        + (" {host_a_step} ({times_a_step}" if len(at) > 1 else " {host}, once")
         + ("; median {typical}, longest {longest}" if skewed else "")
         + ")" * (len(at) > 1)
         + (f", most of it in {torchs}" if torchs else "")

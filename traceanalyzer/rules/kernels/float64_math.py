@@ -92,7 +92,7 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     How sure: kernels and types are recorded.
     When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
     deliberate. The finding is then usually info.
-    Saving: predicted for float32, usually with TF32 for products. Kernels that are no products move half the
+    Saving: predicted for float32, usually with TF32 for matrix products. All other kernels move half the
     bytes, so they save up to half of their time.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
@@ -171,7 +171,7 @@ def _hits(
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
     needed = np.maximum(needed, np.minimum(placed_ns, found.dur_ns))
     first, source = _first(leak)
-    where = f"before {first}" if first else "where it enters"
+    where = f"before {first}, where it enters" if first else "where it enters"
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,

@@ -46,8 +46,7 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     sizes, such as powers of two. Each request replays the smallest graph that fits.
     How sure: launches and slices are recorded. The trace does not show whether a graph captured for fewer
     rows would do less work, so confidence is medium.
-    When it is wrong: the first k rows are those of a cache with N places that is being filled, not of a
-    padded batch.
+    When it is wrong: the N rows are a cache that is being filled, not a padded batch.
     Saving: predicted with a graph for the next power of two.
     Source: "CUDA Graphs" in PyTorch's documentation (shapes are fixed); measured on an H200 with torch 2.11.
     """

@@ -76,8 +76,8 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     if A has many rows and B many columns. X X' is larger than X' X.
     Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: X (X' X)(X'
     X) instead of (X X')(X X') X.
-    How sure: the rule concludes from shapes and order that the second product reads the first product's
-    result. So confidence is medium.
+    How sure: the rule concludes from shapes and the order of ops that the second product reads the first
+    product's result. So confidence is medium.
     When it is wrong: the second product reads another matrix of the same shape.
     Saving: the time of these products, minus the time of the other order.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.

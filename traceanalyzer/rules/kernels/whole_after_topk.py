@@ -54,8 +54,8 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then softmax and cumsum for top-p
     sampling. Good: values, indices = scores.topk(50). Then softmax and cumsum of `values`, and indices.gather
     at the end.
-    How sure: the rule concludes from shapes and order that the mask keeps what topk has chosen. So confidence
-    is medium.
+    How sure: the rule concludes from shapes and the order of ops that the mask keeps what topk has chosen. So
+    confidence is medium.
     When it is wrong: the rows are compared with a number that does not come from topk.
     Saving: work on k elements of each row is simulated, instead of work on whole rows.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.

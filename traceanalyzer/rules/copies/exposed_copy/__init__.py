@@ -100,8 +100,8 @@ def exposed_copy(
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
     Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels. If
-    data is copied to the host, and the CPU sends only a few bytes back to the device, the prediction is that
-    the CPU's work runs on the device, without any copy.
+    the CPU reads much data and sends only a few bytes back, the tool simulates this work of the CPU on the
+    device, without any copy.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

@@ -93,6 +93,7 @@ _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}.
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
+_NAMED = 0.25  # of the time lost: an op with less does not tell what the GPU waits for; chosen
 _NO_FAULT = {
     "profiled-only": "",
     "small-part": "; these waits, with short pauses between ops, are {share} of the window",
@@ -127,18 +128,19 @@ def launch_bound(
     How sure: idle time is measured. The profiler slows the CPU, so the rule also simulates the step without
     the profiler. The rule assumes how much the profiler slowed the CPU, unless you pass the time of a step
     that you measured without the profiler (--step-ms).
-    One rank of a distributed job: if this rank is launch-bound for at least half of the step, the other ranks
-    probably are, too, and are late in collectives for this reason. Then the cost also includes the time in
-    which this rank waits for them there. With the traces of all ranks, this waiting is measured.
-    The words after "launch-bound:" in a title say what the simulation found, or which remedy fits:
-    - "only while profiling" (cause `profiled-only`, info): in the simulation, the next kernel is always
+    With the trace of one rank of a job: if this rank is launch-bound for at least half of the step, the rule
+    assumes that the other ranks are launch-bound, too. The cost then includes the time that this rank waits
+    in collectives for other ranks. With the traces of all ranks, this waiting is measured.
+    After "launch-bound:", a title says which case it is. JSON output names the case by its cause, in brackets
+    here:
+    - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
       queued in time;
-    - "not certain" (`unsure`, info): the simulated GPU waits only under some assumptions, or the saving is
-      small and may be zero;
-    - "little of the idle time" (`small-part`, info): launching explains little of the GPU's idle time;
+    - "not certain" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
+      saving is small and may be zero;
+    - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
     - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids;
     - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
-    - "fewer launches help" (`batch`): neither of these two fits.
+    - "fewer launches help" (`batch`): neither a CUDA graph nor torch.compile fits.
     When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not
     enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
@@ -166,12 +168,16 @@ def launch_bound(
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     waits = awaited >= limits.min_window_share
     guessed = awaited * steps.window_ns > found.total_ns
+    ops = found.launch.outer_op.name.or_else(found.launch.name)
+    stands_out = max(ops.sums(found.dur_ns).values(), default=0) >= _NAMED * found.total_ns
     yield Hits(
         occurrences=found,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=_message(count, pace, part, placed=not lines, profiled=cause == "profiled-only")
+        message=_message(
+            count, pace, part, placed=not lines, profiled=cause == "profiled-only", stands_out=stands_out
+        )
         + (_OTHERS if waits else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
@@ -180,7 +186,7 @@ def launch_bound(
             "launches": round(len(eager) / max(steps.working, 1)),
             "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
-            "ops": found.launch.outer_op.name.or_else(found.launch.name),
+            "ops": ops,
             "lines": lines,
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
@@ -191,12 +197,15 @@ def launch_bound(
     )
 
 
-def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, profiled: bool) -> str:
+def _message(
+    count: int, pace: int | None, part: Part | None, *, placed: bool, profiled: bool, stands_out: bool
+) -> str:
     """How much is launched, in which part of the program, and which launches the GPU waits for.
 
     Args:
         placed: whether no line is to be told besides that of the part.
         profiled: whether the GPU waits only because the profiler slows the CPU.
+        stands_out: whether it waits much for the launches of one op.
     """
     whole = part is not None and part.launches >= count
     return (
@@ -206,7 +215,7 @@ def _message(count: int, pace: int | None, part: Part | None, *, placed: bool, p
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
-        "{ops:of the waiting for launches}"
+        + ("{ops:of the waiting for launches}" if stands_out else "many different ops")
         + "{elsewhere}"
         + (
             ""

@@ -32,12 +32,9 @@ _ONE_STEP = (
     "in a CUDA graph: torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: "
     "a larger batch."
 )
-_COMPILE = (
-    "Compile the model with {{torch.compile}}{}: {:.0f} % of a step's {:,} launches of kernels and copies can "
-    "be fused{}. "
-)
+_COMPILE = "Compile the model with {{torch.compile}}{}: {:.0f} % of the launches can be fused{}. "
 _FIXED_CACHE = " and a KV cache of a fixed size (cache_implementation='static' in generate())"
-_GROWING = "; the present KV cache grows with torch.cat, so the model would be compiled again and again"
+_GROWING = "; with the present KV cache, which grows by torch.cat, {torch.compile} would compile again for new lengths"
 _STATIC = (
     "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
 )
@@ -114,9 +111,7 @@ def remedy_of(
             grows = _grows(calls)
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
             advice = (
-                _COMPILE.format(
-                    _FIXED_CACHE * grows, 100 * share, round(len(eager) / max(steps, 1)), _GROWING * grows
-                )
+                _COMPILE.format(_FIXED_CACHE * grows, 100 * share, _GROWING * grows)
                 + rest
                 + differentiated_twice(eager)
             )

@@ -23,7 +23,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `the 48 repeats of a sequence of ops (a loop or layers; 31 ops a repeat: aten::mul, ..)`.
+        words: a noun phrase, `a sequence of ops that repeats 48 times (a loop or layers; 31 ops a repeat: ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -89,9 +89,9 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     several = int(alike.sum()) > len(np.unique(group[loops.first[alike]]))
     whole = round(total / steps) % repeats == 0
     whose = (
-        f"sequences of ops with about {repeats:,} repeats each (loops or layers; in the largest "
+        f"sequences of ops that repeat about {repeats:,} times each (loops or layers; in the largest "
         if several
-        else f"{'the' if whole else 'about'} {repeats:,} repeats of a sequence of ops (a loop or layers; "
+        else f"a sequence of ops that repeats {'about ' * (not whole)}{repeats:,} times (a loop or layers; "
     )
     return Part(
         f"{whose}about {ops:,} op{'s' * (ops != 1)} a repeat: {', '.join(shown)}){where}",

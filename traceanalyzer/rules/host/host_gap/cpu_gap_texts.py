@@ -67,11 +67,11 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if alone:
         said = "{by} runs {times_a_step} and takes {gap}" + " each time (median; at most {largest})" * several
     else:
-        each = "each (median; at most {largest}; {times_a_step})" if several else "({times_a_step})"
-        said = f"{'long pauses' if several else 'a long pause'} without ops take{'s' * (not several)} {{gap}} {each}"
+        each = "s without ops ({times_a_step}) take {gap} each (median; at most {largest})"
+        said = "long pause" + each if several else "a long pause without ops ({times_a_step}) takes {gap}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
-        said = "long pauses without ops, {times_a_step}, take {pauses_on_average}"
+        said = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
     advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"

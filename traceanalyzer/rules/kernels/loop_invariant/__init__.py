@@ -47,8 +47,8 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
 
     What it looks for: loops within a step, and matrix products in them whose input was made before the loop.
     The trace does not show when a tensor was made. Usually the rule concludes it from shapes: no op in the
-    loop makes a tensor of the input's shape.
-    Networks: the rule also reports a network in the loop that reads only a tensor from before the loop.
+    loop makes a tensor of the input's shape. The rule also reports a whole network in the loop, if the
+    network's only input was made before the loop.
     Why it costs: each iteration computes the same result, and once is enough. An example is a diffusion
     model, whose denoising loop computes the keys and values of the same caption in each iteration.
     Bad: k, v = layer.kv(layer.norm(caption)) in each of 30 denoising iterations. Good: k and v are computed

@@ -36,8 +36,8 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table.
     Good: gather and scatter_add along the classes for a Dice loss; class indices for cross_entropy; an
     embedding for a product with a table; bincount to count; index_add to sum rows.
-    How sure: only one_hot creates such tensors. The rule concludes from order, dtype and size which ops read
-    them.
+    How sure: only one_hot creates such tensors. Which ops read them is concluded from the order of ops, and
+    from dtypes and sizes.
     When it is wrong: the program changes the one-hot tensor before use, for example to smooth or mix labels.
     Saving: the time of the one-hot tensor and its product, minus the time that gather or an embedding takes.
     Source: torch.nn.functional.one_hot in PyTorch's documentation (the result is int64); measured on an H100,

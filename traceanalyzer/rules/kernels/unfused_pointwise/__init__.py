@@ -127,8 +127,8 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         occurrences=found,
         lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
         fix=Fuse(found.entries, part, fused),
-        message="chains of pointwise kernels could be fused: all their kernels together are launched {times_a_step} "
-        f"and take {{gpu}} of all GPU work, {place}{{where}}",
+        message="chains of pointwise kernels could be fused: their kernels, {number_a_step}, "
+        f"take {{gpu}} of all GPU work, {place}{{where}}",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={

@@ -56,7 +56,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     - a backward pass also computes gradients of another network, and the program discards them. An example is
       an actor's loss, which computes gradients of the critics.
 
-    The cost is the part of the backward pass that is needed for nothing but unused gradients.
+    The cost is the part of the backward pass that is needed only for unused gradients.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's
     activations stay in memory until its backward pass has run.
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
