@@ -91,7 +91,10 @@ def test_each_row_is_one_occurrence(analysis: Analysis, made: Callable[..., Any]
 
 def test_calls_that_nobody_can_be_told_of_are_refused(analysis: Analysis) -> None:
     said = why(analysis, yielding(lambda _, calls: hit(calls[calls.is_op])))
-    assert "calls without lost time, a fix or info=True are never said" in said
+    assert "occurrences without lost time, a fix or info=True are never said" in said
+    said = why(analysis, yielding(lambda work, _: hit(work, lost=LostTime.none())))
+    assert "occurrences without lost time, a fix or info=True are never said" in said
+    check(hit(analysis.index(Work), lost=LostTime.joined([])))
     calls = analysis.index(Calls)
     ops = calls[calls.is_op]
     check(hit(ops, info=True))

@@ -107,10 +107,10 @@ def check(hits: Hits, events: Events | None = None) -> None:
         return
     _check_rows(hits)
     _check_times(hits)
-    without = isinstance(hits.occurrences, Calls) and hits.lost is None and not hits.edits()
-    if without and not (hits.info or hits.of_job):
+    without = hits.lost is LostTime.none() or (isinstance(hits.occurrences, Calls) and hits.lost is None)
+    if without and not (hits.edits() or hits.info or hits.of_job):
         raise ValueError(
-            "calls without lost time, a fix or info=True are never said: they cost and save nothing"
+            "occurrences without lost time, a fix or info=True are never said: they cost and save nothing"
         )
     lost = hits.losses()
     if lost.spans not in (None, len(hits.occurrences)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -168,16 +169,16 @@ class LostTime:
         """All of them; nothing of none."""
         if not isinstance(parts, list | tuple) or not all(isinstance(part, LostTime) for part in parts):
             raise TypeError("joined([...]) takes a list of LostTime")
-        if not parts:
-            return cls.none()
+        nothing = np.empty(0, np.int64)
         owner, device, start, end = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
+            np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS
         )
         return cls(owner, device, start, end)
 
     @classmethod
+    @cache
     def none(cls) -> Self:
-        """Nothing was lost on a device."""
+        """Nothing was lost on a device: always the same object, which tells it from time that turned out to be none."""
         nothing = np.empty(0, np.int64)
         return cls(nothing, nothing, nothing, nothing)
 
