@@ -29,11 +29,11 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
         ("launch_bound", "dispatching", {"aten::mul", "aten::add"}),
         ("optimizer_loop", "dispatching", {"aten::mul_"}),
         ("device_sync", "synchronisation", {"cudaDeviceSynchronize"}),
-        ("nonzero", "synchronisation", {"aten::nonzero"}),
-        ("cpu_roundtrip", "synchronisation", {"aten::copy_"}),
+        ("nonzero", "synchronisation", {"aten::index"}),
+        ("cpu_roundtrip", "synchronisation", {"aten::to"}),
         ("recompile", "compilation", {"dynamo"}),
         ("gc_pause", "host-code", {None}),
-        ("graph_break", "dispatching", {"aten::addmm"}),
+        ("graph_break", "dispatching", {"aten::linear"}),
     ],
 )
 def test_the_dominant_cause_and_op_are_right(

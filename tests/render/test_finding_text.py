@@ -221,8 +221,8 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
     told = replace(finding, severity=Severity.INFO)
     assert short_amounts(finding) == ""
-    assert short_amounts(told) == "cost 12.0 ms a step (48.0 % of the window)"
-    assert short_amounts(replace(told, steps=1)) == "cost 48.0 ms in total (48.0 % of the window)"
+    assert short_amounts(told) == "recorded cost 12.0 ms a step (48.0 % of the window)"
+    assert short_amounts(replace(told, steps=1)) == "recorded cost 48.0 ms in total (48.0 % of the window)"
     assert short_amounts(replace(told, saving=samples.saving())) == ""
 
 

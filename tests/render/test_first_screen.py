@@ -102,12 +102,12 @@ def test_what_needs_no_fix_has_the_last_number() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("model.py(12): forward", "model.py(12): forward"),
-        ("a.py(12): f", "a.py(12): f"),
-        ("a_long.py(12): forward_of_all_ki", "…long.py(12): forward_of_all_ki"),
+        ("model.py(12): forward", "model.py(12): forward()"),
+        ("a.py(12): f", "a.py(12): f()"),
+        ("aa_long.py(12): forward_of_all", "…_long.py(12): forward_of_all()"),
         ("a_lon.py(12): forward_of_all_kin", "forward_of_all_kin()"),
-        ("/home/me/project/package/model.py(1234): forward", "model.py(1234): forward"),
-        ("package/modeling_of_something_long.py(1306): forward", "…mething_long.py(1306): forward"),
+        ("/home/me/project/package/model.py(1234): forward", "model.py(1234): forward()"),
+        ("package/modeling_of_something_long.py(1306): forward", "…thing_long.py(1306): forward()"),
     ],
 )
 def test_of_a_line_of_python_the_end_is_kept(name: str, said: str) -> None:

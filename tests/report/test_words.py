@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.model.short_names import plain_kernel, short_ops
+from traceanalyzer.model.short_names import marked_functions, plain_kernel, short_ops
 from traceanalyzer.report.words import format_span, in_words
 
 
@@ -40,3 +40,9 @@ def test_causes_and_ops_are_in_words() -> None:
     assert in_words("copy_h2d") == "copy to the device"
     engine = "autograd::engine::evaluate_function: "
     assert short_ops(f"{engine}MmBackward0, aten::mm, {engine}x") == "MmBackward0, aten::mm, x"
+
+
+def test_a_function_is_told_from_a_word_of_the_sentence() -> None:
+    said = "a.py(45): step takes 1 ms a step, at a/b.py(7): <lambda> and c.py(8): run, in d.py(9): h()"
+    told = "a.py(45): step() takes 1 ms a step, at a/b.py(7): <lambda> and c.py(8): run(), in d.py(9): h()"
+    assert marked_functions(said) == told

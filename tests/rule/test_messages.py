@@ -124,7 +124,13 @@ def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, tex
 
 @pytest.mark.parametrize(
     ("lost_ns", "text"),
-    [(MS, ""), (5 * MS // 4 + 5, "; 250 µs of what is lost counts in this finding, the rest in others")],
+    [
+        (MS, ""),
+        (
+            5 * MS // 4 + 5,
+            "; 250 µs a step of the lost time counts in this finding, the rest in other findings",
+        ),
+    ],
 )
 def test_what_other_findings_have_of_the_lost_time_is_told(lost_ns: int, text: str) -> None:
     fields = message_fields({"total_ns": MS}, (4, 4), 4, 4, lost_ns=lost_ns)

@@ -84,11 +84,11 @@ def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_
         in found.message
     )
     assert (
-        "by function: train.py(59): collate (80 % of the loader's time), code without a recorded line (20 %)"
+        "by function: train.py(59): collate() (80 % of the loader's time), code without a recorded line (20 %)"
         in found.message
     )
     assert "train.py(90)" not in found.message
-    assert "train.py(59): collate itself may be faster" in found.advice
+    assert "train.py(59): collate() itself may be faster" in found.advice
 
 
 def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_no_op(shared: Shared) -> None:

@@ -152,7 +152,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "train.py(12): metrics runs once a step and takes 1.00 ms each time (median; at most 1.00 ms)"
+        "train.py(12): metrics() runs once a step and takes 1.00 ms each time (median; at most 1.00 ms)"
     )
     assert found.advice.startswith("Move it out of the loop")
 
@@ -180,7 +180,7 @@ def test_what_no_function_has_most_of_is_not_told_to_move() -> None:
             loop.launched(kernel_ns=2_000)
 
     (found,) = alarms(loop_of(body), "host-gap")
-    assert "within run.py(28): run: part.py(" in found.message
+    assert "within run.py(28): run(): part.py(" in found.message
     assert found.advice.startswith("The time is spread over many calls")
 
 

@@ -20,8 +20,13 @@ from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
+# Causes whose op is told as findings tell it: by what the user called. What a slow call slows is the call itself.
+_CALLED = [
+    CAUSES.index(name) for name in ("dispatching", "launch-latency", "synchronisation", "blocking-upload")
+]
 OVERLAPS = ("compute_over_communication", "compute_over_copy")
 WAITING, TRANSFER = "communication_waiting", "communication_transfer"
 CLASSES = (*KINDS, *OVERLAPS, WAITING, TRANSFER, "idle")
@@ -52,7 +57,13 @@ class Accounting:
 
     @classmethod
     def build(
-        cls, trace: Trace, work: DeviceWork, idle: Idle, steps: Steps, waits: CollectiveWaits | None
+        cls,
+        trace: Trace,
+        work: DeviceWork,
+        idle: Idle,
+        steps: Steps,
+        nesting: Nesting,
+        waits: CollectiveWaits | None,
     ) -> Self:
         devices = distinct(work.device).tolist()
         parts = [_segments(work, idle, steps, waits, device) for device in devices]
@@ -65,7 +76,9 @@ class Accounting:
         accounting = cls(device, step, time_class, piece, start, end - start, ())
         return replace(
             accounting,
-            summaries=tuple(_summary(trace, accounting, idle, ordinal, steps) for ordinal in devices),
+            summaries=tuple(
+                _summary(trace, accounting, idle, ordinal, steps, nesting) for ordinal in devices
+            ),
         )
 
     def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
@@ -184,12 +197,17 @@ def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
     return piece
 
 
-def _summary(trace: Trace, accounting: Accounting, idle: Idle, device: int, steps: Steps) -> dict[str, Any]:
-    """One device's accounting, with its idle causes and their ops, largest first."""
+def _summary(
+    trace: Trace, accounting: Accounting, idle: Idle, device: int, steps: Steps, nesting: Nesting
+) -> dict[str, Any]:
+    """One device's accounting, with its idle causes and their ops, largest first; what launches by what called it."""
     segments = np.flatnonzero((accounting.device == device) & (accounting.piece >= 0))
     pieces = accounting.piece[segments]
     names = texts_of(trace.lanes.cpu, "name")
-    op = codes_at(trace.lanes.cpu, "name", idle.op[pieces])
+    rows = idle.op[pieces]
+    outer = nesting.top_op(rows)
+    rows = np.where(np.isin(idle.cause[pieces], _CALLED) & (outer >= 0), outer, rows)
+    op = codes_at(trace.lanes.cpu, "name", rows)
     width = len(names) + 1
     number, code = numbered(idle.cause[pieces] * width + op + 1)
     sums = sums_of(number, accounting.dur_ns[segments], len(code))

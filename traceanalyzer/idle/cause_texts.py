@@ -51,7 +51,7 @@ TEXTS: dict[str, CauseText] = {
     "tail": CauseText(
         "end of the recording",
         "after the last recorded launch",
-        "at its end, the CPU launches nothing more before the recording ends",
+        "the CPU launched nothing more before the recording ended",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(

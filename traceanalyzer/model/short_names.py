@@ -13,11 +13,17 @@ _LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
 _MAX_LETTERS = 60
+_FUNCTION = re.compile(r"(\.py\(\d+\): \w+)(?![\w(.])")
 
 
 def short_ops(text: str) -> str:
     """A text without the autograd engine's words before the names of its ops: `MmBackward0`."""
     return text.replace(ENGINE, "")
+
+
+def marked_functions(text: str) -> str:
+    """A text whose functions of Python end in parentheses, as one called `step` must: `train.py(45): step()`."""
+    return _FUNCTION.sub(r"\1()", text)
 
 
 def short_op(op: str) -> str:

@@ -12,6 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims, PendingFinding
@@ -131,8 +132,8 @@ def finding_of(
         by=hits.named_by,
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
-        message=filled(hits.message, fields),
-        advice=_not_here(saving) + _advice(pending, scope, evidence) + _usual(hits, saving),
+        message=marked_functions(filled(hits.message, fields)),
+        advice=_not_here(saving) + marked_functions(_advice(pending, scope, evidence)) + _usual(hits, saving),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,

@@ -52,7 +52,7 @@ def message_fields(
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
-        "elsewhere": f"; {shown['total_each']} of what is lost counts in this finding, the rest in others"
+        "elsewhere": f"; {shown['total_a_step']} of the lost time counts in this finding, the rest in other findings"
         if part
         else "",
         "times": _times(counts[0]),

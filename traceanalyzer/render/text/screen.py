@@ -31,7 +31,7 @@ _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word;
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 _OF_FINDINGS = "Recorded times contain what the profiler costs."
-_NOT_SURE = 'A saving is "not sure" if its range begins at 0.'
+_NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Saving, StepEstimate
-from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.short_names import marked_functions, short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words, listed
@@ -112,11 +112,9 @@ def amount_words(finding: Finding, step: StepEstimate | None, before: Sequence[i
 
 def short_amounts(finding: Finding) -> str:
     """What the title does not say: the cost of what is no fault."""
-    return (
-        cost_words(finding, brief=True)
-        if finding.saving is None and finding.severity is Severity.INFO
-        else ""
-    )
+    told = finding.saving is None and finding.severity is Severity.INFO
+    cost = cost_words(finding, brief=True) if told else ""
+    return cost and f"recorded {cost}"
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:
@@ -135,7 +133,7 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
 
     What it is named `by` has at most so many characters: the message has the whole of it.
     """
-    by = _shortened(short_ops(finding.by), longest) if finding.by else ""
+    by = _shortened(marked_functions(short_ops(finding.by)), longest) if finding.by else ""
     parts = {
         _plain(part): words for part, words in ((by, by), (finding.cause, _in_words(finding.cause))) if part
     }
@@ -155,7 +153,11 @@ def _shortened(name: str, longest: int) -> str:
     if len(line) <= longest:
         return line
     cut = f"…{line[1 - longest :]}"
-    return cut if cut.find(".py(") > _OF_A_FILE else shortened(line.partition("): ")[2] + "()", longest)
+    return (
+        cut
+        if cut.find(".py(") > _OF_A_FILE
+        else shortened(line.partition("): ")[2].removesuffix("()") + "()", longest)
+    )
 
 
 def _in_words(cause: str) -> str:

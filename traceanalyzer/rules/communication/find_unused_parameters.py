@@ -25,7 +25,7 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
     set find_unused_parameters=False. If a parameter then gets no gradient, the next forward pass raises an
     error. With TORCH_DISTRIBUTED_DEBUG=DETAIL, the error shows the names of such parameters.
     When it is wrong: the unused parameters change from step to step. If the same parameters are unused in
-    every step, static_graph=True is enough.
+    every step, use static_graph=True instead.
     Source: PyTorch's DDP notes; measured on two H200 with torch 2.11.
     """
     if not calls.name.matches(_DDP).any():

@@ -76,7 +76,7 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         message="the scores of {classes} classes for {positions} positions take {gpu} of all GPU work, forward and "
         "backward, the largest part in {parts}; positions whose label is ignored or masked need no scores, but cost as "
         "much as the others",
-        advice="If many labels are ignored (-100), compute the head only for the positions of the others: "
+        advice="If many labels are ignored (-100), compute the head only for the other positions: "
         "head(hidden[index]), with an index that the collate function makes. First check what share is ignored: "
         f"(labels == -100).float().mean(), or 1 - mask.float().mean(). The {100 * share:.0f} % of all GPU work "
         "shrink by this share. If few labels are ignored, compile the head with the loss, or use a fused loss "

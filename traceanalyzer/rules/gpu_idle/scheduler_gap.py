@@ -27,7 +27,7 @@ _OPTIMIZERS = (
     "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
 )
 _SAME_PLACE = (
-    "This call is quick in other places: look at what the program does right before it here. Usual reasons: garbage "
+    "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
 _READY = f"{NOTHING_TO_DO}: to fetch a batch that is ready takes this time, too."

@@ -31,8 +31,8 @@ from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _WITH_TF32 = (
-    "; and let float32 products use TF32 (torch.set_float32_matmul_precision('high')): without TF32, float32 "
-    "products are hardly faster than float64 products on devices with float64 tensor cores"
+    " Let float32 products use TF32: torch.set_float32_matmul_precision('high'). Without TF32, float32 products are "
+    "hardly faster than float64 products on devices with float64 tensor cores."
 )
 
 _CHOICE = (
@@ -171,13 +171,13 @@ def _hits(
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
     needed = np.maximum(needed, np.minimum(placed_ns, found.dur_ns))
     first, source = _first(leak)
-    where = f"before {first}, where it enters" if first else "where it enters"
+    where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
         **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
         advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
-        + (_WITH_TF32 if tf32 and product.any() else "")
-        + ".",
+        + "."
+        + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
         evidence={**told(found), "spent_ns": found.total_ns, "first_op": first, "casts": int(casts.sum())},
     )

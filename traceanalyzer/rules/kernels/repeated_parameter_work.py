@@ -42,7 +42,8 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
     How sure: the rule knows weights only by shape and dtype, so confidence is medium. Confidence is low for
     reads of tables, because the indices may differ.
     When it is wrong: activations happen to have a parameter's shape and dtype.
-    Saving: the time of all casts or reads in a step, except for one of each parameter.
+    Saving: the time of all casts or reads in a step, except for one cast or read of each parameter, which is
+    necessary.
     Source: "Automatic Mixed Precision" in PyTorch's documentation, on autocast's cache of weights.
     """
     gradients = calls[calls.name.one_of(_GRADIENT) & (calls.step >= 0)]

@@ -36,7 +36,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=("clock-error", "first-use"))
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
-    """The first GPU work begins long after the CPU op that launched it.
+    """The first kernel of an op begins long after the op has launched it.
 
     What it looks for: ops whose first kernel starts late although the device is idle: CUDA first has to load
     the kernel. This delay is the offset. The rule also reports clocks that disagree: work seems to start

@@ -70,8 +70,8 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     reports the compilation. Findings of graph breaks and of tiny regions are always info. Removing a graph
     break saves time only if eager kernels can then be fused.
     When it is wrong: a shape occurs only once, as in the last batch of an epoch.
-    Saving: the time of compiling. For `eager-ops`, the simulation fuses consecutive pointwise kernels into
-    one, which takes as long as the longest.
+    Saving: the time of compiling. For `eager-ops`: predicted as if consecutive pointwise kernels were one,
+    which takes as long as the longest of them.
     Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11.
     """
     rows = calls[calls.name.meets(is_compilation)]
@@ -160,10 +160,8 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            message=f"{{frames}} compiled region{'s' * (frames != 1)}, "
-            + "together " * (frames > 1)
-            + "called {times_a_step}: these calls take {cpu} of CPU time a step under the profiler, and "
-            "the kernels that they launch take {gpu}",
+            message=f"calls of {{frames}} compiled region{'s' * (frames != 1)}, {{number_a_step}}, take {{cpu}} of CPU "
+            "time a step under the profiler, and the kernels that they launch take {gpu}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,

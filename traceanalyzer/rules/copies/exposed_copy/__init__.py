@@ -99,9 +99,9 @@ def exposed_copy(
     a faster copy helps.
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
-    Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels. If
-    the CPU reads much data and sends only a few bytes back, the tool simulates this work of the CPU on the
-    device, without any copy.
+    Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels.
+    Exception: the CPU computes something small from the copied data, and sends it back. The saving is then
+    predicted as if the device computed it, without any copy.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")

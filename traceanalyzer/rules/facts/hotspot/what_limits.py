@@ -165,8 +165,9 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     if part < _MUCH:
         own = np.array([one.limit == best.limit for one, *_ in known])
         of_those = pace * float((shares * spent)[own].sum() / spent[own].sum())
-        which = "" if own.all() else f" that are limited by {best.limit}"
-        rate = f"on average, its calls{which} reach {100 * of_those:.0f} % of the {best.limit} peak"
+        which = "calls" if own.all() else f"{best.limit}-bound calls"
+        whose = " of their dtype" * (best.limit == "compute")
+        rate = f"on average, its {which} reach {100 * of_those:.0f} % of the {best.limit} peak{whose}"
         near = ""
     elif share > 1:  # no device is quicker than its peak
         near = f", {_BEYOND[compute]}"

@@ -100,7 +100,7 @@ def implicit_sync(
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
                 else f"; after {'each' if len(found) > 1 else 'the'} wait, the GPU has nothing queued and is idle "
-                "until the next launch: {total_a_step}" * bool(idling)
+                "until the next launch: {total_a_step}, as recorded" * bool(idling)
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

@@ -214,9 +214,9 @@ def _message(
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
+        + "{elsewhere}"
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
         + ("{ops:of the waiting for launches}" if stands_out else "many different ops")
-        + "{elsewhere}"
         + (
             ""
             if placed or (part and part.placed)

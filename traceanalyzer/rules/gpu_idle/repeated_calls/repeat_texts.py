@@ -65,7 +65,7 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
     if sized:
         return (
             "Sort the rows once by the expert or class that each belongs to (argsort), read all sizes at once "
-            "(bincount(...).tolist()), and give each repeat its slice. Or use one grouped product for all."
+            "(bincount(...).tolist()), and give each run its slice. Or use one grouped product for all."
         )
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."

@@ -82,8 +82,8 @@ def materialised_pairs(
     A second case (cause `selected`, named in the finding's title): distances or products of all pairs are
     computed. The forward pass uses only the smallest or largest value along a dimension. The backward pass
     computes with all values. An example is a Chamfer distance by torch.cdist.
-    A third case (cause `gathered`): two index ops gather the two rows of each pair. The rows are multiplied
-    or subtracted, and then summed over the last dimension.
+    A third case (cause `gathered`): index tensors say which rows form pairs, and two index ops gather both
+    rows of each pair. The rows are multiplied or subtracted, and then summed over the last dimension.
     A fourth case (cause `listed`): an N x N mask tells which pairs of N points are close enough, or have the
     same id. Then nonzero or a boolean index lists these few pairs.
     Why it costs: every op reads or writes all pairs in memory, though inputs and results are small.
@@ -95,8 +95,9 @@ def materialised_pairs(
     ops.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
     the backward pass computes only the selected pairs. For `gathered`, one matrix product computes a number
-    for every pair of rows, and a gather picks the wanted ones. For `listed`, a search replaces the comparison
-    of all pairs.
+    for all possible pairs, and a gather picks the numbers of the given pairs. For `listed`, each point is
+    compared only with points in cells of a grid around it, or with points that are next to it after sorting
+    by id.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

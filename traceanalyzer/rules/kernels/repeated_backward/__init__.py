@@ -49,8 +49,8 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     - a second backward pass goes through a graph that the first pass kept (retain_graph=True);
     - torch.autograd.grad is called several times for one output, with a different input in each call.
     Why it costs: every pass computes all gradients on its way. For several losses, one pass over their sum
-    often gives the same gradients. In a GAN, the pass of one network's loss may also compute gradients of the
-    other network, and zero_grad clears them unused.
+    often gives the same gradients. In a GAN, the backward pass of the discriminator's loss may also compute
+    gradients of the generator, which nobody uses.
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
     are not detached; grad(u, x) and then grad(u, y). Good: (loss_a + loss_b).backward();
     discriminator(images.detach()); grad(u, (x, y)).
