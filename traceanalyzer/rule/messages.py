@@ -52,9 +52,9 @@ def message_fields(
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
-        "elsewhere": f"; {shown['total_a_step']} of the lost time counts in this finding, the rest in other findings"
-        if part
-        else "",
+        "elsewhere": _Shares(
+            f"; {shown['total_a_step']} {_OF_WHAT} counts in this finding, the rest in other findings" * part
+        ),
         "times": _times(counts[0]),
         "times_a_step": _often_a_step(_times, counts[1], in_steps, steps),
         "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),

@@ -77,8 +77,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
-    without a change of dtype. Concatenations (cat, stack) are reported, too. Four cases have a cause of their
-    own, named in the finding's title:
+    without a change of dtype. Concatenations (cat, stack) are reported, too. In four cases, the finding's
+    title says which case it is:
     - `growing-buffer`: a buffer grows by cat;
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;

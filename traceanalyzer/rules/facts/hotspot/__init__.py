@@ -146,7 +146,11 @@ def _hits(
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     # The predicted step has less waiting for other ranks than the recorded ones.
     shown = share <= 1 and bound is not COMMUNICATION
-    part = f", {{part}} of the {judged_step} step" if shown else ", on several streams at once" * (share > 1)
+    part = (
+        f", {{part}} of the {judged_step} step"
+        if shown
+        else ", added up over streams that run at once" * (share > 1)
+    )
     same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""

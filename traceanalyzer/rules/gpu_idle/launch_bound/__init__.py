@@ -214,7 +214,7 @@ def _message(
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + "{elsewhere}"
+        + "{elsewhere:of the waiting for launches}"
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
         + ("{ops:of the waiting for launches}" if stands_out else "many different ops")
         + (
