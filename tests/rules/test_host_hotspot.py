@@ -140,7 +140,7 @@ def test_what_torch_itself_runs_is_named_and_not_taken_out_of_the_loop(shared: S
 def test_code_of_a_library_is_called_less_often(shared: Shared) -> None:
     (found,) = alarms(shared("slowdown/decode.stack"), "host-gap")
     assert found.advice.startswith("This code is in the package transformers: call the package less often")
-    assert f"more than half of this time within {found.by}" in found.message  # its caller takes the rest
+    assert f"more than half of this time is within {found.by}" in found.message  # its caller takes the rest
 
 
 def test_what_calls_a_module_is_not_what_takes_the_time(shared: Shared) -> None:

@@ -53,7 +53,9 @@ def message_fields(
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
         "elsewhere": _Shares(
-            f"; {shown['total_a_step']} {_OF_WHAT} counts in this finding, the rest in other findings" * part
+            f"; {shown['total_a_step']} {_OF_WHAT} counts in this finding, the rest in other findings"
+            if part
+            else ""
         ),
         "times": _times(counts[0]),
         "times_a_step": _often_a_step(_times, counts[1], in_steps, steps),

@@ -23,12 +23,12 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     Why it costs: the fill writes each new tensor once more. An op that sorts launches ten kernels or more
     instead of one.
     Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good:
-    torch.use_deterministic_algorithms(False). If results must repeat exactly: True, with
-    torch.utils.deterministic.fill_uninitialized_memory = False.
+    torch.use_deterministic_algorithms(False). If results must repeat exactly, keep deterministic algorithms,
+    but set torch.utils.deterministic.fill_uninitialized_memory = False.
     How sure: PyTorch fills such memory only if deterministic algorithms are on.
     When it is wrong: results must be bitwise reproducible. Then sorting is necessary.
-    Saving: only the time of the fills. What replaces the sorts may take as long, so nothing is predicted for
-    them.
+    Saving: only the time of the fills. Without sorts, these ops run other kernels, which may take as long. So
+    no saving is predicted for the sorts.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
     """

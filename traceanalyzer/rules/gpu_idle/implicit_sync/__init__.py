@@ -68,7 +68,7 @@ def implicit_sync(
     the cost includes this loop.
     When it is wrong: the next step depends on the value, so it must be read. Reading less often, or one step
     later, may still be possible. In inference, the last value that a step reads is usually its result, so the
-    finding is info. Read it later only if the next step does not need it.
+    finding is info. If the next step does not need this value, it can be read one step later.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]

@@ -73,7 +73,8 @@ KINDS = {
     "copy-to-host": Awaited(
         r"^aten::(to|_to_copy|copy_|cpu|clone)$",
         "waits for a copy to the host",
-        "Collect on the device and copy once, or copy with non_blocking=True to pinned memory and read it later.",
+        "Join results on the device, and copy them to the host together; or copy with non_blocking=True to pinned "
+        "memory and read it later.",
         only_reads=True,
     ),
     "read-back": Awaited(

@@ -68,7 +68,7 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
         said = "{by} runs {times_a_step} and takes {gap}" + " each time (median; at most {largest})" * several
     else:
         each = "s without ops ({times_a_step}) take {gap} each (median; at most {largest})"
-        said = "long pause" + each if several else "a long pause without ops ({times_a_step}) takes {gap}"
+        said = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
         said = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
@@ -79,7 +79,7 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if torchs := found.torchs_part(_MOST):
         return said + f", most of this time in {torchs}", TORCHS, evidence, False
     if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
-        return said + ", more than half of this time within {by}", advice, evidence, alone
+        return said + "; more than half of this time is within {by}", advice, evidence, alone
     return said + _where(evidence, line, alone=alone), advice, evidence, alone
 
 
