@@ -100,7 +100,10 @@ class DeviceBusy:
 
 @dataclass(frozen=True, slots=True)
 class IdleCause:
-    """Idle time of one cause and op; `op` is None where there is none to name."""
+    """Idle time of one cause and op, None where there is none to name.
+
+    Of launching, queued launches, synchronisation and blocking copies it is the outermost op, which the user called.
+    """
 
     cause: str
     op: str | None
