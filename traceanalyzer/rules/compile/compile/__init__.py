@@ -160,8 +160,8 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            message=f"calls of {{frames}} compiled region{'s' * (frames != 1)}, {{number_a_step}}, take {{cpu}} of CPU "
-            "time a step under the profiler, and the kernels that they launch take {gpu}",
+            message=f"{{frames}} compiled region{'s' * (frames != 1)}, called {{times_a_step}}{' in all' * (frames > 1)}, "
+            f"take{'s' * (frames == 1)} {{cpu}} of CPU time a step under the profiler, and the kernels that they launch take {{gpu}}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
