@@ -160,8 +160,12 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
-            message=f"{{frames}} compiled region{'s' * (frames != 1)}, called {{times_a_step}}{' in all' * (frames > 1)}, "
-            f"take{'s' * (frames == 1)} {{cpu}} of CPU time a step under the profiler, and the kernels that they launch take {{gpu}}",
+            message=(
+                "{frames} compiled regions, called {times_a_step} in all, take"
+                if frames > 1
+                else "a compiled region, called {times_a_step}, takes"
+            )
+            + " {cpu} of CPU time a step under the profiler, and the kernels that they launch take {gpu}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
