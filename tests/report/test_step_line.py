@@ -46,7 +46,7 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     steady = samples.steps(cold=samples.times(1, 900 * MS), steady=samples.times(3, 20 * MS))
     assert step_line(samples.trace(steps=steady)) == "20.0 ms recorded (median of 3 steps)"
     unmarked = samples.trace(steps=samples.steps(marked=False))
-    assert step_line(unmarked) == "100 ms recorded; no step is marked"
+    assert step_line(unmarked) == "not known, since no step is marked; the recording takes 100 ms"
 
 
 def test_a_step_that_is_left_out_is_told_where_the_window_is_far_longer() -> None:

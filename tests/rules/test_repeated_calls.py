@@ -248,4 +248,4 @@ def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: s
 
 def test_the_ops_of_a_repeat_add_up() -> None:
     names = ("a", "b", "c", "c", "d", "e", "e", "f")
-    assert listed(names) == "a, b, 2 x c, d and 2 other ops"
+    assert listed(names) == "a, b, c (twice), d and 2 other ops"

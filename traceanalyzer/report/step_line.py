@@ -29,7 +29,7 @@ def step_line(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
-    return f"{format_ns(trace.window.length_ns)} recorded; no step is marked"
+    return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
 
 
 def _mean(step: StepEstimate) -> str:

@@ -54,8 +54,8 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             fix=DropWork(found.entries),
             message="{by} copies its input into its output before the GEMM, {times_a_step}, {moved_a_step}; "
             "the copies take {total_a_step}{shapes}",
-            advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or add the matrix separately: "
-            "{torch.compile} can fuse the addition with the next op.",
+            advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or use torch.mm, and add the matrix "
+            "afterwards: {torch.compile} can fuse the addition with the next op.",
             evidence={
                 "moved_bytes": int(found.bytes.sum()),
                 "gemm": next(iter(products.name.sums(products.dur_ns)), ""),

@@ -24,7 +24,7 @@ _LARGE_GRAPH = (
 )
 _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
-    "{torch.compile}: either leaves this Python out. It takes less time with fewer, larger parameters."
+    "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
 _SAME_PLACE = (
     "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "

@@ -62,8 +62,9 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     that sums over all T tokens.
     Why it costs: for each token, all except k of the E x C numbers are zero. So work on the tensor mostly
     moves and multiplies zeros.
-    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: use cumsum to give each token a slot: the number of
-    earlier tokens that go to the same expert. Then move rows with index_copy and index_select.
+    Bad: torch.einsum("tec,td->ecd", dispatch, x). Good: use cumsum to count, for each token, the earlier
+    tokens that go to the same expert. This number is the slot of the token. Then move rows with index_copy
+    and index_select.
     How sure: shapes and the order of the products are recorded. The numbers themselves are not recorded, so
     confidence is medium.
     When it is wrong: each slot is a weighted mean of all tokens (soft dispatch). Then hardly any number is

@@ -136,8 +136,8 @@ def _hits(
         message="the same ops run {often} a step on the same index tensors ({shapes}) with the same result: "
         "{by_ops:of these ops' time}; {which} {gpu} of GPU time and {launches} launches a step"
         + (", at {lines}" if lines else ""),
-        advice="Compute this once before the layers, and hand the result to each. If the tensors never change, compute "
-        "it once for the whole run (cached=True in PyG's layers).",
+        advice="Compute this once before the layers, and pass the result to each layer. If the tensors never change, "
+        "compute it once for the whole run (cached=True in PyG's layers).",
         confidence=Confidence.MEDIUM,
         evidence={
             "repeats": times,

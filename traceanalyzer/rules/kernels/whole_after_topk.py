@@ -48,8 +48,8 @@ class Limits:
 def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Whole rows are sorted, scanned or normalised, though topk has kept only a few elements of each row.
 
-    What it looks for: a topk that keeps a small part of long rows. Elements below the smallest of these are
-    then masked (scores < kth value), but later ops still work on whole rows.
+    What it looks for: a topk that keeps a small part of long rows. Elements that are smaller than the
+    smallest kept element are then masked, but later ops still work on whole rows.
     Why it costs: sorts, scans and softmax pass over the whole row, though only k elements matter.
     Bad: scores.masked_fill(scores < scores.topk(50).values[:, -1:], -inf), then softmax and cumsum for top-p
     sampling. Good: values, indices = scores.topk(50). Then softmax and cumsum of `values`, and indices.gather

@@ -26,8 +26,11 @@ def is_of_lists(names: tuple[str, ...]) -> bool:
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """The first four different ops of a repeat, and how many more it has, `2 x aten::select, aten::copy_`."""
-    shown = [name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items()]
+    """The first four different ops of a repeat, and how many more it has, `aten::select (twice), aten::copy_`."""
+    shown = [
+        name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
+        for name, count in Counter(names).items()
+    ]
     more = len(shown) - 4
     return ", ".join(shown[:4]) + (f" and {more} other op{'s' * (more > 1)}" if more > 0 else "")
 
@@ -64,8 +67,9 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
     if sized:
         return (
-            "Sort the rows once by the expert or class that each belongs to (argsort), read all sizes at once "
-            "(bincount(...).tolist()), and give each run its slice. Or use one grouped product for all."
+            "Sort the rows once by the expert or class that each belongs to (argsort), read the sizes of "
+            "all groups at once (bincount(...).tolist()), and give each run its slice. Or use one "
+            "grouped product for all."
         )
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."

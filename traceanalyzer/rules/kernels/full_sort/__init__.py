@@ -76,8 +76,8 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
     Why it costs: a sort makes many passes, and each pass reads and writes all values and indices. The passes
     of topk only read and count values, and topk writes only the requested part.
     Bad: scores.argsort(dim=1, descending=True)[:, :200]. Good: scores.topk(200, dim=1).indices.
-    How sure: shapes and slice bounds are recorded. The rule reports nothing if another op may use the whole
-    sorted result: an op that reads a tensor of the same shape and dtype.
+    How sure: shapes and slice bounds are recorded. The rule reports nothing if another op reads a tensor of
+    the shape and dtype of the sorted result, because that op may use all of it.
     Without shapes: the rule reports a sort if the next op has few GPU threads, and so probably takes only a
     part. Confidence is low, because a later op may use the rest.
     When it is wrong: a custom kernel, for which the profiler records no op, reads the whole result. Or equal
