@@ -118,7 +118,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(info) == grade(replace(info, saving=little)) == "info"
     assert grade(replace(info, saving=unsure)) == "info  probably saves nothing (0 to 12 %)"
     assert grade(replace(finding, saving=replace(saved, share=0.046))) == "high  saves 4.6 % (44 to 52 %)"
-    assert grade(replace(info, saving=saved)) == "info  saves 49 % (44 to 52 %)"
+    assert grade(replace(info, saving=saved)) == "info  may save 49 % (44 to 52 %)"
 
 
 def test_costs_are_told_per_step_and_in_all() -> None:
@@ -221,8 +221,11 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
     told = replace(finding, severity=Severity.INFO)
     assert short_amounts(finding) == ""
-    assert short_amounts(told) == "recorded cost 12.0 ms a step (48.0 % of the window)"
-    assert short_amounts(replace(told, steps=1)) == "recorded cost 48.0 ms in total (48.0 % of the window)"
+    assert short_amounts(told) == "in the recording, this cost 12.0 ms a step (48.0 % of the window)"
+    assert (
+        short_amounts(replace(told, steps=1))
+        == "in the recording, this cost 48.0 ms in total (48.0 % of the window)"
+    )
     assert short_amounts(replace(told, saving=samples.saving())) == ""
 
 

@@ -103,11 +103,11 @@ def test_what_is_no_fault_and_may_save_much_is_named() -> None:
         for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
     ]
     said = verdict_of(samples.trace(step=step), unsure).fix
-    assert said == "no clear fault; finding 2 (scheduler-gap) would help"
+    assert said == "no clear fault; finding 2 (scheduler-gap) may help"
     clear = samples.trace(step=replace(step, bounds=("cpu",)))
-    assert verdict_of(clear, unsure).fix.endswith("; finding 2 (scheduler-gap) would help")
+    assert verdict_of(clear, unsure).fix.endswith("; finding 2 (scheduler-gap) may help")
     doubtful = [replace(one, saving=replace(samples.saving(0.2), low_share=0.0)) for one in unsure]
-    assert "may save" not in verdict_of(clear, doubtful).fix
+    assert "may help" not in verdict_of(clear, doubtful).fix
     both = verdict_of(samples.trace(step=step), [*doubtful, *graded(HIGH)])
     assert both.fix.endswith("; findings 1 and 2 (scheduler-gap) may help, too")
     assert "may save" not in verdict_of(samples.trace(step=step), unsure[:1]).fix

@@ -61,7 +61,7 @@ def test_copies_are_no_kernels(shared: Shared) -> None:
 def test_a_loop_that_no_graph_takes_is_to_be_one_batch(shared: Shared) -> None:
     one = next(hit for hit in found(shared("pairs4/moe_loop.bad")) if hit.rule == "launch-bound")
     assert one.cause == "batch"
-    assert one.advice.startswith("If the runs are independent")
+    assert one.advice.startswith("If the repetitions are independent")
     assert "need a grouped product or bmm. Do more with each launch" in one.advice
 
 

@@ -25,7 +25,7 @@ def rollout(repeats: int, names: tuple[str, ...], steps: int = 4, extra: bool = 
 def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
     made = rollout(16, ("aten::mul", "aten::linear", "aten::tanh"))
     (one,) = found(made.trace, "launch-bound")
-    assert "about 16 runs of a sequence of ops (a loop or layers; about 3 ops a run: " in one.message
+    assert "about 16 repetitions of one sequence of ops (a loop or layers; about 3 ops each: " in one.message
     assert one.evidence["loop_launches"] >= 48
     assert "stack their inputs and run them as one batch." in one.advice
 

@@ -186,8 +186,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
         return ""
     largest = sorted(rules, key=lambda number: -_high_share(findings[number]))[:_FEW]
     too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
-    sure = all(saving.sure for n in largest if (saving := findings[n].saving))
-    return f"{named_findings(sorted(largest), rules)} {'would' if sure else 'may'} help{too}"
+    return f"{named_findings(sorted(largest), rules)} may help{too}"
 
 
 def _high_share(finding: Finding) -> float:

@@ -53,7 +53,7 @@ def message_fields(
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
         "elsewhere": _Shares(
-            f"; {shown['total_a_step']} {_OF_WHAT} counts in this finding, the rest in other findings"
+            f"; {_OF_WHAT}, {shown['total_a_step']} belongs to this finding, the rest to other findings"
             if part
             else ""
         ),

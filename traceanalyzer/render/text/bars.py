@@ -14,7 +14,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "These rows also contain the times of the findings: do not add a finding's time to a row."
+_LEGEND = "These rows already include the times that the findings name."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

@@ -116,7 +116,7 @@ def short_amounts(finding: Finding) -> str:
     """What the title does not say: the cost of what is no fault."""
     told = finding.saving is None and finding.severity is Severity.INFO
     cost = cost_words(finding, brief=True) if told else ""
-    return cost and f"recorded {cost}"
+    return cost and f"in the recording, this {cost}"
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:
@@ -189,7 +189,8 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return severity + f"  saves nothing{also}" * (not info)
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span}){also}"
-    return f"{severity}  {'' if saving.sure else 'not sure: '}saves {_two_digits(share)} ({span}){also}"
+    saves = ("may save" if info else "saves") if saving.sure else "not sure: saves"
+    return f"{severity}  {saves} {_two_digits(share)} ({span}){also}"
 
 
 def probably_nothing(saving: Saving) -> bool:

@@ -82,7 +82,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     - `growing-buffer`: a buffer grows by cat;
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;
-    - `single-frames`: copies of the input of a conv3d whose filter covers one frame (1x3x3);
+    - `single-frames`: a conv3d whose filter covers one frame (1x3x3) needs its input in another layout, so
+      copies run before and after it;
     - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes copies
       that restore channels last, and pointwise ops that are slow because their inputs have different layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies

@@ -119,8 +119,8 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
         return Bound(
             "",
             words,
-            "Look at these kernels first. A name such as triton_poi_fused_add_mul lists the ops fused in the kernel; "
-            "other kernels are those of libraries.",
+            "Look at the longest kernels of this region. A name such as triton_poi_fused_add_mul lists the ops fused "
+            "in the kernel; other kernels are those of libraries.",
         )
     each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
     return Bound(
@@ -149,7 +149,7 @@ def _hits(
     part = (
         f", {{part}} of the {judged_step} step"
         if shown
-        else ", added up over streams that run at once" * (share > 1)
+        else ", added up over kernels that run at the same time" * (share > 1)
     )
     same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}"

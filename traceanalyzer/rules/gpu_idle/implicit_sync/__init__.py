@@ -66,9 +66,8 @@ def implicit_sync(
     How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
     would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
     the cost includes this loop.
-    When it is wrong: the next step depends on the value, so it must be read. Reading less often, or one step
-    later, may still be possible. In inference, the last value that a step reads is usually its result, so the
-    finding is info. If the next step does not need this value, it can be read one step later.
+    When it is wrong: the next step needs the value. If only a later step needs it, read it one step later, or
+    less often. In inference, the last value that a step reads is usually its result, so the finding is info.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
@@ -100,7 +99,7 @@ def implicit_sync(
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
                 else f"; after {'each' if len(found) > 1 else 'the'} wait, the GPU has nothing queued and is idle "
-                "until the next launch: {total_a_step}, as recorded" * bool(idling)
+                "until the next launch; this idle time is {total_a_step} in the recording" * bool(idling)
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

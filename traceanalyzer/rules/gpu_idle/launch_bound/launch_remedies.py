@@ -46,8 +46,8 @@ _BATCH = (
     "also helps, but only if {}."
 )
 STACK = (
-    "If the runs are independent, as samples or requests are (layers and time steps are not), stack their inputs "
-    "and run them as one batch. Runs with weights of their own (experts) need a grouped product or bmm."
+    "If the repetitions are independent, as samples or requests are (layers and time steps are not), stack their "
+    "inputs and run them as one batch. Repetitions with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.

@@ -23,7 +23,7 @@ class Part:
     """What launches most of a step.
 
     Attributes:
-        words: a noun phrase, `48 runs of a sequence of ops (a loop or layers; 31 ops a run: aten::mul, ..)`.
+        words: a noun phrase, `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`.
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
@@ -89,12 +89,12 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     several = int(alike.sum()) > len(np.unique(group[loops.first[alike]]))
     whole = round(total / steps) % repeats == 0
     whose = (
-        f"sequences of ops with about {repeats:,} runs each (loops or layers; in the largest "
+        f"several sequences of ops, each repeated about {repeats:,} times (loops or layers; in the largest "
         if several
-        else f"{'about ' * (not whole)}{repeats:,} runs of a sequence of ops (a loop or layers; "
+        else f"{'about ' * (not whole)}{repeats:,} repetitions of one sequence of ops (a loop or layers; "
     )
     return Part(
-        f"{whose}about {ops:,} op{'s' * (ops != 1)} a run: {', '.join(shown)}){where}",
+        f"{whose}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(shown)}){where}",
         repeats,
         round(total / steps),
         min(total / max(len(eager), 1), 1.0),
