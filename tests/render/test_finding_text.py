@@ -117,7 +117,10 @@ def test_a_saving_is_told_with_its_interval() -> None:
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"
     assert grade(replace(info, saving=unsure)) == "info  probably saves nothing (0 to 12 %)"
-    assert grade(replace(finding, saving=replace(saved, share=0.046))) == "high  saves 4.6 % (44 to 52 %)"
+    few = replace(saved, share=0.046, low_share=0.044, high_share=0.046)
+    assert grade(replace(finding, saving=few)) == "high  saves 4.6 % (4 to 5 %)"
+    fewer = replace(saved, share=0.014, low_share=0.012, high_share=0.014)  # each rounds to 1 %
+    assert grade(replace(finding, saving=fewer)) == "high  saves 1.4 % (1 to 2 %)"
     assert grade(replace(info, saving=saved)) == "info  may save 49 % (44 to 52 %)"
 
 
@@ -221,10 +224,10 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
     told = replace(finding, severity=Severity.INFO)
     assert short_amounts(finding) == ""
-    assert short_amounts(told) == "in the recording, this cost 12.0 ms a step (48.0 % of the window)"
+    assert short_amounts(told) == "cost in the recording: 12.0 ms a step (48.0 % of the window)"
     assert (
         short_amounts(replace(told, steps=1))
-        == "in the recording, this cost 48.0 ms in total (48.0 % of the window)"
+        == "cost in the recording: 48.0 ms in total (48.0 % of the window)"
     )
     assert short_amounts(replace(told, saving=samples.saving())) == ""
 

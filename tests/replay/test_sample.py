@@ -55,7 +55,7 @@ def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_s
     assert sample.disturbed
     assert sample.left_out == pytest.approx(0.8, abs=0.05)
     share = f"{100 * sample.left_out:.0f} %"
-    assert f"{share} of the time is in the others" in made.step.basis.replace("%", " %")
+    assert f"of the time after the first step, {share} is in steps that are not replayed" in made.step.basis
     said = diagnose(training(slow={3, 4, 5, 6, 7}, loading=False).load()).traces[0].summary.step
     assert said.endswith("; 5 of 10 steps, with 80 % of the recorded time, are left out")
 

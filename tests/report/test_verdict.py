@@ -238,7 +238,7 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
-        "the whole recording takes 100 ms",
+        "not known; the whole recording takes 100 ms",
         "a cold start takes 72 % of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

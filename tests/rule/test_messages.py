@@ -128,7 +128,7 @@ def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, tex
         (MS, ""),
         (
             5 * MS // 4 + 5,
-            "; of this time, 250 µs a step belongs to this finding, the rest to other findings",
+            "; in the recording, 250 µs a step of this time counts for this finding, and the rest for other findings",
         ),
     ],
 )

@@ -16,6 +16,7 @@ from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import codes_at, holding, texts_of
 
+STANDS_OUT = 0.25  # of a sum: a name with less does not tell what the whole is made of; chosen
 _ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
 
 

@@ -73,9 +73,13 @@ class Sample:
     def text(self) -> str:
         """What was replayed, in words."""
         if self.part < 1:
-            return f"{self.part:.0%} of a step"
+            return f"{100 * self.part:.0f} % of a step"
         where = " (in others something else kept the host busy)" * self.disturbed
-        left = f", {self.left_out:.0%} of the time is in the others" if self.left_out >= MUCH else ""
+        left = (
+            f"; of the time after the first step, {100 * self.left_out:.0f} % is in steps that are not replayed"
+            if self.left_out >= MUCH
+            else ""
+        )
         return f"{len(self)} of {self.of_steps} step{'s' * (self.of_steps != 1)}{where}{left}"
 
     @classmethod

@@ -53,7 +53,8 @@ def message_fields(
     part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
         "elsewhere": _Shares(
-            f"; {_OF_WHAT}, {shown['total_a_step']} belongs to this finding, the rest to other findings"
+            f"; in the recording, {shown['total_a_step']} {_OF_WHAT} counts for this finding, "
+            "and the rest for other findings"
             if part
             else ""
         ),

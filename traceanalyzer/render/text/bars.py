@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.report import IDLE, DeviceTime
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.texts import STANDS_OUT
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.render.words.escape import printable, shortened
@@ -14,7 +15,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "These rows already include the times that the findings name."
+_LEGEND = "The times that findings name are part of these rows: do not add them."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {
@@ -119,10 +120,12 @@ def _rest(
 
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
-    """The largest causes of idle time, each with the ops that it befell most, and the rest as one."""
+    """The largest causes of idle time, each with the ops that much of it befell, and the rest as one."""
     ops: dict[str, list[str]] = {}
     for part in time.idle_causes:
-        ops.setdefault(part.cause.removeprefix(f"{IDLE}:"), []).extend([part.op] if part.op else [])
+        cause = part.cause.removeprefix(f"{IDLE}:")
+        if part.op and part.ns >= STANDS_OUT * time.idle_ns.get(cause, 0):
+            ops.setdefault(cause, []).append(part.op)
     largest = sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))
     for name, ns in largest[:LARGEST_CAUSES]:
         if ns:

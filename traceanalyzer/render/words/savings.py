@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
@@ -18,9 +19,9 @@ _REST = {
     True: "time that counts in other findings",
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
-    "Savings are predicted without the profiler, and may overlap. A saving may be larger than the GPU time in its "
-    "finding, because a fix may also save CPU time and waiting. In about 9 of 10 cases the true saving is in the range "
-    "in brackets."
+    "Savings are shares of a step without the profiler, and may overlap. A saving may be larger than the GPU time in "
+    "its finding, because a fix may also save CPU time and waiting. In about 9 of 10 cases the true saving is in the "
+    "range in brackets."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
@@ -116,7 +117,7 @@ def short_amounts(finding: Finding) -> str:
     """What the title does not say: the cost of what is no fault."""
     told = finding.saving is None and finding.severity is Severity.INFO
     cost = cost_words(finding, brief=True) if told else ""
-    return cost and f"in the recording, this {cost}"
+    return cost and f"cost in the recording: {cost.removeprefix('cost ')}"
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:
@@ -211,6 +212,8 @@ def _two_digits(share: float) -> str:
 
 
 def _percents(saving: Saving) -> str:
-    """The interval, `44 to 52 %`; never below nothing, and never all of the step."""
+    """The interval, `44 to 52 %`; never below nothing, never all of the step, and around what stands before it."""
     low, high = (min(round(100 * max(share, 0.0)), 99) for share in (saving.low_share, saving.high_share))
+    told = float(_two_digits(saving.share).removesuffix(" %"))
+    low, high = min(low, math.floor(max(told, 0.0))), max(high, min(math.ceil(told), 99))
     return f"{low} %" if low == high else f"{low} to {high} %"

@@ -96,8 +96,8 @@ def scheduler_gap(
     How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the code.
     Idle time in only one step may be chance, so this finding is info.
     When it is wrong: the profiler slows the CPU. If the GPU is probably busy all the time without the
-    profiler, the finding is info. Short idle times between ops are normal as long as they add up to at most 3
-    % of the recorded time. Recording stacks slows Python, so severity is at most medium for the cause
+    profiler, the finding is info. Short idle times between ops are normal: if a fix saves less than 3 % of
+    the step, the finding is info. Recording stacks slows Python, so severity is at most medium for the cause
     `python`.
     Source: the table of causes in docs/accounting.md.
     """

@@ -150,7 +150,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             if key in parts
             else ("{by} computes on the CPU, with {ops}, for" if parts else "{by} computes on the CPU for")
             if computes
-            else "between ops, {by} takes"
+            else "between ops, the Python code of {by} takes"
         )
         + (" {host_a_step} ({times_a_step}" if len(at) > 1 else " {host}, once")
         + ("; median {typical}, longest {longest}" if skewed else "")

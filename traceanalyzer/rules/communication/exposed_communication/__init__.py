@@ -60,6 +60,10 @@ class Limits:
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
 _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
+_APART = {
+    True: " (without those that hardly wait)",
+    False: " (without those that mostly wait for other ranks)",
+}
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
@@ -170,11 +174,20 @@ def _estimated(
         mine = lost[np.isin(lost.owner, own)]
         mine = replace(mine, owner=np.searchsorted(own, mine.owner))
         if len(own):
-            yield _probably(found[own], name, mine, arrivals[own], limits, peers=peers, alone=alone)
+            apart = _APART[peers] if len(own) < len(found) else ""
+            yield _probably(found[own], name, mine, arrivals[own], limits, apart, peers=peers, alone=alone)
 
 
 def _probably(
-    found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, peers: bool, alone: bool
+    found: Work,
+    name: str,
+    lost: LostTime,
+    arrivals: Arrivals,
+    limits: Limits,
+    apart: str,
+    *,
+    peers: bool,
+    alone: bool,
 ) -> Hits:
     exposed = lost.sums(len(found))
     moved = np.minimum(exposed, arrivals.transfer_ns)
@@ -189,7 +202,7 @@ def _probably(
         lost=lost,
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message="{by} runs {times_a_step} and takes {all_a_step}; "
+        message=f"{{by}} runs {{times_a_step}}{apart} and takes {{all_a_step}}; "
         + (
             "the GPU computes nothing meanwhile"
             if whole

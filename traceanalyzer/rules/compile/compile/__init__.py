@@ -70,8 +70,8 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     reports the compilation. Findings of graph breaks and of tiny regions are always info. Removing a graph
     break saves time only if eager kernels can then be fused.
     When it is wrong: a shape occurs only once, as in the last batch of an epoch.
-    Saving: the time of compiling. For `eager-ops`: predicted as if consecutive pointwise kernels were one,
-    which takes as long as the longest of them.
+    Saving: the time of compiling. For `eager-ops`, the prediction replaces consecutive pointwise kernels by
+    one kernel, and gives it the time of the longest.
     Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11.
     """
     rows = calls[calls.name.meets(is_compilation)]

@@ -75,7 +75,7 @@ def implicit_sync(
     for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
-        lines, idling = found.line.sums(found.dur_ns), idle.waited().call.inside(found).any()
+        lines, idling = found.line.sums(found.dur_ns), idle.waited()[idle.waited().call.inside(found)]
         waited = _waited_ns(waiting)
         loops = loops_after(found if cause == "copy-to-host" else found[:0], stretches, limits.min_loop_ops)
         yield Hits(
@@ -98,14 +98,15 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else f"; after {'each' if len(found) > 1 else 'the'} wait, the GPU has nothing queued and is idle "
-                "until the next launch; this idle time is {total_a_step} in the recording" * bool(idling)
+                else f"; around {'each' if len(found) > 1 else 'the'} wait, the GPU is idle, since nothing is queued "
+                "until the next launch: {idle_a_step} in the recording" * bool(len(idling))
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={
                 "waited_ns": total,
                 "each_ns": total // max(len(found), 1),
                 "longest_ns": longest,
+                "idle_ns": idling.total_ns,
                 "lines": lines,
                 **({"host_ns": loops.total_ns, "host_ops": most_often(loops)} if len(loops) else {}),
             },

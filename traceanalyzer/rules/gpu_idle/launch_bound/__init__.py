@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
+from traceanalyzer.model.texts import STANDS_OUT
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
@@ -93,7 +94,6 @@ _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}.
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
-_NAMED = 0.25  # of the time lost: an op with less does not tell what the GPU waits for; chosen
 _NO_FAULT = {
     "profiled-only": "",
     "small-part": "; these waits, with short pauses between ops, are {share} of the window",
@@ -130,7 +130,8 @@ def launch_bound(
     that you measured without the profiler (--step-ms).
     With the trace of one rank of a job: if this rank is launch-bound for at least half of the step, the rule
     assumes that the other ranks are launch-bound, too. The cost then includes the time that this rank waits
-    in collectives for other ranks. With the traces of all ranks, this waiting is measured.
+    in collectives for other ranks. With the traces of all ranks, nothing is assumed: they show why each rank
+    comes late.
     After "launch-bound:", a title says which case it is. JSON output names the case by its cause, in brackets
     here:
     - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
@@ -151,7 +152,8 @@ def launch_bound(
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
     shares = limits.min_pointwise_share, limits.min_compile_share
-    kernels, pace = eager.of_kind("compute", "communication"), pace_ns(eager)
+    kernels = eager.of_kind("compute", "communication")
+    pace = pace_ns(kernels)
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
@@ -169,7 +171,7 @@ def launch_bound(
     waits = awaited >= limits.min_window_share
     guessed = awaited * steps.window_ns > found.total_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name)
-    stands_out = max(ops.sums(found.dur_ns).values(), default=0) >= _NAMED * found.total_ns
+    stands_out = max(ops.sums(found.dur_ns).values(), default=0) >= STANDS_OUT * found.total_ns
     yield Hits(
         occurrences=found,
         cause=cause,
@@ -214,14 +216,14 @@ def _message(
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + "{elsewhere:of the waiting for launches}"
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
-        + ("{ops:of the waiting for launches}" if stands_out else "many different ops")
+        + ("{ops:of this waiting}" if stands_out else "many different ops")
         + (
             ""
             if placed or (part and part.placed)
-            else "; the CPU launches too late at {lines:of the waiting for launches}"
+            else "; the CPU launches too late at {lines:of this waiting}"
         )
+        + "{elsewhere:of this waiting}"
     )
 
 

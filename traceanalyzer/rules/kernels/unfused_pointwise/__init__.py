@@ -121,7 +121,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
     place = (
         "{loss} of it in the loss over all classes"
         if loss_share >= limits.loss_share
-        else f"most in {'the chain' if ' > ' in next(iter(texts), '') else 'chains of'} {{largest}}"
+        else f"most of this time in {'the chain' if ' > ' in next(iter(texts), '') else 'chains of'} {{largest}}"
     )
     return Hits(
         occurrences=found,

@@ -68,8 +68,8 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
     Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
     results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
-    How sure: no op of the loop takes an input of the result's shape. But a program may read all results after
-    the recording, so confidence is low.
+    How sure: no op of the loop takes an input of the result's shape. But a program may keep all results and
+    read them after the recorded steps, so confidence is low.
     When it is wrong: the caller uses the results of all iterations. A benchmark may drop results that real
     users read.
     Saving: the time to compute the unread results, in all iterations except the last.
