@@ -75,9 +75,22 @@ def test_kinds_of_work_that_there_are_not_are_refused() -> None:
     work = traced((1_000, 5_000)).index(Work)
     assert len(work.of_kind("compute", "memset")) == len(work)
     with pytest.raises(
-        ValueError, match="no kind is called copy_dtoh; there are compute, communication, copy_h2d"
+        ValueError, match="none is called copy_dtoh; there are compute, communication, copy_h2d"
     ):
         work.of_kind("copy_dtoh", "compute")
+    with pytest.raises(ValueError, match="none is called kernel; there are compute"):
+        work.kind.one_of("kernel")
+    with pytest.raises(TypeError, match="one_of takes texts"):
+        work.kind.one_of(("compute", "memset"))  # type: ignore[arg-type]
+
+
+def test_texts_of_none_are_refused() -> None:
+    """-1 is no position from the end."""
+    name = traced((1_000, 5_000)).index(Work).name
+    assert name[-1] == name[0]
+    assert len(name[np.array([0, 0])]) == 2
+    with pytest.raises(IndexError, match="texts at positions below 0: -1 stands for none, leave it out"):
+        name[np.array([0, -1])]
 
 
 def test_positions_of_none_and_masks_of_two_dimensions_are_refused() -> None:

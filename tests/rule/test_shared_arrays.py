@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.careless import why
+from tests.rule.careless import hit, why
 from tests.rule.grouped import traced
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule import Calls, Hits, IdleTime, Work
+from traceanalyzer.replay.edits import Drop, Scale
+from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -52,7 +53,10 @@ def test_rows_and_texts_of_views_are_read_only(analysis: Analysis, of: Callable[
         yield from ()
 
     said = why(analysis, careless)
-    assert "ValueError: what views and indexes give is shared by all rules, so copy it first (assign" in said
+    assert (
+        "ValueError: what views, indexes and a yielded finding have is shared, so copy it first (assign"
+        in said
+    )
     assert "(rule/test_shared_arrays.py, line " in said
 
 
@@ -77,3 +81,15 @@ def test_what_a_rule_gives_stays_its_own(analysis: Analysis) -> None:
     assert not view.entries.flags.writeable
     assert texts.distinct() == ["b"]
     assert Work(work.events, work.entries).entries is work.entries
+
+
+def test_what_a_rule_has_yielded_it_writes_to_no_more(analysis: Analysis) -> None:
+    work, calls, evidence = analysis.index(Work), analysis.index(Calls), {"spent_ns": 1}
+    owner, rows, factor = np.arange(len(work)), calls.rows.copy(), np.full(len(work), 0.5)
+    made = hit(work, lost=LostTime.all_of(work, owner), evidence=evidence)
+    Drop(rows), Scale(work.entries, factor)
+    for array in (owner, rows, factor):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+    evidence["spent_ns"] = 2
+    assert made.evidence == {"spent_ns": 1}

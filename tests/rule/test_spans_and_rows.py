@@ -34,6 +34,8 @@ def _ns(*values: int) -> Any:
         (_ns(6, 9), _ns(0, 8), "2 of 2 spans end before they start"),
         (_ns(0, 5), _ns(6), "2 starts of 1 spans"),
         (_ns(0, 900 * MS), _ns(6, 901 * MS), "1 of 2 spans lie outside of the trace: times are ns"),
+        (_ns(0, 5), _ns(6, 900 * MS), "1 of 2 spans lie outside of the trace: times are ns"),
+        (_ns(0, -1), _ns(6, 9), "1 of 2 spans lie outside of the trace: times are ns"),
         ([0, 5], _ns(6, 9), "starts_ns is an int64 array of one dimension, not list"),
         (_ns(0), None, "ends_ns is an int64 array of one dimension, not NoneType"),
         (_ns(0), np.array([5.0]), "ends_ns is an int64 array of one dimension, not float64, 1-dim"),
@@ -103,9 +105,11 @@ def test_calls_that_nobody_can_be_told_of_are_refused(analysis: Analysis) -> Non
 
 
 def test_rows_may_come_again_where_that_is_said(analysis: Analysis) -> None:
-    work = analysis.index(Work)
-    check(hit(work[np.array([1, 0, 1])], repeated_rows=True))
+    work, calls = analysis.index(Work), analysis.index(Calls)
+    check(hit(calls[np.array([1, 0, 1])], repeated_rows=True, info=True))
     check(hit(work[np.array([1, 0, 2])]))
+    with pytest.raises(ValueError, match="a piece of work is there once"):
+        check(hit(work[np.array([1, 0, 1])], repeated_rows=True))
 
 
 def test_views_of_another_trace_are_refused(analysis: Analysis) -> None:

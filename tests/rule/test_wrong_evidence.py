@@ -34,6 +34,12 @@ def analysis() -> Analysis:
         ({"evidence": {"": 3}}, "evidence has the name '': names are letters, digits and _"),
         ({"evidence": {"a b": 3}}, "evidence has the name 'a b'"),
         ({"evidence": {3: 3}}, "evidence has the name 3"),
+        ({"evidence": {"a": 72, "a_bytes": 9}, "message": "{a}"}, "evidence a and a_bytes would both be {a}"),
+        (
+            {"evidence": {"w_ns": 6, "w_each": 7}, "message": "{w_each}"},
+            "w_each and w_ns would both be {w_each}",
+        ),
+        ({"evidence": {"wait_ns": "6 ms"}}, "evidence wait_ns is a text: a number of ns"),
         ({"evidence": {"wait_ns": True}}, "evidence wait_ns is True: a number of ns"),
         ({"evidence": {"moved_bytes": np.True_}}, "evidence moved_bytes is True: a number of bytes"),
         ({"evidence": {"gpu_share": True}}, "evidence gpu_share is True: a number of share"),

@@ -121,3 +121,12 @@ def test_what_a_fix_leaves_is_no_longer_than_the_trace(analysis: Analysis, times
         )
         with said:
             check(hit(work, fix=fix))
+
+
+def test_a_fix_changes_something(analysis: Analysis) -> None:
+    none = np.empty(0, np.int64)
+    for fix in (edits.Drop(none), [edits.DropWork([]), edits.DropSpans(none, none)]):
+        said = why(analysis, yielding(lambda work, _, fix=fix: hit(work, fix=fix)))
+        assert "fix changes no row and no span: leave it out" in said
+    work = analysis.index(Work)
+    check(hit(work, fix=[edits.DropWork([]), edits.DropWork(work.entries)]))

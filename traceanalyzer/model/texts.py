@@ -58,6 +58,8 @@ class Texts:
         if isinstance(chosen, int | np.integer):
             code = int(self.code[chosen])
             return str(self.names[code]) if code >= 0 else None
+        if isinstance(chosen, np.ndarray) and chosen.dtype.kind == "i" and chosen.min(initial=0) < 0:
+            raise IndexError("texts at positions below 0: -1 stands for none, leave it out")
         return type(self)(self.code[chosen], self.names)
 
     def meets(self, wanted: Callable[[str], object]) -> Mask:
@@ -133,6 +135,22 @@ class Texts:
     def none(cls, rows: int) -> Self:
         """Texts of rows that have none."""
         return cls(np.full(rows, -1, np.int64), np.empty(0, object))
+
+
+class ClosedTexts(Texts):
+    """Texts of which all names are known, so that one that there cannot be is a mistake.
+
+    Raises:
+        ValueError: `one_of` is asked for a name that there is not.
+    """
+
+    __slots__ = ()
+
+    def one_of(self, *texts: str) -> Mask:
+        chosen = super().one_of(*texts)
+        if unknown := sorted({str(text) for text in texts} - set(self.names.tolist())):
+            raise ValueError(f"none is called {', '.join(unknown)}; there are {', '.join(self.names)}")
+        return chosen
 
 
 def shifted(code: Rows, by: int) -> Rows:

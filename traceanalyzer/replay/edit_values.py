@@ -80,8 +80,9 @@ def check_group(group: Ints, rows: Ints) -> None:
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """As an array; of a view not its rows, one by one."""
+    """As an array, which its owner writes to no more; of a view not its rows, one by one."""
     if isinstance(values, np.ndarray):
+        values.flags.writeable = False
         return values
     if isinstance(values, str) or not isinstance(values, Sequence | np.number | int | float):
         columns = (column for column in ("entries", "rows") if hasattr(values, column))

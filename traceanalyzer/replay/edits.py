@@ -205,7 +205,7 @@ class ShrinkSpans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Insert:
-    """CPU time without the profiler at the start of each of some rows of `trace.cpu`: what a fix costs."""
+    """CPU time without the profiler at the start of each of some rows of `trace.cpu`, however often named: a cost."""
 
     kind: ClassVar[Kind] = "rewrite"
     rows: Ints
@@ -216,7 +216,7 @@ class Insert:
         check_times("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
-        rows = as_ints(self.rows)
+        rows = distinct(as_ints(self.rows))
         first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
         np.add.at(edited.added_ns, first, self.cpu_ns)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from traceanalyzer.model.errors import Unavailable
-    from traceanalyzer.model.finding import Confidence
+    from traceanalyzer.model.finding import Confidence, Severity
     from traceanalyzer.rule.claims import Claims
     from traceanalyzer.rule.hits import Hits, LostTime
     from traceanalyzer.rule.limits import limit
@@ -27,6 +27,7 @@ _HOMES = {
     "IdleTime": "rule.views",
     "Kind": "rule.registry",
     "LostTime": "rule.hits",
+    "Severity": "model.finding",
     "Unavailable": "model.errors",
     "Work": "rule.views",
     "limit": "rule.limits",
@@ -34,7 +35,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Kind", "LostTime", "Unavailable", "Work", "limit", "rule",
+    "Calls", "Claims", "Confidence", "Hits", "IdleTime", "Kind", "LostTime", "Severity", "Unavailable", "Work",
+    "limit", "rule",
 ]  # fmt: skip
 
 

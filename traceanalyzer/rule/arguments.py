@@ -46,5 +46,5 @@ def check_spans(starts_ns: Any, ends_ns: Any, view: Selection) -> None:
     if backwards := int((ends_ns < starts_ns).sum()):
         raise ValueError(f"{backwards:,} of {len(starts_ns):,} spans end before they start")
     first, last = bounds_of(view.events)
-    if outside := int(((ends_ns < first) | (starts_ns > last)).sum()):
+    if outside := int(((starts_ns < first) | (ends_ns > last)).sum()):
         raise ValueError(f"{outside:,} of {len(starts_ns):,} spans lie outside of the trace: times are ns")

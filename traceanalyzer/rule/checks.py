@@ -77,7 +77,7 @@ def told(error: BaseException) -> str:
     except Exception:  # an error of a rule's own
         text = "its text cannot be made"
     if isinstance(error, ValueError) and "read-only" in text:
-        text = f"what views and indexes give is shared by all rules, so copy it first ({text})"
+        text = f"what views, indexes and a yielded finding have is shared, so copy it first ({text})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -181,6 +181,8 @@ def _check_rows(hits: Hits) -> None:
     at = hits.occurrences
     if isinstance(at, Calls):
         complain(~at.there, "occurrences are not there: choose [view.there] first, or take .distinct()")
+    if hits.repeated_rows and isinstance(at, Work):
+        raise ValueError("repeated_rows is of calls and idle time: a piece of work is there once")
     if not hits.repeated_rows and (repeated := at.repeated()):
         raise ValueError(
             f"{repeated:,} of {len(at):,} occurrences are repeated: .distinct() of calls, or a mask "

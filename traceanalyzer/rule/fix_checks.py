@@ -24,8 +24,10 @@ _DURATIONS = ("dur_ns", "work_ns", "cpu_ns", "leaving_ns")  # that an edit gives
 def check_fix(hits: Hits, lost: LostTime) -> None:
     """Rows of edits are rows of the trace, and some of them are of the occurrences or of what they lost."""
     linked, near = None, None
+    changes = not hits.edits()
     for edit in hits.edits():
         rows, work = _rows_in(edit, hits)
+        changes |= not _changes_nothing(edit)
         starts, ends = (as_ints(getattr(edit, name, ())) for name in ("starts_ns", "ends_ns"))
         first, last = bounds_of(hits.occurrences.events)
         complain(
@@ -44,11 +46,19 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
         if not linked and len(rows) + len(work) + len(starts) and not hits.fixed_elsewhere:
             near = near or _Near.of(hits, lost)
             linked = bool(near.met(rows, work, starts, ends).any())
+    if not changes:
+        raise ValueError("fix changes no row and no span: leave it out, or look at the mask that chose them")
     if linked is False:
         raise ValueError(
             "nothing that fix changes is of the occurrences or of what they lost: are these rows of another hit? "
             "(fixed_elsewhere=True where it is meant so)"
         )
+
+
+def _changes_nothing(edit: Edit) -> bool:
+    """Whether an edit names rows, work or spans, and none of each."""
+    named = [getattr(edit, name) for name in ("rows", "work", "starts_ns") if hasattr(edit, name)]
+    return bool(named) and not any(len(as_ints(one)) for one in named)
 
 
 def _rows_in(edit: Edit, hits: Hits) -> tuple[Rows, Rows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def check_share(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value:.3g}: a share is 0 to 1")
 
 
-def check_evidence(evidence: Any) -> None:
+def check_evidence(evidence: Any, message: str) -> None:
     """Raises TypeError or ValueError for names that no message can name, and values that no report can show."""
     if not isinstance(evidence, Mapping):
         raise TypeError(
@@ -89,6 +89,16 @@ def check_evidence(evidence: Any) -> None:
         if isinstance(value, Mapping):
             _check_parts(name, value)
         _check_value(name, value)
+        for other in _also_told(name, value):
+            if other in evidence and f"{{{other}" in message:
+                raise ValueError(f"evidence {other} and {name} would both be {{{other}}}: rename one of them")
+
+
+def _also_told(name: str, value: Any) -> Iterator[str]:
+    """The fields that a message has of a number with a unit, besides its own name: `delay_ns` as `{delay}`."""
+    stem, _, unit = name.rpartition("_")
+    if unit in _UNITS and value is not None and not isinstance(value, Mapping):
+        yield from (stem or unit, *(f"{stem}{form}" for form in _FORMS))
 
 
 def _stem(name: str) -> str:
@@ -110,6 +120,8 @@ def _check_value(name: str, value: Any) -> None:
             if not isinstance(key, str):
                 raise ValueError(f"evidence {name} has the key {key!r}: keys are texts")
         value = tuple(value.values())
+    if isinstance(value, str) and name.rpartition("_")[2] in _UNITS:
+        raise ValueError(f"evidence {name} is a text: a number of {name.rpartition('_')[2]}")
     for part in value if isinstance(value, list | tuple) else (value,):
         if isinstance(part, list | tuple | Mapping):
             _check_value(name, part)

@@ -72,7 +72,8 @@ class Hits:
         for name in ("message", "advice", "cause", *(["named_by"] if self.named_by is not None else [])):
             check_text(name, getattr(self, name))
         check_message(self.message)
-        check_evidence(self.evidence)
+        check_evidence(self.evidence, self.message)
+        object.__setattr__(self, "evidence", dict(self.evidence))  # the rule may go on filling its own
         for name in ("recurring_share", "normal_share"):
             check_share(name, getattr(self, name))
         if unknown := unknown_marks(self.advice):

@@ -43,6 +43,7 @@ class LostTime:
             dtype = getattr(column := getattr(self, name), "dtype", type(column).__name__)
             if getattr(dtype, "kind", "") not in ("i", "u") or column.ndim != 1:
                 raise ValueError(f"{name} of lost stretches has integers, not {_form(column, dtype)}")
+            column.flags.writeable = False  # a rule that goes on writing to it would change what was lost
         if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
             raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
         if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:

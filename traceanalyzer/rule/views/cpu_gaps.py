@@ -130,7 +130,7 @@ class CallsAfterCpuGaps(Calls):
         start, tid = ints_at(python, "start_ns", rows), ints_at(python, "tid", rows)
         order = np.lexsort((-dur[rows], start, tid))
         rows, start, tid = rows[order], start[order], tid[order]
-        names = Texts(np.append(codes(python, "name")[rows], -1), texts_of(python, "name"))
+        names = Texts(codes(python, "name")[rows], texts_of(python, "name"))
         found = self._covering(start, start + dur[rows], tid, names)
         return Texts(np.where(found.matches(_TORCHS), found.code, -1), found.names)
 
@@ -150,7 +150,7 @@ class CallsAfterCpuGaps(Calls):
             overlap = np.minimum(end[found], self.end_ns) - np.maximum(start[found], self.start_ns)
             short = there[2 * overlap[there] <= self.dur_ns[there]]
             if len(short) == 0:
-                return names[found]
+                return Texts(pick(names.code, found), names.names)
             found[short] = parent[found[short]]
 
     def functions(self) -> dict[str, int]:
@@ -205,15 +205,12 @@ class CallsAfterCpuGaps(Calls):
         return calls
 
     def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:
-        """(start, end, thread, name) of the user's frames that may cover a stretch, by thread and nesting.
-
-        The last name is none, for the position -1.
-        """
+        """(start, end, thread, name) of the user's frames that may cover a stretch, by thread and nesting."""
         code = self.events.user_code
         dur = code.end_ns - code.start_ns
         long = np.flatnonzero(2 * dur > self.dur_ns.min(initial=_NEVER))
         order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
-        names = Texts(np.append(code.code[order], -1), code.names)
+        names = Texts(code.code[order], code.names)
         return code.start_ns[order], code.end_ns[order], code.tid[order], names
 
     def before_first_calls(self, least: int) -> Mask:

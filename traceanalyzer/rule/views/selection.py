@@ -102,7 +102,7 @@ class Selection(ABC):
         """(key, the rows that have it), most time first; ties by key. Several keys give tuples.
 
         Args:
-            keys: `Texts` or int64 arrays, parallel to the rows.
+            keys: `Texts`, int64 arrays or masks, parallel to the rows; of a mask the key is 0 or 1.
         """
         if len(self) == 0:
             return
@@ -115,7 +115,8 @@ class Selection(ABC):
                 raise TypeError(f"rows are grouped by Texts or int64 arrays, not by {_kind_of(key)}")
             if len(key) != len(self):
                 raise ValueError(f"a key of {len(key):,} rows cannot group {len(self):,}")
-        number, first = grouped([key.code if isinstance(key, Texts) else key for key in keys])
+        codes = [key.code if isinstance(key, Texts) else key for key in keys]
+        number, first = grouped([code.astype(np.int64) if code.dtype == np.bool_ else code for code in codes])
         order = np.argsort(number, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
         time = np.bincount(number, weights=self.dur_ns)

@@ -44,7 +44,7 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     yield Hits(
         occurrences=at,
         lost=LostTime.all_of(filling, owner[owner < len(fills)]),
-        fix=Drop(fills.rows),
+        fix=Drop(fills.rows) if len(fills) else (),
         message="deterministic algorithms are on: "
         + ("filling newly allocated memory takes {per_step} a step, for {fills}" if len(fills) else "")
         + ("; " if len(fills) and replaced else "")

@@ -74,6 +74,8 @@ def implicit_sync(
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
     for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
+        if cause == "copy-to-device" and np.isin(waiting.rows, moved.launch.rows).all():
+            continue  # the call that copies waits itself: exposed-copy's
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, idling = found.line.sums(found.dur_ns), idle.waited()[idle.waited().call.inside(found)]
         waited = _waited_ns(waiting)
