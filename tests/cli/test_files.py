@@ -28,6 +28,23 @@ def test_outputs_must_differ_from_each_other_and_from_the_trace(tmp_path: Path) 
         check_outputs([one], inputs=[one], force=True)
 
 
+@pytest.mark.parametrize("name", ["trace.json", "sub/../trace.json", "link.json"])
+def test_a_file_is_known_by_its_other_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the working folder, by way of another folder, and through a link."""
+    trace, report = tmp_path / "trace.json", tmp_path / "report.json"
+    trace.write_text("{}")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.json").symlink_to(trace)
+    monkeypatch.chdir(tmp_path)
+    for path, known in ((Path(name), trace), (trace, Path(name))):
+        with pytest.raises(BadOption, match="would overwrite the trace"):
+            check_outputs([report, path], inputs=[report.with_name("other.json"), known], force=True)
+        with pytest.raises(BadOption, match="two outputs go to one file"):
+            check_outputs([path, report, known], force=True)
+
+
 def test_folders_are_looked_at_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(TraceAnalyzerError, match="its folder does not exist"):
         check_outputs([tmp_path / "absent" / "report.json"])

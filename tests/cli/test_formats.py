@@ -236,3 +236,41 @@ def test_a_baseline_knows_the_worst_of_equal_findings_in_any_order(tmp_path: Pat
         path = tmp_path / "known.json"
         path.write_text(json.dumps({"findings": [{**finding, "severity": one} for one in severities]}))
         assert list(known_findings(path).values()) == [Severity.HIGH.rank], severities
+
+
+KNOWN = {
+    "rule": "implicit-sync",
+    "cause": "item",
+    "by": "aten::item",
+    "evidence": {"lines": {"/ci/a/train.py(19): step": 900, "/ci/a/train.py(40): main": 100}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"evidence": {"lines": {"/ci/b/job/train.py(21): step": 1, "other.py(1): f": 0.5}}}, True),
+        (
+            {"evidence": {"lines": {"<built-in method item>": 9, "train.py(19): step": 2, "(1): step": 5}}},
+            True,
+        ),
+        ({"evidence": {"lines": {"z.py(1): f": 5, "train.py(19): step": 5, "a.py(2): g": None}}}, True),
+        ({"evidence": {"lines": {"/ci/a/train.py(19): step": 100, "/ci/a/train.py(40): main": 900}}}, False),
+        ({"evidence": {"lines": {"/ci/a/serve.py(19): step": 900}}}, False),
+        ({"evidence": {}}, False),
+        ({"rule": "host-round-trip"}, False),
+        ({"cause": "nonzero"}, False),
+        ({"by": "aten::nonzero"}, False),
+        ({"by": None}, False),
+    ],
+)
+def test_a_finding_is_known_again_in_another_checkout_and_where_lines_have_moved(
+    changes: dict[str, Any], same: bool, tmp_path: Path
+) -> None:
+    """By its rule, cause and what it names, and by the name of the file and the function that have most of its time."""
+    names = []
+    for finding in (KNOWN, {**KNOWN, **changes}):
+        path = tmp_path / "known.json"
+        path.write_text(json.dumps({"findings": [{**finding, "severity": "low"}]}))
+        names.append(list(known_findings(path)))
+    assert (names[0] == names[1]) is same

@@ -69,6 +69,22 @@ def test_the_interval_misses_the_truth_at_either_side_as_seldom_as_it_says(base:
     assert np.mean([high < 0 for _, high in found]) <= 0.04
 
 
+@pytest.mark.parametrize(
+    ("fewer", "wider"),
+    [(1, 1.0), (2, 1.41), (3, 1.74), (4, 1.44), (5, 1.32), (6, 1.10), (8, 1.07), (20, 1.07)],
+)
+def test_the_side_with_fewer_captures_says_how_much_wider_the_interval_is(fewer: int, wider: float) -> None:
+    """Of eight captures that differ, and of others all alike; on whichever side these are."""
+    differing = [[100.0 + capture] for capture in range(8)]
+    for swapped in (False, True):
+        widths = []
+        for alike in (1, fewer):
+            sides = (differing, [[100.0]] * alike)
+            low, high = log_interval(*sides[::-1]) if swapped else log_interval(*sides)
+            widths.append(high - low)
+        assert widths[1] / widths[0] == pytest.approx(wider, rel=0.1 if swapped else 0.005)
+
+
 def test_spread_of_one_capture_is_unknown() -> None:
     assert spread([3.0]) == 0
     assert spread([1.0, np.e]) == pytest.approx(1 / np.sqrt(2))

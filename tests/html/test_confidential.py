@@ -114,3 +114,21 @@ def test_texts_are_veiled_whatever_names_them() -> None:
     report = report_of([(None, analysed(SOME[0]))])
     assert NO_REDACTION.report(report) is report
     assert page(SOME[0], True).report.traces[0].meta.source == FILE
+
+
+def test_of_names_that_hold_one_another_nothing_is_left() -> None:
+    """The longest first; a name is a whole word, of three characters or more with a letter among them."""
+    made = TraceBuilder()
+    for number, name in enumerate(("train", "train my_model", "my_model: last", "io", "3.5", "fit")):
+        made.annotation(name, 1_000 * number, 500)
+    made.gpu_annotation("eval my_model", 0, 500, external_id=1)
+    made.kernel(0, 500, 1)
+    redactor = redactor_of([made.load()])
+    for text, shown in (
+        ("in train my_model once", f"in {MARK} once"),
+        ("train my_model: last, eval my_model", f"{MARK} {MARK}, {MARK}"),
+        ("train and my_model: last", f"{MARK} and {MARK}"),
+        ("of trainer, train_step, retrain or (train)", f"of trainer, train_step, retrain or ({MARK})"),
+        ("io took 3.5 ms, fit 3", f"io took 3.5 ms, {MARK} 3"),
+    ):
+        assert redactor.text(text) == shown

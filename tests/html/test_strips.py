@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.recorded import FIXTURES
 from tests.report import report_samples as samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.render.html.strips import _Scale
+from traceanalyzer.render.html.strips import _Scale, strip_svg
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.bars import _levels
 from traceanalyzer.report.page.places import rows_within
@@ -187,6 +188,38 @@ def test_rows_of_a_time_are_those_that_are_open_in_it(low: int, high: int, shown
 def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
     scale = _Scale(100, 300, 0)
     assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("start_us", "end_us", "ticks"),
+    [
+        (1_234, 2_234, "26.600% middle 1.5 ms, 76.600% middle 2 ms"),
+        (920, 1_920, "8.000% middle 1 ms, 58.000% middle 1.5 ms"),
+        (921, 1_921, "7.900% start 1 ms, 57.900% middle 1.5 ms"),
+        (150, 1_150, "35.000% middle 0.5 ms, 85.000% middle 1 ms"),
+        (149, 1_149, "35.100% middle 0.5 ms, 85.100% end 1 ms"),
+        (
+            0,
+            20,
+            "0.000% start 0 ms, 25.000% middle 0.005 ms, 50.000% middle 0.01 ms, 75.000% middle 0.015 ms, "
+            "100.000% end 0.02 ms",
+        ),
+        (0, 21, "0.000% start 0 ms, 47.619% middle 0.01 ms, 95.238% end 0.02 ms"),
+        (
+            -300,
+            400,
+            "14.286% middle -0.2 ms, 42.857% middle 0 ms, 71.429% middle 0.2 ms, 100.000% end 0.4 ms",
+        ),
+        (999_990, 1_000_031, "24.390% middle 1,000 ms, 73.171% middle 1,000.02 ms"),
+    ],
+)
+def test_the_axis_names_round_times_within_the_strip(start_us: int, end_us: int, ticks: str) -> None:
+    """Since the first event of the trace; at either edge the letters lie inside."""
+    origin = 5_000_123
+    start, end = (origin + 1_000 * us for us in (start_us, end_us))
+    svg = strip_svg(Strip(start, end, start, end, (), (), 0, 0, None), origin, "around it")
+    found = re.findall(r'<text class="tick" x="(.*?)".*?anchor="(.*?)">(.*?)</text>', svg)
+    assert ", ".join(map(" ".join, found)) == ticks
 
 
 def test_small_lanes_leave_their_room_to_the_large_ones() -> None:

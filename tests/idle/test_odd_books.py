@@ -1,9 +1,12 @@
-"""The books of traces in which something is missing: durations, launches, idle time, the device's number."""
+"""The books of work that runs at once, and of what is missing: durations, launches, idle time, the device's number."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builder import TraceBuilder
 from tests.idle.one_gap import US, gap
+from tests.job.ranks import REDUCES
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.model.analysis import Analysis
 
@@ -33,6 +36,35 @@ def test_a_device_that_is_never_idle() -> None:
     (row,) = Analysis(trace.load()).index(Accounting).summaries
     assert row["parts_ns"] == {"compute": 10 * US}
     assert row["idle_causes"] == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "named"),
+    [
+        ("kernel nccl HtoD memset", "compute_over_communication"),
+        ("kernel nccl", "compute_over_communication"),
+        ("kernel HtoD memset", "compute_over_copy"),
+        ("kernel DtoD", "compute_over_copy"),
+        ("kernel memset", "compute"),
+        ("nccl DtoH memset", "communication"),
+        ("DtoH HtoD memset", "copy_h2d"),
+        ("DtoD memset", "copy_d2d"),
+    ],
+)
+def test_work_that_runs_at_once_is_named_by_what_hides_the_rest(kinds: str, named: str) -> None:
+    """On streams of their own, in whatever order the file has them."""
+    for ordered in (kinds.split(), kinds.split()[::-1]):
+        trace = TraceBuilder()
+        for number, kind in enumerate(ordered):
+            where = {"start": 0, "dur": 10 * US, "correlation": number + 1, "stream": 7 + number}
+            if kind == "memset":
+                trace.memset(**where)
+            elif kind in ("kernel", "nccl"):
+                trace.kernel(**where, name=REDUCES if kind == "nccl" else "gemm")
+            else:
+                trace.memcpy(**where, name=f"Memcpy {kind}")
+        (row,) = Analysis(trace.load()).index(Accounting).summaries
+        assert row["parts_ns"] == {named: 10 * US}
 
 
 def test_work_without_a_device_is_on_device_0() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,49 @@ def test_groups_without_names_are_told_apart_by_who_takes_part() -> None:
         assert one.waiting_ns.tolist() == expected[rank].waiting_ns.tolist()
         assert one.last.tolist() == expected[rank].last.tolist()
         assert one.waiting_ns.sum() != together[rank].waiting_ns.sum()
+
+
+def test_where_a_recording_begins_later_the_last_collectives_tell_who_takes_part() -> None:
+    """Rank 1 lacks the first step and two collectives of the second."""
+    named, bare = _four_ranks(named=True), _four_ranks(named=False)
+    for runs in (named, bare):
+        runs[1] = CollectiveRuns(*(getattr(runs[1], field.name)[13:] for field in fields(CollectiveRuns)))
+    assert {rank: one.group.tolist() for rank, one in told_apart(bare).items()} == {
+        rank: one.group.tolist() for rank, one in named.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "count", "apart", "told"),
+    [
+        ([[0, 1], [2, 3]], 4, [], True),
+        ([[0, 1], [2, 3]], 3, [], False),
+        ([[0, 1], [2, 3]], 10, [51], True),
+        ([[0, 1], [2, 3]], 10, [51, -51], False),
+        ([[0, 1], [2, 3]], 10, [50, -50, 50], True),
+        ([[0, 2, 4, 5], [1, 3]], 10, [], True),
+        ([[0, 1, 2], [3, 4]], 10, [], False),
+        ([[0, 1], [2]], 10, [], False),
+        ([[0, 1, 2, 3]], 10, [], False),
+    ],
+)
+def test_ranks_are_told_apart_where_nearly_all_ends_agree_and_sizes_do(
+    groups: list[list[int]], count: int, apart: list[int], told: bool
+) -> None:
+    """So many collectives, of which the first end so many us later or earlier on rank 1."""
+    chance, off, same = np.random.default_rng(5), np.zeros(count, np.int64), np.full(count, -1)
+    off[: len(apart)] = np.array(apart, np.int64) * US
+    runs = {}
+    for members in groups:
+        end = np.cumsum(chance.integers(1_000, 9_000, count)) * US
+        for rank in members:
+            own = end + rank * HOUR + off * (rank == 1)
+            names = np.full(count, "allreduce", object), np.full(count, "", object)
+            runs[rank] = CollectiveRuns(np.arange(count), own - 50 * US, own, *names, same + 65, same, same)
+    expected = {rank: str(members) if told else "" for members in groups for rank in members}
+    assert {rank: set(one.group) for rank, one in told_apart(runs).items()} == {
+        rank: {group} for rank, group in expected.items()
+    }
 
 
 @pytest.mark.parametrize("job", ["jobs/lightllm_base/rank*.json.gz", "jobs/torchrec_a2a/rank*.json.gz"])

@@ -6,12 +6,36 @@ import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.overlay.build import overlays_of
-from traceanalyzer.report.overlay.counters import MOST_SAMPLES
+from traceanalyzer.report.overlay.counters import MOST_SAMPLES, queue_counters
 from traceanalyzer.timeline.steps import Steps
 
 MS = 1_000_000
+US = 1_000
+
+
+def test_queued_is_what_was_launched_on_the_device_and_has_not_finished() -> None:
+    """Launches at 0, 10 and 20 us, the last as the first work ends; what has no launch was queued at no known time."""
+    made = TraceBuilder()
+    made.kernel(5 * US, 10 * US, 99)
+    for number, (start, end, device) in enumerate(((5, 20, 0), (20, 30, 0), (30, 40, 0), (12, 60, 1)), 1):
+        made.launch("cudaLaunchKernel", min(number - 1, 2) * 10 * US, 2 * US, number)
+        made.kernel(start * US, (end - start) * US, number, device=device)
+    made.kernel(5 * US, 10 * US, 98, device=2)
+    analysis = Analysis(made.load())
+    origin = int(analysis.trace.cpu["start_ns"].min())
+    found = {one.name: (one.at_ns - origin, one.value) for one in queue_counters(analysis)}
+    drawn = {
+        name: list(zip((at // US).tolist(), depth.tolist(), strict=True))
+        for name, (at, depth) in found.items()
+    }
+    assert drawn == {
+        "Queue depth: device 0": [(0, 1), (10, 2), (20, 2), (30, 1), (40, 0)],
+        "Queue depth: device 1": [(20, 1), (60, 0)],
+        "Queue depth: device 2": [],
+    }
 
 
 def test_many_changes_are_drawn_by_their_mean() -> None:

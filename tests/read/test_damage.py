@@ -158,6 +158,8 @@ def test_damage_in_many_places_is_told_once() -> None:
     assert damage.events_lost == 4
     assert damage.message.startswith("4 events unreadable near byte ")
     assert damage.message.endswith(" and in 2 more; 196 read")
+    assert damage.byte_offset is not None
+    assert content[damage.byte_offset :].partition(b'"name": ')[2].startswith(b'"op"3"')
 
 
 @pytest.mark.no_cover  # the same lines wherever it is cut

@@ -72,6 +72,36 @@ def test_pauses_of_a_real_recording_are_not_misplaced() -> None:
     assert everything().load().meta.counted.get("outside the recording") is None
 
 
+@pytest.mark.parametrize(
+    ("starts", "takes", "kept"),
+    [
+        (0.5, 60.5, True),
+        (0.5, 60.501, False),
+        (0.5, 90, False),
+        (-60, 121, True),
+        (-60.001, 1, False),
+        (61, 0, True),
+        (61.001, 0, False),
+    ],
+)
+def test_a_kernel_lies_within_a_minute_around_a_recording_of_a_second(
+    starts: float, takes: float, kept: bool
+) -> None:
+    """Ops only start there: the profiler writes what still runs when it stops."""
+    at, window = 4.3e12, {**SPAN, "ts": 4.3e12, "dur": 1e6}
+    times = {"ts": at + starts * 1e6, "dur": takes * 1e6}
+    trace = of(*[op(ts=at), op(ts=at + 5e5), kernel(ts=at)] * 2, kernel(**times), op(**times), window)
+    assert len(trace.gpu) == 2 + kept
+    assert len(trace.cpu) == 4 + (-60 <= starts <= 61)
+
+
+@pytest.mark.parametrize(("starts", "kept"), [(199, True), (200, False)])
+def test_rows_lie_as_far_from_a_long_recording_as_it_is_long(starts: int, kept: bool) -> None:
+    at = 4.3e12
+    window = {**SPAN, "ts": at, "dur": 99.5e6}
+    assert len(of(op(ts=at), kernel(ts=at), kernel(ts=at + starts * 1e6, dur=0), window).gpu) == 1 + kept
+
+
 def test_times_at_both_ends_of_64_bit_leave_differences_that_fit() -> None:
     far = [op(ts=ts, dur=7e12) for ts in (9.2e15, -9.2e15, 4.5e15, -4.5e15)]
     trace = of(*[op()] * 100, *far, *[kernel(ts=one["ts"], dur=7e12) for one in far], kernel())

@@ -89,6 +89,27 @@ def test_a_program_that_fails_keeps_its_code_and_what_was_recorded(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("steps", "whole", "missing"),
+    [
+        (13, 0, "ended after 11 steps, and the first recorded step ends with step 12"),
+        (14, 1, "ended after 12 steps, so only 1 of 3 steps were recorded, and steps were not timed again"),
+        (15, 2, "ended after 13 steps, so only 2 of 3 steps were recorded, and steps were not timed again"),
+        (16, 3, "ended after 14 steps, so steps were not timed again"),
+    ],
+)
+def test_of_a_program_that_ends_early_the_whole_steps_count(
+    steps: int, whole: int, missing: str, tmp_path: Path
+) -> None:
+    done = recorded(tmp_path, LOOP.format(steps=steps, after="pass"))
+    assert (done.returncode, done.stdout) == (0, "ended\n")
+    assert missing in done.stderr
+    assert (f"trace.json.gz: {whole} steps recorded" in done.stderr) is bool(whole)
+    assert left_in(tmp_path) == ["trace.json.gz"] * bool(whole)
+    if whole:
+        assert trace_of(tmp_path / "trace.json.gz")[RECORDING]["recorded_steps"] == whole
+
+
+@pytest.mark.parametrize(
     ("program", "said", "code"),
     [
         (LOOP.format(steps=7, after="pass"), "ended after 5 steps, and the first recorded step ends with", 0),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
-from tests.rule.grouped import LENGTH, MS, findings, kernels, only, scope, traced
+from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving, Severity
 from traceanalyzer.model.texts import Texts
@@ -139,6 +139,32 @@ def test_losses_outside_the_window_are_not_counted() -> None:
     (found,) = findings([kernels((8 * MS, 10 * MS))], scope(length=10 * MS))
     assert found.cost_ns == 2 * MS - 500
     assert found.cost_share == pytest.approx(0.2, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps", "per_step", "said"),
+    [
+        (4, 4, 3 * MS, "3.00 ms a step"),
+        (0, 1, 20 * MS, "20.0 ms in total"),
+        (0, 0, 20 * MS, "20.0 ms in total"),
+    ],
+)
+def test_what_is_lost_before_the_first_step_is_lost_in_none(
+    marks: int, steps: int, per_step: int, said: str
+) -> None:
+    """8 ms before the first of four, and 3 ms in each; without marks all of it counts."""
+    trace = TraceBuilder()
+    for number in range(marks):
+        trace.step(number, (number + 1) * STEP, STEP)
+    for number in range(5):
+        start = number * STEP + MS
+        trace.op("aten::mm", start, 2_000)
+        trace.launch("cudaLaunchKernel", start + 100, 1_000, number + 1)
+        trace.kernel(start + 500, 3 * MS if number else 8 * MS, number + 1)
+    hits = Hits(Analysis(trace.load()).index(Work), "{total_a_step}", "a.")
+    (found,) = findings([hits], scope(5 * STEP, steps))
+    assert (found.cost_ns, found.count, found.steps, found.message) == (20 * MS, 5, marks, said)
+    assert found.cost_per_step_ns == found.evidence["per_step_ns"] == per_step
 
 
 def test_no_window_no_share() -> None:

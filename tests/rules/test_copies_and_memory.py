@@ -259,6 +259,12 @@ def test_cause_of_recurring_allocation(names: tuple[str, ...], in_op: bool, caus
     assert thrash.cost_ns > 4 * len(names) * 150 * US
 
 
+@pytest.mark.parametrize(("steps", "count"), [(range(1, 4), 0), (range(1, 5), 4)])
+def test_calls_recur_that_more_than_half_of_six_steps_have(steps: range, count: int) -> None:
+    thrash = found(allocating(("cudaMalloc",), steps).trace, "allocator-thrash")
+    assert [one.count for one in thrash] == [count] * bool(count)
+
+
 def test_first_use_is_no_thrash() -> None:
     assert found(allocating(("cudaMalloc", "cudaFree"), range(1)).trace, "allocator-thrash") == []
     assert found(allocating(("cudaMalloc",), range(3)).trace, "allocator-thrash") == []

@@ -21,26 +21,36 @@ STEPS, STEP = 4, 1_000 * US
 
 
 def pipeline(
-    sends: Sequence[str], *, ranks: str = "[0, 1, 2, 3]", compute: int = 300 * US, smaller_group: bool = False
+    sends: Sequence[str],
+    *,
+    ranks: str = "[0, 1, 2, 3]",
+    compute: int = 300 * US,
+    beside: Sequence[int | None] = (),
 ) -> TraceBuilder:
-    """Steps of 1 ms in which a rank computes, and sends and receives."""
+    """Steps of 1 ms in which a rank computes, and sends and receives.
+
+    Args:
+        beside: sizes of the groups in which it reduces then, None where it is not recorded.
+    """
     trace, number = TraceBuilder(distributedInfo={"rank": 1, "world_size": 4}), 0
     for step in range(STEPS):
         at = step * STEP
         trace.step(step, at, STEP)
-        names = ["aten::mm", *(f"nccl:{name}" for name in sends), *(["c10d::allreduce_"] * smaller_group)]
+        names = ["aten::mm", *(f"nccl:{name}" for name in sends), *(["c10d::allreduce_"] * len(beside))]
+        sizes = [len(ranks.split(","))] * (1 + len(sends)) + list(beside)
         for place, name in enumerate(names):
             number += 1
             begin = at + 10 * US + 20 * US * place
-            size = 2 if name == "c10d::allreduce_" else len(ranks.split(","))
             group: dict[str, Any] = {
                 "Collective name": "allreduce" if name == "c10d::allreduce_" else name[5:9],
                 "In msg nelems": 1 << 20,
                 "Out msg nelems": 1 << 20,
-                "Group size": size,
+                "Group size": sizes[place],
                 "Process Group Name": "7",
                 "Process Group Ranks": ranks,
             }
+            if sizes[place] is None:
+                del group["Group size"]
             trace.op(name, begin, 15 * US)
             if place:
                 trace.op("record_param_comms", begin + US, 12 * US, **group)
@@ -72,18 +82,53 @@ def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
     assert (one.evidence["micro_batches"], one.evidence["bubble_share"]) == (3, 0.5)
 
 
+@pytest.mark.parametrize("beside", [[1], [None], [4, 8], [1, None, 4]])
+def test_groups_of_one_rank_of_all_or_of_nobody_knows_how_many_leave_it_one_pipeline(
+    beside: list[int | None],
+) -> None:
+    (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK], beside=beside), "pipeline-bubble")
+    assert (one.evidence["stages"], one.evidence["micro_batches"]) == (4, 2)
+
+
+def test_the_first_stage_and_the_last_are_neighbours() -> None:
+    """As where each rank has several stages, one after the other in turn."""
+    for sends in (["send 0->3", "recv 0<-1"], ["send 3->0", "recv 3<-2"]):
+        (one,) = found(pipeline(sends), "pipeline-bubble")
+        assert one.evidence["stages"] == 4
+
+
 @pytest.mark.parametrize(
     "trace",
     [
         pipeline([FORWARD] * 30),
         pipeline([FORWARD, BACK], compute=600 * US),
         pipeline(["send 1->3", FORWARD]),
-        pipeline([FORWARD, BACK], smaller_group=True),
+        pipeline(["send 1->2", "send 1->9"]),
+        pipeline([FORWARD, BACK], beside=[2]),
+        pipeline([FORWARD, BACK], beside=[1, 4, 3]),
+        pipeline([FORWARD, BACK], ranks="[0, 1, 2, ...]"),
         pipeline([]),
     ],
-    ids=["many", "computes more than the bubble leaves", "no neighbours", "data parallel, too", "none"],
+    ids=[
+        "many",
+        "computes more than the bubble leaves",
+        "no neighbours",
+        "of another group",
+        "data parallel, too",
+        "or of three ranks",
+        "ranks not all told",
+        "none",
+    ],
 )
 def test_no_bubble_is_said(trace: TraceBuilder) -> None:
+    assert found(trace, "pipeline-bubble") == []
+
+
+def test_sends_in_two_groups_may_be_of_two_pipelines() -> None:
+    trace = pipeline([FORWARD, BACK])
+    told = [event["args"] for event in trace.events if event["name"] == "record_param_comms"]
+    assert len(found(trace, "pipeline-bubble")) == 1
+    told[0]["Process Group Ranks"] = "[1, 2, 3, 4]"
     assert found(trace, "pipeline-bubble") == []
 
 

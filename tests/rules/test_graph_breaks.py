@@ -64,14 +64,34 @@ def test_what_a_graph_break_leaves_eager_is_one_fault_with_its_compiled_neighbou
 
 
 @pytest.mark.parametrize(
+    ("eager", "product", "together"),
+    [
+        (["aten::mul"], False, 3),
+        (["aten::mul"], True, 0),
+        (["aten::mul"] * 2, True, 3),
+        (["aten::copy_", "aten::mul"], True, 3),
+        (["aten::copy_"] * 2, False, 0),
+    ],
+)
+def test_three_kernels_that_one_could_be_are_a_break_where_one_of_them_computes_eagerly(
+    eager: list[str], product: bool, together: int
+) -> None:
+    """In each of four calls in four steps; after the eager ops comes a compiled one, before them too or a product."""
+    found = [one for one in of_rule(broken(eager, product=product), "compile") if one.cause == "eager-ops"]
+    assert [one.count for one in found] == [4 * 4 * together] * bool(together)
+    assert all(one.evidence["runs"] == 4 * 4 for one in found)
+
+
+@pytest.mark.parametrize(
     "trace",
     [
         broken([]),
         broken(["aten::mm"], kernel=GEMM),
         broken(["aten::copy_"]),
+        broken(["aten::index"] * 3, kernel="void at::native::index_elementwise_kernel<128, 4>"),
         broken(["aten::mul"] * 3, called="CompiledFunction"),
     ],
-    ids=["no-break", "nothing-to-fuse", "copy-to-an-input", "backend-without-marks"],
+    ids=["no-break", "nothing-to-fuse", "copy-to-an-input", "read-by-index", "backend-without-marks"],
 )
 def test_what_no_compiler_would_fuse_is_left_alone(trace: TraceBuilder) -> None:
     assert "eager-ops" not in {one.cause for one in of_rule(trace, "compile")}

@@ -60,6 +60,23 @@ def test_what_is_made_of_numbers_alone_is_made_once(made: list[Call], launches: 
     assert one.saving.share > 0.2
 
 
+def test_a_chain_begins_with_no_tensor_and_what_is_as_large_as_an_earlier_one_is_data() -> None:
+    """The product of 400 numbers follows what was made of 128, and those of 400 were made before others came."""
+    data: Call = ("aten::mul", [[400], [400]], [], True)
+    step = [*WINDOW, *USE, *SINES, data, *USE]
+    (one,) = of_rule(calling(*[step] * 4, types="double"), "rebuilt-constants")
+    assert (one.evidence["made"], one.evidence["launches"], one.evidence["cpu_ns"]) == (2, 1 + 3, 70 * US)
+    at_once = [*WINDOW, *SINES, data, *USE]  # one chain, which has made 400 numbers, too
+    (one,) = of_rule(calling(*[at_once] * 4, types="double"), "rebuilt-constants")
+    assert (one.evidence["made"], one.evidence["launches"], one.evidence["cpu_ns"]) == (1, 1 + 3 + 1, 80 * US)
+
+
+def test_a_chain_ends_with_its_step() -> None:
+    """The two ops at the end of each step are none, though the next step begins with such a chain."""
+    (one,) = of_rule(calling(*[[*WINDOW, *USE, *WINDOW[:2]]] * 4), "rebuilt-constants")
+    assert (one.evidence["made"], one.evidence["cpu_ns"]) == (1, 30 * US)
+
+
 def _changing(step: int) -> list[Call]:
     return [("aten::arange", [[]] * 5, [str(128 + step), "", "", "", "False"], True), *SINES[1:], *USE]
 
@@ -74,6 +91,7 @@ def _changing(step: int) -> list[Call]:
         pytest.param(calling(*[[*SINES, *USE]] * 4), id="times one number that may be data"),
         pytest.param(calling(*[[WINDOW[0], *USE, *WINDOW[1:]]] * 4), id="others between"),
         pytest.param(calling(*[[*WINDOW[::2], *USE]] * 4), id="two ops: a buffer"),
+        pytest.param(calling(*[[SINES[0], *SINES[2:], *USE]] * 4), id="two ops and a view"),
         pytest.param(
             calling(*[[("aten::randn", [[]], ["[400]"], True), *WINDOW[1:], *USE]] * 4), id="at random"
         ),

@@ -162,11 +162,12 @@ def test_the_profilers_last_wait_is_outside_the_window() -> None:
 
 
 def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
-    trace = TraceBuilder()
+    trace, marks = TraceBuilder(), TraceBuilder()
     for number in (0, 1, 2):
         trace.step(number, 1_000 * number, 1_000)
         trace.launch("cudaLaunchKernel", 1_000 * number + 10, 10, number + 1)
         trace.kernel(1_000 * number + 30, 100, number + 1)
+        marks.step(number, 1_000 * number, 1_000)
     whole = trace.load()
     steps = Analysis(whole, (1_500, 2_500)).index(Steps)
     assert (steps.window_start_ns, steps.window_end_ns) == (1_500, 2_500)
@@ -174,6 +175,9 @@ def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
     assert steps.bounds_ns[0].tolist() == [1_500, 2_000, 2_500]
     assert steps.at(0, np.array([1_500, 2_000])).tolist() == [0, 1]
     assert steps.of_work.tolist() == [-1, 0, 1]
+    for asked, numbers in (((1_000, 2_000), [1]), ((999, 2_000), [0, 1]), ((1_000, 2_001), [1, 2])):
+        for loaded in (whole, marks.load()):  # from edge to edge, also where nothing runs on a device
+            assert Analysis(loaded, asked).index(Steps).number.tolist() == numbers
     with pytest.raises(Unavailable, match="outside"):
         Analysis(whole, (9_000, 9_999)).index(Steps)
 

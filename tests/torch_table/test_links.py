@@ -108,6 +108,29 @@ def test_an_only_child_of_the_same_name_is_dropped_and_its_kernels_lifted() -> N
     assert (row["calls"], row["self_cpu_ns"], row["device_ns"]) == (1, 90, 4)
 
 
+@pytest.mark.parametrize(
+    ("ops", "cpu_ns", "self_cpu_ns", "device_ns"),
+    [
+        ([("to", 0, 100), ("to", 10, 50), ("copy_", 60, 70)], 140, 90, (1 + 2 + 4) + 2),
+        ([("to", 0, 100), ("to", 10, 90), ("to", 20, 60), ("copy_", 70, 80)], 140, 90, (2 + 4 + 8) + 4),
+        ([("to", 0, 100), ("to", 10, 60), ("to", 20, 50), ("copy_", 70, 80)], 150, 90, (1 + 4 + 8) + 4),
+        ([("to", 0, 100), ("copy_", 10, 90), ("to", 20, 60)], 140, 60, (1 + 2 + 4) + 4),
+    ],
+    ids=["beside another", "within an only child", "with an only child", "within another"],
+)
+def test_what_is_no_only_child_of_the_same_name_is_a_call_of_its_own(
+    ops: list[tuple[str, int, int]], cpu_ns: int, self_cpu_ns: int, device_ns: int
+) -> None:
+    """Kernels of 1, 2, 4 and 8 ns, one of each op."""
+    trace = TraceBuilder()
+    for number, (name, start, end) in enumerate(ops):
+        trace.op(f"aten::{name}", start, end - start)
+        trace.kernel(200 + 10 * number, 1 << number, correlation=number + 1, external_id=number + 1)
+    row = rows_of(trace)["aten::to"]
+    assert (row["calls"], row["cpu_ns"], row["self_cpu_ns"]) == (2, cpu_ns, self_cpu_ns)
+    assert row["device_ns"] == device_ns
+
+
 def test_asynchronous_communication_is_no_part_of_the_nesting() -> None:
     trace = TraceBuilder()
     trace.op("c10d::allreduce_", 0, 100)
