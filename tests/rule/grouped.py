@@ -43,7 +43,10 @@ def findings(
     saving: Saving | None = None,
 ) -> list[Finding]:
     within = within or scope()
-    all_pending = settled(list(pending_of("some-rule", order, hits)), (within.start_ns, within.end_ns))
+    all_pending = settled(
+        list(pending_of("some-rule", order, hits, within if within.asked else None)),
+        (within.start_ns, within.end_ns),
+    )
     return [finding_of(pending, within, saving) for pending in all_pending]
 
 

@@ -122,6 +122,14 @@ def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, tex
     assert f"{fields['spent_a_step']}, {fields['spent_each']}, {fields['spent_on_average']}" == text
 
 
+def test_of_a_window_totals_are_what_it_has_of_them() -> None:
+    """What a rule adds up is of all of the trace; what the finding has in total is of the window already."""
+    fields = message_fields({"spent_ns": 6 * MS, "total_ns": 2 * MS}, (2, 2), 2, 2, part=0.5)
+    assert fields["spent_a_step"] == "1.50 ms a step"
+    assert fields["total_a_step"] == "1.00 ms a step"
+    assert fields["spent"] == "6.00 ms"
+
+
 @pytest.mark.parametrize(
     ("lost_ns", "text"),
     [

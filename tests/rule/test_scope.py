@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.builder import TraceBuilder
+from tests.rule.grouped import MS, STEP, findings, kernels, scope
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.summary import scope_of
 from traceanalyzer.timeline.steps import Steps
@@ -21,3 +26,19 @@ def test_steps_at_the_ends_that_launch_nothing_are_not_counted_by_findings() -> 
         3,
         3,
     )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [(0, 4 * STEP, "2.50 ms a step"), (0, 2 * STEP, "1.50 ms a step"), (STEP, 2 * STEP, "2.00 ms in total")],
+)
+def test_totals_of_a_rule_are_scaled_to_the_window_that_the_user_chose(
+    start: int, end: int, said: str
+) -> None:
+    """Of 10 ms in four steps, the first two have 3."""
+    places = [(number * STEP + MS, dur * MS) for number, dur in enumerate((1, 2, 3, 4))]
+    hits = kernels(*places, message="{spent_a_step}", evidence={"spent_ns": 10 * MS})
+    chosen = replace(scope(end - start, (end - start) // STEP), start_ns=start, end_ns=end, asked=True)
+    (found,) = findings([hits], chosen)
+    assert found.message == said
+    assert found.evidence["spent_ns"] == 10 * MS

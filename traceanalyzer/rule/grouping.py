@@ -125,7 +125,8 @@ def finding_of(
         evidence = {"by": hits.named_by} | evidence
     lost_ns = intervals.length(pending.lost.merged())
     rare = marked and in_steps < hits.recurring_share * scope.steps
-    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns)
+    part = _part(pending) if scope.asked else 1.0
+    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part)
     return Finding(
         rule=pending.rule,
         cause=hits.cause,
@@ -181,6 +182,13 @@ def _owning(pending: PendingFinding) -> tuple[PendingFinding, Rows]:
     if not isinstance(pending.hits.occurrences, IdleTime) or not costs.any():
         return pending, costs
     return replace(pending, which=pending.which[costs > 0]), costs[costs > 0]
+
+
+def _part(pending: PendingFinding) -> float:
+    """Of the time of all occurrences, that of those that count: what rules add up is of all of the trace."""
+    dur_ns = pending.hits.occurrences.dur_ns
+    whole = float(dur_ns.sum())
+    return float(dur_ns[pending.which].sum()) / whole if whole else len(pending.which) / max(len(dur_ns), 1)
 
 
 def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:

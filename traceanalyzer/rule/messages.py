@@ -7,6 +7,7 @@ from typing import Any
 
 from traceanalyzer.model import units
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.rule.hit_fields import FRAMEWORKS
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
@@ -23,6 +24,7 @@ def message_fields(
     steps: int,
     within: float = 1.0,
     lost_ns: int = 0,
+    part: float = 1.0,
 ) -> dict[str, str]:
     """Every field that a message may name, as text.
 
@@ -35,6 +37,7 @@ def message_fields(
         in_steps: in how many steps they are, 0 where nothing marks steps.
         steps: how many steps there are.
         within: the share of totals that is within steps.
+        part: of the rule's totals that the finding has: less than all where the user chose a window.
         lost_ns: what the occurrences lost; `{elsewhere}` says how much of it counts here, where others have much of it.
     """
     recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
@@ -44,7 +47,8 @@ def message_fields(
         stem, _, unit = name.rpartition("_")
         if unit in _FORMS and value is not None and not isinstance(value, Mapping):
             shown[stem or unit] = _FORMS[unit](value)
-            shown[f"{stem}_each"] = each = _FORMS[unit](value * factor)
+            own = factor if name in FRAMEWORKS else factor * part
+            shown[f"{stem}_each"] = each = _FORMS[unit](value * own)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
         if isinstance(value, Mapping):
