@@ -103,7 +103,7 @@ def test_of_a_program_that_ends_early_the_whole_steps_count(
     done = recorded(tmp_path, LOOP.format(steps=steps, after="pass"))
     assert (done.returncode, done.stdout) == (0, "ended\n")
     assert missing in done.stderr
-    assert (f"trace.json.gz: {whole} steps recorded" in done.stderr) is bool(whole)
+    assert (f"trace.json.gz: {whole} step{'s' * (whole != 1)} recorded" in done.stderr) is bool(whole)
     assert left_in(tmp_path) == ["trace.json.gz"] * bool(whole)
     if whole:
         assert trace_of(tmp_path / "trace.json.gz")[RECORDING]["recorded_steps"] == whole

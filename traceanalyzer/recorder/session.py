@@ -226,7 +226,7 @@ class Session:
             if os.path.exists(part):
                 os.remove(part)
         self.written = path
-        self._notes.tell(WRITTEN, f"{path}: {recorded} steps recorded", path=path)
+        self._notes.tell(WRITTEN, f"{path}: {recorded} step{'s' * (recorded != 1)} recorded", path=path)
         if recorded < self.options.steps or not said["after_ms"]:
             missing = "steps were not timed again after the window"
             if recorded < self.options.steps:

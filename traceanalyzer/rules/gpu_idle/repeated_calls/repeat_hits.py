@@ -70,7 +70,7 @@ def loop_hits(
             if sized
             else ""
         ),
-        advice=advised(largest.names, copied, sized=sized, backward=nodes > 0),
+        advice=advised(largest.names, copied, lines, sized=sized, backward=nodes > 0),
         evidence={
             "ops": listed(largest.names),
             "members": len(largest.names),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 HEAVY = re.compile(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
@@ -56,10 +57,18 @@ def first_of(names: tuple[str, ...]) -> str:
     return f"{first} + {len(others)} op{'s' * (len(others) > 1)}" if others else first
 
 
-def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backward: bool = False) -> str:
+def advised(
+    names: tuple[str, ...],
+    copies: bool,
+    places: Iterable[str] = (),
+    *,
+    sized: bool = False,
+    backward: bool = False,
+) -> str:
     """How one call does it for all repeats, in the imperative.
 
     Args:
+        places: lines and annotations that it is called in.
         sized: the device counts the rows of each repeat before it.
         backward: it is differentiated.
     """
@@ -90,9 +99,14 @@ def advised(names: tuple[str, ...], copies: bool, *, sized: bool = False, backwa
     if copies:
         return "Build one tensor of all values on the host, copy it once, and compute all elements together."
     if names == ("aten::copy_",):
+        buffers = "use broadcast_buffers=False where ranks may keep their own."
+        if any("DistributedDataParallel" in place for place in places):
+            return (
+                f"DistributedDataParallel copies its buffers to all ranks before each forward pass: {buffers}"
+            )
         return (
             "Copy all these tensors with one call: {torch._foreach_copy_} takes lists of them. If "
-            "DistributedDataParallel copies its buffers, use broadcast_buffers=False where ranks may keep their own."
+            f"DistributedDataParallel copies its buffers, {buffers}"
         )
     if all(name.endswith("_") for name in names):
         return "Update all tensors with one call: torch._foreach_ ops take the whole list."
