@@ -128,3 +128,23 @@ def test_views_of_another_trace_are_refused(analysis: Analysis) -> None:
     ):
         with pytest.raises(ValueError, match=of_another):
             wrong()
+
+
+def test_what_was_idle_before_a_span_is_not_lost_in_it(analysis: Analysis) -> None:
+    """But for what is between two launches of spans: it is lost on the way from one to the next."""
+    idle, work = analysis.index(IdleTime), analysis.index(Work)
+    launched = work.launch.start_ns
+    begins = launched - 50
+    alone = LostTime.launched_within(idle, begins[[1, 3]], launched[[1, 3]] + 500)
+    assert alone.sums(2).tolist() == [450, 450]  # from a span's start to its kernel
+    both = LostTime.launched_within(idle, begins[[1, 2]], launched[[1, 2]] + 500)
+    assert both.sums(2).tolist() == [450, PLACES[2][0] - sum(PLACES[1])]
+
+
+def test_a_launch_is_the_latest_begun_spans_that_is_still_open(analysis: Analysis) -> None:
+    """Spans of two threads, one of them within the other."""
+    work = analysis.index(Work)
+    at = work.launch.start_ns
+    begins, ends = _ns(at[0] - 50, at[1] - 50, at[2] - 60), _ns(at[3] + 50, at[1] + 50, at[2] - 50)
+    assert LostTime.spent_within(work, begins, ends).owner.tolist() == [0, 1, 0, 0]
+    assert LostTime.spent_within(work, begins[1:], ends[1:]).owner.tolist() == [0]

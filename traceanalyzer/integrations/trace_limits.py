@@ -85,7 +85,7 @@ def _counted(path: Path, name: str, limit: float) -> list[str]:
     counters, words = _COUNTERS[name]
     tables = _snapshot(path).tables
     totals = tables["totals"].set_index("counter")["most"]
-    if not {"kernels", *counters} & set(totals.index) or not totals.get("kernels", 0):
+    if not any(totals.get(counter, 0) for counter in ("kernels", *counters)):
         raise Uncounted(f"{name}: {_NO_GPU}")
     most = float(sum(totals.get(counter, 0.0) for counter in counters))
     if most <= limit:

@@ -11,7 +11,8 @@ import numpy as np
 
 from traceanalyzer.idle.cause_texts import BETWEEN_OPS
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.containment import innermost
 from traceanalyzer.rule.arguments import check_ints, check_spans, check_view, check_views
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.selection import positions
@@ -135,12 +136,18 @@ class LostTime:
 
     @classmethod
     def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
-        """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's."""
+        """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's.
+
+        What was before its span is not, but where a span launched the work before it, too: then it is between the two.
+        """
         check_view("idle", idle, IdleTime)
         check_spans(starts_ns, ends_ns, idle)
         owner = _span_of(idle.launch, starts_ns, ends_ns)
         inside = idle.has_next & (owner >= 0)
-        return replace(cls.all_of(idle[inside], owner[inside]), spans=len(starts_ns))
+        ended, owner = idle[inside], owner[inside]
+        first = _span_of(ended.launch_before, starts_ns, ends_ns) < 0
+        start = np.where(first, np.maximum(ended.start_ns, starts_ns[owner]), ended.start_ns)
+        return cls(owner, ended.device, np.minimum(start, ended.end_ns), ended.end_ns, len(starts_ns))
 
     @classmethod
     def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
@@ -213,9 +220,11 @@ def _form(column: Any, dtype: Any) -> str:
 def _span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:
     """The latest-begun span in which each call begins; -1 where there is none, or no call."""
     order = np.argsort(starts_ns, kind="stable")
+    ends_ns = ends_ns[order]
+    # Of each span the nearest before it that ends later, which is open where this one is over.
+    outer = innermost(starts_ns[order], ends_ns, np.zeros(len(order), np.int64))
     at = np.searchsorted(starts_ns[order], calls.start_ns, side="right") - 1
-    inside = (at >= 0) & calls.there
-    inside[inside] = calls.start_ns[inside] < ends_ns[order[at[inside]]]
-    owner = np.full(len(at), -1, np.int64)
-    owner[inside] = order[at[inside]]
-    return owner
+    at[~calls.there] = -1
+    while (over := np.flatnonzero((at >= 0) & (calls.start_ns >= pick(ends_ns, at)))).size:
+        at[over] = outer[at[over]]
+    return pick(order, at)

@@ -140,6 +140,11 @@ class IdleTime(Selection):
         work = self._idle.work[self.piece]
         return Calls(self.events, pick(self._launches, work))
 
+    @cached_readonly
+    def launch_before(self) -> Calls:
+        """The call that launched the work before it; none at the head."""
+        return Calls(self.events, pick(self._launches, self.before_entries))
+
     @property
     def _launches(self) -> Rows:
         return Work.build(self.events).launch.rows
