@@ -13,6 +13,7 @@ from tests.cli.commands import call, refused
 from tests.comparison.programs import ADDED, MM, built
 from tests.rules.kernel_programs import Op
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 SLOW = Op(MM.name, MM.kernel, 700, MM.dims, MM.types)
 
 
@@ -131,3 +132,52 @@ def test_a_folder_of_files_without_ranks_is_captures(tmp_path: Path) -> None:
     told = json.loads(call("compare", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
     assert told["axes"]["step"]["captures"] == [3, 3]
     assert told["axes"]["step"]["low"] > 0
+
+
+def test_of_steps_that_were_timed_several_times_the_median_counts(traces: tuple[Path, Path]) -> None:
+    options = ("--base-ms", "9,2.50, 2.55", "--new-ms", "2", "--format", "json")
+    step = json.loads(call("compare", *traces, *options).stdout)["axes"]["step"]
+    assert (step["base_ns"], step["new_ns"], step["measured"]) == (2_550_000, 2_000_000, True)
+    assert "says nothing of the other" in refused("compare", *traces, "--new-ms", "2")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0", "a time is positive"),
+        ("1,-1", "a time is positive"),
+        ("inf", "a time is positive"),
+        ("1;2", "is no time in ms"),
+    ],
+)
+def test_a_time_of_a_step_is_a_positive_number(given: str, said: str, traces: tuple[Path, Path]) -> None:
+    for option, other in (("--base-ms", "--new-ms"), ("--new-ms", "--base-ms")):
+        result = call("compare", *traces, option, given, other, "1")
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_the_ledger_gets_a_row_with_the_spread_of_the_timed_steps_behind_those_that_it_has(
+    tmp_path: Path,
+) -> None:
+    """Of one fault that is gone; else nothing, and that is said."""
+    bad, good = (FIXTURES / "no-tensor-cores" / f"{name}.json.gz" for name in ("bad", "good"))
+    ledger = tmp_path / "ledger.csv"
+    for base_ms in ("10,10.2,10.5", None):
+        timed = ("--base-ms", base_ms, "--new-ms", "3") if base_ms else ()
+        assert call("compare", bad, good, "--to-ledger", ledger, *timed).exit_code == 0
+    rows = list(csv.DictReader(ledger.read_text().splitlines()))
+    assert [(row["rule"], row["spread"], row["fitted"]) for row in rows] == [
+        ("no-tensor-cores", "0.0500", "no"),
+        ("no-tensor-cores", "", "yes"),
+    ]
+    before = ledger.read_text()
+    assert "nothing added" in call("compare", good, good, "--to-ledger", ledger).stderr
+    assert ledger.read_text() == before
+
+
+def test_a_page_is_written_beside_the_verdict(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert call("compare", *traces, "--page", page).stdout == call("compare", *traces).stdout
+    assert "<!doctype html>" in page.read_text("utf-8")[:50].lower()
+    assert "already exists" in refused("compare", *traces, "--page", page)

@@ -61,3 +61,27 @@ def test_words_that_rules_merely_contain_are_not_their_causes(cause: str) -> Non
     named = rules_in(page.stdout)
     assert "hotspot" in named
     assert named <= {"hotspot"} | {rule.slug for rule in all_rules() if rule.group == cause}
+
+
+@pytest.mark.parametrize(
+    ("cause", "rule"),
+    [
+        ("synchronisation", "long-device-sync"),
+        ("host work", "host-hotspot"),
+        ("host-collective", "host-collectives"),
+    ],
+)
+def test_a_cause_of_idle_time_leads_to_the_rules_that_take_such_time(cause: str, rule: str) -> None:
+    """Though no finding of theirs has it as its own cause."""
+    (own,) = [one for one in all_rules() if one.slug == rule]
+    assert cause.replace(" ", "-") not in own.causes
+    assert rule in rules_in(call("explain", *cause.split()).stdout)
+
+
+def test_a_name_is_that_of_a_rule_before_that_of_a_group_and_that_before_a_cause() -> None:
+    assert rules_in(call("explain", "scheduler-gap").stdout) == {"scheduler-gap"}
+    assert rules_in(call("explain", "compile").stdout) >= {"compile"}
+    memory = call("explain", "memory").stdout
+    assert {"allocator-thrash", "dense-gradient"} <= rules_in(memory)
+    assert f"hotspot has a cause memory, too{SEE}hotspot" in memory
+    assert f"dense-gradient has a cause memory, too{SEE}" not in memory

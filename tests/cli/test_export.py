@@ -14,7 +14,9 @@ from tests.builder import TraceBuilder
 from tests.cli.commands import MS, call, refused, written
 from tests.loaded import analysed
 from tests.recorded import FIXTURES
+from traceanalyzer.cli.export import _run_of
 from traceanalyzer.model.schema import FRAMES
+from traceanalyzer.read.remote import as_path
 from traceanalyzer.rule.views import Work
 
 
@@ -102,3 +104,57 @@ def test_ops_as_csv_and_as_markdown_have_the_same_rows() -> None:
     text = call("ops", path, "--format", "markdown", "--limit", "2").stdout
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0] for line in table[2:]] == ["| aten::mm", "| aten::sum"]
+
+
+def test_the_curve_of_memory_is_written_beside_the_text(tmp_path: Path) -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 0, 9_000)
+    for number, change in enumerate((4_096, 8_192, -4_096)):
+        trace.memory(1_000 * number, change, allocated=(4_096, 12_288, 8_192)[number], reserved=1 << 21)
+    path, curve = trace.write(tmp_path / "trace.json"), tmp_path / "curve.parquet"
+    assert call("memory", path, "--parquet", curve).stdout == call("memory", path).stdout
+    rows = pd.read_parquet(curve)
+    assert rows["allocated_bytes"].tolist() == [4_096, 12_288, 8_192]
+    assert "already exists" in refused("memory", path, "--parquet", curve)
+
+
+@pytest.mark.parametrize(
+    ("trace", "run"),
+    [
+        ("jobs/run7", "run7"),
+        ("jobs/run7/rank0.json", "run7"),
+        ("jobs/run7/rank*.json", "run7"),
+        ("jobs/*/rank0.json", "jobs"),
+        ("jobs/run?/rank[01].json", "jobs"),
+        ("memory://bucket/jobs/run8", "run8"),
+    ],
+)
+def test_results_are_of_the_run_that_their_folder_names(
+    trace: str, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs" / "run7").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    if "://" in trace:
+        pytest.importorskip("upath")
+    assert _run_of(as_path(trace) if "://" in trace else Path(trace)) == run
+
+
+def test_frames_of_ranks_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:
+    """Whatever else is written to that folder."""
+    (tmp_path / "frames" / "rank3").mkdir(parents=True)
+    (there := tmp_path / "frames" / "rank3" / "meta.json").write_text("old")
+    trace = written(tmp_path / "trace.json")
+    assert "meta.json: already exists" in refused("export", trace, tmp_path / "frames")
+    assert not (tmp_path / "frames" / "gpu.parquet").exists()
+    assert call("export", trace, tmp_path / "frames", "--force").exit_code == 0
+    assert there.read_text() == "old"
+
+
+def test_a_page_says_how_many_findings_it_has_beside_standard_output(tmp_path: Path) -> None:
+    result = call("report", written(tmp_path / "trace.json"), "-o", tmp_path / "page.html")
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"{tmp_path / 'page.html'}: ")
+    assert "findings\n" in result.stderr
+    assert "a page is HTML, not .pdf" in refused(
+        "report", tmp_path / "trace.json", "-o", tmp_path / "page.pdf"
+    )

@@ -43,6 +43,7 @@ def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
     assert "warning" not in result.stderr
     own = call("diagnose", trace, "--step-ms", "3.3")
     assert "3.30 ms without the profiler, as you measured it" in said(own.stdout)
+    assert "warning" not in own.stderr
     read = json.loads(call("diagnose", trace, "--format", "json").stdout)["traces"][0]
     assert read["step"]["unprofiled_ns"] == 3_200_000
     assert read["measured"] == {

@@ -33,6 +33,20 @@ def test_progress_waits_a_second_and_cleans_up() -> None:
     ]
 
 
+def test_progress_of_a_job_names_the_end_of_the_file() -> None:
+    now, stream = [0.0], io.StringIO()
+    with ProgressLine(stream, lambda: now[0]) as progress:
+        for second, file in ((0.9, "early"), (1.0, "x" * 9 + "y" * 50), (1.1, "soon"), (1.2, "rank2.json")):
+            now[0] = second
+            progress.of_rank(file, 3, 8)
+    assert stream.getvalue().split("\r\x1b[K") == [
+        "",
+        f"3 of 8 ranks, {'y' * 50}",
+        "3 of 8 ranks, rank2.json",
+        "",
+    ]
+
+
 def test_progress_of_a_short_read_writes_nothing() -> None:
     stream = io.StringIO()
     with ProgressLine(stream) as progress:

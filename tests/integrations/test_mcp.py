@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.cli.commands import call
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import MAX_BYTES, Roots, capped
@@ -90,6 +91,78 @@ def test_events_of_a_window_are_those_that_overlap_it() -> None:
     assert starts
     assert all(start < 1_200 for start in starts)
     assert all(end > 1_000 for end in ends)
+
+
+def listed(trace: TraceBuilder, folder: Path, window: str) -> list[list[str]]:
+    """Columns of the events that are listed of a window."""
+    trace.write(folder / "trace.json")
+    text = answers.events(Roots((folder,)), "trace.json", window)
+    return [line.split("  ") for line in text.splitlines()[2:]]
+
+
+@pytest.mark.parametrize(
+    ("window", "ids"),
+    [
+        ("4ms:5ms", [0]),
+        ("0ms:1ms", [0]),
+        ("0ms:", [0, 1, 2]),
+        ("9ms:9.999ms", [0]),
+        ("9.999ms:10ms", [0, 1]),
+        ("10ms:20ms", [1, 2]),
+    ],
+)
+def test_an_event_that_reaches_into_a_window_is_of_it_and_one_that_touches_it_is_not(
+    window: str, ids: list[int], tmp_path: Path
+) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::long", 50_000_000, 10_000_000)
+    trace.op("aten::later", 59_999_000, 2_000, tid=17)
+    trace.kernel(69_999_999, 5_000_000, 1, name="last", stream=9)
+    rows = listed(trace, tmp_path, window)
+    assert [int(row[6]) for row in rows] == ids
+    if ids == [0, 1, 2]:
+        assert rows == [
+            ["CPU", "1000", "0.000", "10000.000", "cpu_op", "aten::long", "0"],
+            ["CPU", "17", "9999.000", "2.000", "cpu_op", "aten::later", "1"],
+            ["GPU", "9", "19999.999", "5000.000", "kernel", "last", "2"],
+        ]
+
+
+def test_of_many_events_the_longest_are_listed_in_the_order_of_time(tmp_path: Path) -> None:
+    """Of equally long ones the first."""
+    trace = TraceBuilder()
+    for number in range(70):
+        trace.op("aten::op", number * 10_000, 2_000 if number % 10 == 0 else 1_000)
+    ids = [int(row[6]) for row in listed(trace, tmp_path, "0ms:")]
+    assert ids == [*range(59), 60]
+
+
+def test_a_file_is_of_the_first_folder_that_has_it(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / "both.json").write_text("{}")
+    (other / "own.json").write_text("{}")
+    roots = answers.roots_of([one, other])
+    assert roots.path("both.json") == one / "both.json"
+    assert roots.path("own.json") == other / "own.json"
+    assert roots.path(str(other / "both.json")) == other / "both.json"
+    assert roots.path(".") == one
+    with pytest.raises(BadOption, match="is no folder"):
+        answers.roots_of([one, one / "both.json"])
+
+
+@pytest.mark.parametrize(("size", "kept"), [(MAX_BYTES, True), (MAX_BYTES + 1, False)])
+def test_an_answer_of_the_most_bytes_is_whole(size: int, kept: bool) -> None:
+    text = "x\n" * (size // 2) + "x" * (size % 2)
+    assert (capped(text, "") == text) is kept
+
+
+def test_a_group_is_explained_by_the_pages_of_its_rules() -> None:
+    pages = answers.explained("recording")
+    assert answers.explained("lane-offset") in pages
+    assert answers.explained("trace-health") in pages
+    assert "implicit-sync  (" not in pages
 
 
 def test_the_skill_is_copied_with_its_references(tmp_path: Path) -> None:

@@ -175,3 +175,69 @@ def test_counts_are_those_of_the_step_that_has_most_and_ops_are_named_that_have_
     ]
     (said,) = broken(path, "limit_launches", (2,), {})
     assert said.startswith("limit_launches: 3 launches in a step, 2 allowed: aten::twice (2), aten::once (1)")
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"), [("1B", 1), (" 2 kB ", 2_000), ("3GB", 3e9), ("1.25 MB", 1_250_000), (0, 0)]
+)
+def test_amounts_are_of_a_thousand(text: str | int, bytes_: float) -> None:
+    assert bytes_of(text) == bytes_
+
+
+@pytest.mark.parametrize(("text", "share"), [("0%", 0.0), ("100 %", 1.0), (" 12.5 % ", 0.125)])
+def test_shares_are_of_a_hundred(text: str, share: float) -> None:
+    assert share_of(text) == share
+    with pytest.raises(BadOption, match="is no share"):
+        share_of("100.1 %")
+
+
+def waiting(folder: Path, waits: int = 7) -> Path:
+    """A step in which each of some ops waits for the device, one of them twice as often as the others."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    trace.launch("cudaLaunchKernel", 1_000, 2_000, 1)
+    trace.kernel(5_000, 500_000, 1)
+    for number in range(waits):
+        at = 10_000 + 50_000 * number
+        trace.op(f"aten::op{number}", at, 40_000)
+        for twice in range(1 + (number == 2)):
+            trace.launch(
+                "cudaStreamSynchronize", at + 1_000 + 15_000 * twice, 10_000, 100 + 2 * number + twice
+            )
+    return trace.write(folder / "waits.json")
+
+
+def test_of_many_places_the_five_that_have_most_are_named(tmp_path: Path) -> None:
+    (said,) = broken(waiting(tmp_path), "limit_syncs", (7,), {})
+    assert said.startswith("limit_syncs: 8 waits for the device in a step, 7 allowed: aten::op2 (2), ")
+    assert said.count("aten::") == 5
+    assert broken(waiting(tmp_path), "limit_syncs", (8,), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("limit_launches", 0),
+        ("limit_syncs", 0),
+        ("limit_idle", "0 %"),
+        ("no_findings", "low"),
+        ("not_slower_than", "x"),
+    ],
+)
+def test_without_work_of_a_device_no_limit_can_be_counted(name: str, limit: object, tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 50_000)
+    with pytest.raises(Uncounted, match="no work of a GPU was recorded"):
+        broken(trace.write(tmp_path / "cpu.json"), name, (limit,), {})
+
+
+@pytest.mark.parametrize(("severity", "kept"), [("high", True), ("medium", True), ("low", False)])
+def test_findings_break_a_limit_that_are_as_severe_or_more(severity: str, kept: bool) -> None:
+    """A finding that is low, at a line."""
+    said = broken(SYNCS, "no_findings", (severity,), {})
+    assert (said == []) is kept
+    assert kept or (
+        said[0].startswith("no_findings: implicit-sync: ") and said[0].endswith("reading_back.py:19")
+    )
+    with pytest.raises(BadOption, match="is no severity"):
+        broken(SYNCS, "no_findings", ("info",), {})

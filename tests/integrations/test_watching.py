@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import TraceBuilder
+from tests.job.ranks import Reductions
 from tests.recorded import FIXTURES
 from tests.recorder.programs import REPOSITORY
 from traceanalyzer.integrations import watching
@@ -105,6 +107,74 @@ def test_the_rank_that_waits_least_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines[4] == "  Since  step recorded 10.0 ms, now 12.0 ms (+20 %); new: z"
 
 
+def summary(**changes: object) -> dict[str, object]:
+    """What a rank says of a window in which nothing was found."""
+    return {"lines": {}, "step_ns": 10_000_000, "communication": 0.5, "findings": {}, **changes}
+
+
+def since(now: dict[str, object], before: dict[str, object]) -> str:
+    """How a window differs from the one before."""
+    told_of = watching._Window(2, 0, 1, 0.0, "cost 0.1 s", None)
+    return watching.told_lines(told_of, {0: now}, {0: before})[4].removeprefix("  Since  ")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (10_200_000, "as in the window before"),
+        (9_800_000, "as in the window before"),
+        (10_210_000, "step recorded 10.0 ms, now 10.2 ms (+2 %)"),
+        (9_700_000, "step recorded 10.0 ms, now 9.70 ms (-3 %)"),
+        (None, "as in the window before"),
+    ],
+)
+def test_a_step_differs_by_more_than_two_percent_of_the_one_before(now: int | None, said: str) -> None:
+    assert since(summary(step_ns=now), summary()) == said
+
+
+def test_three_findings_that_came_or_went_are_named_and_the_others_counted() -> None:
+    three, five = ({str(number): f"finding {number}" for number in range(count)} for count in (3, 5))
+    assert since(summary(findings=three), summary()) == "new: finding 0, finding 1, finding 2"
+    assert since(summary(), summary(findings=five)) == "gone: finding 0, finding 1, finding 2 and 2 more"
+    assert since(summary(findings=five), summary(findings=three)) == "new: finding 3, finding 4"
+
+
+def test_of_ranks_that_wait_as_much_the_first_is_told() -> None:
+    told_of = watching._Window(1, 0, 3, 0.0, "cost 0.1 s", None)
+    assert "3 of 3 ranks; rank 1 waits least" in watching.told_lines(
+        told_of, {0: summary(), 2: summary(communication=0.1), 1: summary(communication=0.1)}, {}
+    )[0]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("window", "at", "used"), [(2, 1_000, True), (3, 971, True), (1, 1_000, False), (2, 970, False)]
+)
+def test_a_summary_of_another_rank_is_of_this_window_or_a_later_one_and_not_of_an_earlier_run(
+    window: int, at: int, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_OTHERS_S", 0.01)
+    monkeypatch.setattr(watching, "_POLL_S", 0.01)
+    exchange = watching.Folder(tmp_path)
+    exchange.put("rank1", json.dumps(summary(window=window, at=at)).encode())
+    told_of = watching._Window(2, 0, 2, 1_000.0, "cost 0.1 s", exchange)
+    assert sorted(told_of.gathered(json.dumps(summary()).encode())) == ([0, 1] if used else [0])
+
+
+def test_what_a_rank_leaves_in_the_jobs_store_takes_the_place_of_the_one_before() -> None:
+    class Store(dict[str, bytes]):
+        set = dict.__setitem__
+
+        def check(self, keys: list[str]) -> bool:
+            return all(key in self for key in keys)
+
+    exchange = watching.JobStore(Store())
+    assert exchange.get("rank1") is None
+    exchange.put("rank1", b"first")
+    exchange.put("rank1", b"second")
+    assert exchange.get("rank1") == b"second"
+    assert exchange.get("rank2") is None
+
+
 def test_what_a_killed_training_left_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +195,26 @@ def test_what_a_killed_training_left_is_removed_by_the_next(
         "traceanalyzer-watch-link",
         "traceanalyzer-watch-new",
     ]
+
+
+def test_a_summary_has_the_recorded_step_and_what_of_the_window_is_collectives(tmp_path: Path) -> None:
+    """500 us of compute and an all-reduce of 500 us, 400 us of them waiting, and a pause of 20 us: five times."""
+    for rank, trace in Reductions({0: (500,) * 5, 1: (900,) * 5}).traces().items():
+        own = summary_of(trace.write(tmp_path / f"rank{rank}.json"))
+        assert own["step_ns"] == pytest.approx(1_020_000, rel=0.01)
+        assert own["communication"] == pytest.approx((0.49, 0.098)[rank], rel=0.01)
+    assert summary_of(SYNCS)["communication"] == 0
+
+
+def test_a_summary_of_a_window_names_what_is_wrong_and_no_facts() -> None:
+    assert list(summary_of(COPIES)["findings"].values()) == ["exposed-copy: pageable, host to device"]
+
+
+def test_a_window_without_a_device_has_no_step(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 50_000)
+    own = summary_of(trace.write(tmp_path / "cpu.json"))
+    assert (own["step_ns"], own["communication"], own["findings"]) == (None, 0, {})
 
 
 def test_a_summary_is_small_whatever_was_found() -> None:

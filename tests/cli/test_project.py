@@ -1,0 +1,172 @@
+"""`[tool.traceanalyzer]` of pyproject.toml beside the command line, the summary of a job of CI, and `--fail-on`."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import call
+from tests.report import report_samples as samples
+from traceanalyzer.cli import diagnose as command
+from traceanalyzer.cli import forms, gate
+from traceanalyzer.cli.config import read_config
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.render.data.source_lines import fingerprint
+
+TODAY = datetime.date(2026, 6, 15)
+
+
+def project(folder: Path, table: str) -> Path:
+    """A folder with such a table."""
+    folder.mkdir(exist_ok=True)
+    (folder / "pyproject.toml").write_text(f"[tool.traceanalyzer]\n{table}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("until", "ignored"), [("2026-06-14", False), ("2026-06-15", True), ("2026-06-16", True)]
+)
+def test_a_rule_is_ignored_up_to_the_last_day_of_its_entry(until: str, ignored: bool, tmp_path: Path) -> None:
+    table = f'ignore = [{{rule = "cold-start", reason = "known", until = {until}}}]'
+    config = read_config(project(tmp_path, table), TODAY)
+    assert config.ignore == (("cold-start",) if ignored else ())
+    assert config.over == (() if ignored else ("cold-start",))
+
+
+def test_the_nearest_file_at_or_above_the_folder_counts(tmp_path: Path) -> None:
+    project(tmp_path, "step-ms = 1")
+    inner = project(tmp_path / "inner", "step-ms = 2")
+    (deep := inner / "deep").mkdir()
+    (beside := tmp_path / "beside").mkdir()
+    assert [read_config(folder, TODAY).step_ms for folder in (deep, inner, beside, tmp_path)] == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "select = [3]",
+        "step-ms = 0",
+        "step-ms = 86400000",
+        "step-ms = true",
+        'limits = {"no-dot" = 3}',
+        "limits = 3",
+        "ignore = 3",
+        'ignore = [{rule = 3, reason = "x", until = 2030-01-01}]',
+        'ignore = [{rule = "cold-start", reason = "x", until = 2030-01-01T00:00:00}]',
+        'ignore = [{rule = "cold-start", reason = "x", until = 2030-01-01, more = 1}]',
+    ],
+)
+def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=r"\[tool\.traceanalyzer\]"):
+        read_config(project(tmp_path, table), TODAY)
+    assert read_config(project(tmp_path, "step-ms = 86399999.5"), TODAY).step_ms == 86_399_999.5
+
+
+TABLE = """
+fail-on = "low"
+select = ["hotspot", "cold-start"]
+step-ms = 7
+ignore = [{rule = "lane-offset", reason = "known", until = 2999-01-01}]
+limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ((), {}),
+        (("--fail-on", "never"), {"fail_on": "never"}),
+        (("--select", "trace-health"), {"select": ("trace-health",)}),
+        (("--select", "compile, ,a-b", "--select", "c"), {"select": ("compile", "a-b", "c")}),
+        (
+            ("--set", "a.b = 3=4", "--no-config"),
+            {"fail_on": "never", "select": (), "ignore": (), "step_ms": None} | {"settings": {"a.b": "3=4"}},
+        ),
+        (("--ignore", "compile"), {"ignore": ("compile", "lane-offset")}),
+        (("--step-ms", "9"), {"step_ms": 9.0}),
+        (
+            ("--set", "host-gap.min_gap_ns=5"),
+            {"settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "5"}},
+        ),
+        (
+            ("--no-config",),
+            {"fail_on": "never", "select": (), "ignore": (), "step_ms": None, "settings": {}},
+        ),
+    ],
+)
+def test_what_the_command_line_says_goes_before_what_the_project_says(
+    options: tuple[str, ...], changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules to ignore add up, and limits do one by one."""
+    requests: list[command.Request] = []
+    monkeypatch.chdir(project(tmp_path, TABLE))
+    monkeypatch.setattr(command, "_run", requests.append)
+    assert call("diagnose", "trace.json", *options).exit_code == 0
+    usual = {
+        "fail_on": "low",
+        "select": ("hotspot", "cold-start"),
+        "ignore": ("lane-offset",),
+        "step_ms": 7.0,
+        "settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "4"},
+    }
+    assert {name: getattr(requests[0], name) for name in usual} == usual | changed
+
+
+def test_a_summary_stands_behind_those_of_other_steps_and_costs_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("of another step\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    forms.rendered("github", samples.report(), [])
+    assert summary.read_bytes() == b"of another step\n" + forms.rendered("markdown", samples.report(), [])
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    assert forms.rendered("github", samples.report(), [])
+    assert "summary cannot be written: Is a directory" in capsys.readouterr().err
+
+
+SEVERITIES = list(Severity)
+
+
+@pytest.mark.parametrize("known", [None, *SEVERITIES])
+@pytest.mark.parametrize("fail_on", ["high", "medium", "low", "never"])
+def test_findings_fail_that_are_severe_enough_and_were_less_severe_or_unknown(
+    fail_on: str, known: Severity | None
+) -> None:
+    """Of each severity one; the baseline knows all of them, as of one severity."""
+    found = [replace(samples.findings()[0], severity=one, rule=one.value) for one in SEVERITIES]
+    report = replace(samples.report(), findings=tuple(found))
+    before = None if known is None else {fingerprint(one): known.rank for one in found}
+    least = -1 if fail_on == "never" else Severity(fail_on).rank
+    worst = [one for one in found if one.severity.rank <= least]
+    expected = [one for one in worst if known is None or one.severity.rank < known.rank]
+    assert gate.failing(report, fail_on, before) == expected
+    if known is not None:
+        assert gate.failing(report, fail_on, {}) == worst
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "is no report of findings"),
+        ('{"findings": 3}', "is no report of findings"),
+        ("{", "is no JSON"),
+        ('{"findings": [3]}', "one of its findings cannot be read"),
+        ('{"findings": [{"rule": "a", "cause": "b"}]}', "one of its findings cannot be read"),
+        (
+            '{"findings": [{"rule": "a", "cause": "b", "severity": "bad"}]}',
+            "one of its findings cannot be read",
+        ),
+    ],
+)
+def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) -> None:
+    (path := tmp_path / "known.json").write_text(text)
+    with pytest.raises(BadOption, match=said):
+        gate.known_findings(path)
+    with pytest.raises(BadOption, match="cannot be read: No such file"):
+        gate.known_findings(tmp_path / "none.json")
