@@ -6,7 +6,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.evidence import largest_shapes
+from traceanalyzer.rule.evidence import conversion_of, kernel_times, largest_shapes, named_ops, op_times, told
 from traceanalyzer.rule.views import Work
 
 
@@ -25,3 +25,54 @@ def test_equal_shapes_are_said_once_in_order(dims: list[list[int]], said: str) -
     trace.launch("cudaLaunchKernel", 100, 1_000, correlation=1, external_id=1)
     trace.kernel(10_000, 4_000, correlation=1, external_id=1)
     assert largest_shapes(Analysis(trace.load()).index(Work)) == said
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        (["c10::BFloat16", "float"], "from float32 to bfloat16"),
+        (["long int", "c10::Half", "float"], "from float16 to long int"),
+        (["float"], ""),
+        ([], ""),
+    ],
+)
+def test_a_conversion_is_from_the_second_to_the_first_tensor(types: list[str], said: str) -> None:
+    assert conversion_of(types) == said
+
+
+def test_kernels_of_one_short_name_are_told_together_most_time_first() -> None:
+    """Of work without an op the op of the same kernel elsewhere, or else the kernel."""
+    trace = TraceBuilder()
+    for number, (op, kernel, dur) in enumerate(
+        (
+            ("aten::mm", "void gemm<float>(int)", 40),
+            ("aten::add", "void plus<float, 1>(int)", 30),
+            ("aten::add", "void plus<float, 2>(int)", 20),
+            (None, "void plus<float, 2>(int)", 5),
+            (None, "void other<float>(int)", 1),
+        )
+    ):
+        if op is not None:
+            trace.op(op, number * 10_000, 5_000)
+            trace.launch("cudaLaunchKernel", number * 10_000 + 100, 1_000, number + 1)
+        trace.kernel(100_000 + number * 50_000, dur * 1_000, number + 1, name=kernel)
+    work = Analysis(trace.load()).index(Work)
+    assert list(kernel_times(work).items()) == [("plus", 55_000), ("gemm", 40_000), ("other", 1_000)]
+    assert list(op_times(work).items()) == [("aten::add", 50_000), ("aten::mm", 40_000)]
+    assert list(named_ops(work).values()) == ["aten::mm", "aten::add", "aten::add", "aten::add", "other"]
+    assert told(work[work.dur_ns < 10_000])["ops"] == {"plus": 5_000, "other": 1_000}
+
+
+def test_shapes_and_lines_end_the_sentence_where_they_were_recorded() -> None:
+    trace = TraceBuilder(record_shapes=1)
+    trace.op(
+        "aten::add", 0, 5_000, **{"Input Dims": [[8, 512], [8, 512]], "Call stack": "net.py(3): forward"}
+    )
+    trace.launch("cudaLaunchKernel", 100, 1_000, correlation=1)
+    trace.kernel(10_000, 4_000, correlation=1)
+    trace.op("aten::mul", 6_000, 5_000)
+    trace.launch("cudaLaunchKernel", 6_100, 1_000, correlation=2)
+    trace.kernel(20_000, 4_000, correlation=2)
+    work = Analysis(trace.load()).index(Work)
+    assert told(work[:1])["where"] == ", for inputs of shapes 8x512, from net.py(3): forward"
+    assert told(work[1:])["where"] == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rule.grouped import LENGTH, kernels, scope
+from tests.rule.grouped import LENGTH, MS, kernels, scope
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.edits import Resize
@@ -53,3 +53,21 @@ def test_what_costs_little_is_said_where_its_fix_surely_saves_enough(rule: Rule)
     assert said(rule, little, Told(rule.min_share, 0.001))
     assert not said(rule, little, Told(rule.min_share * 0.99, 0.001))
     assert not said(rule, little, Told(rule.min_share, 0.0))
+
+
+@pytest.mark.parametrize(("share", "likely"), [(0.1, True), (0.099, False)])
+def test_what_probably_saves_a_tenth_of_the_step_is_said_though_it_may_save_nothing(
+    share: float, likely: bool
+) -> None:
+    little = kernels((0, 1_000), fix=Resize([0], [1.0]))
+    assert said(RULES[0], little, Told(share, -0.1)) is likely
+
+
+def test_what_loses_nothing_is_said_where_it_is_worth_knowing_or_of_the_job() -> None:
+    calls = kernels((0, 1_000)).occurrences.launch
+    assert said(RULES[0], Hits(calls, "m", "a.", info=True))
+    assert not said(RULES[0], Hits(calls, "m", "a.", fix=Resize([0], [1.0])))
+    assert said(RULES[0], Hits(calls, "m", "a.", fix=Resize([0], [1.0])), Told(0.5, 0.4))
+    outside = kernels((LENGTH + MS, 1_000))
+    assert not said(RULES[0], outside)
+    assert said(RULES[0], replace(outside, of_job=True))

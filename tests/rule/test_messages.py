@@ -109,6 +109,48 @@ def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: s
 
 
 @pytest.mark.parametrize(
+    ("count", "in_steps", "steps", "text"),
+    [
+        (4, 4, 4, "once a step"),
+        (8, 4, 4, "twice a step"),
+        (6, 4, 4, "1.5 times a step"),
+        (23, 20, 20, "once a step"),  # 15 % of 1.15 are more than what it is off
+        (24, 20, 20, "1.2 times a step"),
+        (12, 3, 4, "4 times a step"),
+        (5, 1, 4, "5 times"),
+        (1, 1, 1, "once"),
+        (4_000, 2, 2, "2,000 times a step"),
+    ],
+)
+def test_how_often_a_step_has_it_is_a_whole_number_where_that_is_about_right(
+    count: int, in_steps: int, steps: int, text: str
+) -> None:
+    fields = message_fields({}, (99, count), in_steps, steps)
+    assert (fields["times"], fields["times_a_step"]) == ("99 times", text)
+
+
+def test_a_number_a_step_is_the_number_alone() -> None:
+    assert message_fields({}, (6, 6), 4, 4)["number_a_step"] == "1.5 a step"
+    assert message_fields({}, (4_000, 4_000), 2, 2)["number_a_step"] == "2,000 a step"
+    assert message_fields({}, (1, 1), 0, 0)["in_steps"] == "over the window"
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({"a": 50, "b": 30, "c": 15, "d": 5}, "a (50 % of these waits), b (30 %), c (15 %)"),
+        ({"a": 994, "b": 6, "c": 4}, "a (99 % of these waits), b (1 %)"),
+        ({"a": 995, "b": 4}, "a"),
+        ({" a ": 1}, "a"),
+    ],
+)
+def test_the_three_largest_parts_are_named_and_what_rounds_to_nothing_is_not(
+    parts: dict[str, int], text: str
+) -> None:
+    assert only((0, MS), message="{ops:of these waits}", evidence={"ops": parts}).message == text
+
+
+@pytest.mark.parametrize(
     ("in_steps", "text"),
     [
         (4, "300 µs a step, 300 µs, 300 µs a step on average"),

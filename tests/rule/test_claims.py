@@ -1,0 +1,157 @@
+"""Whose time it is where several want it, what each occurrence costs, and which of them a window has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Saving, Severity
+from traceanalyzer.rule import judging
+from traceanalyzer.rule.claims import Claims, settled
+from traceanalyzer.rule.grouping import Scope, pending_of
+from traceanalyzer.rule.hits import Hits, LostTime
+from traceanalyzer.rule.views import Work
+
+
+@pytest.mark.parametrize("order", list(Claims)[Claims.GENERAL :])
+@pytest.mark.parametrize(("others_ns", "kept"), [(5 * MS, True), (5 * MS + 1, False)])
+def test_a_net_keeps_what_is_left_of_its_time_where_that_is_half_of_it(
+    order: Claims, others_ns: int, kept: bool
+) -> None:
+    """Others have named what most of it is; what is no net keeps the rest whatever it is."""
+    work = traced((0, 10 * MS)).index(Work)
+    named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
+    all_pending = [
+        *pending_of("rest", order, [Hits(work, "m", "a.")]),
+        *pending_of("named", Claims.EVENT, [named]),
+    ]
+    rest, specific = settled(all_pending, (0, LENGTH))
+    net = order in (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
+    assert specific.cost_ns == others_ns
+    assert rest.cost_ns == (10 * MS - others_ns if kept or not net else 0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("b", "op", 4 * MS), ("a", "op", 4 * MS - 1)),  # the larger loss
+        (("a", "op", 4 * MS), ("b", "op", 4 * MS)),
+        (("a", "mm", 4 * MS), ("a", "sum", 4 * MS)),
+        (("a", None, 4 * MS), ("a", "mm", 4 * MS)),
+    ],
+)
+def test_of_one_rule_the_larger_loss_has_the_time_then_the_cause_and_the_name_that_come_first(
+    first: tuple[str, str | None, int], second: tuple[str, str | None, int], turned: bool
+) -> None:
+    """Whichever it yields first."""
+    work = traced((0, 10 * MS)).index(Work)
+    hits = [
+        Hits(work, "m", "a.", cause=cause, named_by=by, lost=LostTime.excess(work, np.array([lost])))
+        for cause, by, lost in (first, second)
+    ]
+    found = settled(list(pending_of("rule", Claims.EVENT, hits[::-1] if turned else hits)), (0, LENGTH))
+    assert [one.cost_ns for one in (found[::-1] if turned else found)] == [4 * MS, 0]
+
+
+def test_what_two_occurrences_lost_together_counts_for_the_earlier_loss_whatever_their_order() -> None:
+    work = traced((0, MS), (50 * MS, MS)).index(Work)
+    device = np.zeros(2, np.int64)
+    lost = LostTime(np.arange(2), device, np.array([20 * MS, 10 * MS]), np.array([40 * MS, 30 * MS]))
+    (found,) = findings([Hits(work, "m", "a.", lost=lost)])
+    assert (found.cost_ns, [one.cost_ns for one in found.occurrences]) == (30 * MS, [10 * MS, 20 * MS])
+
+
+def test_of_occurrences_that_cost_the_same_the_first_are_listed() -> None:
+    many = [(number * 20_000, 1_000) for number in range(MAX_OCCURRENCES + 5)]
+    found = only(*many, (90 * MS, 1_001))
+    assert [one.start_ns for one in found.occurrences] == [
+        *(start + 500 for start, _ in many[: MAX_OCCURRENCES - 1]),
+        90 * MS + 500,
+    ]
+
+
+def asked(start_ns: int, end_ns: int, steps: int = 1) -> Scope:
+    """A window that the user chose."""
+    return Scope(None, start_ns, end_ns, steps, asked=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "within"),
+    [
+        ((10 * MS, 10 * MS), False),
+        ((10 * MS, 10 * MS + 1), True),
+        ((30 * MS, MS), False),
+        ((30 * MS - 1, MS), True),
+        ((20 * MS, 0), True),
+        ((30 * MS, 0), False),
+        ((10 * MS, 30 * MS), True),
+    ],
+)
+def test_what_touches_a_window_is_not_in_it_but_for_what_has_no_length(
+    place: tuple[int, int], within: bool
+) -> None:
+    """Kernels begin 500 ns after their ops."""
+    window = asked(20 * MS + 500, 30 * MS + 500)
+    found = findings([kernels((22 * MS, MS), place)], window)
+    assert [one.count for one in found] == [1 + within]
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([(26 * MS, 2 * MS), (60 * MS, 4 * MS)], "2.00 ms in total"),
+        ([(26 * MS, 0), (60 * MS, 0), (70 * MS, 0)], "2.00 ms in total"),
+    ],
+)
+def test_of_a_window_the_totals_of_a_rule_are_its_part_by_time_or_else_by_number(
+    places: list[tuple[int, int]], said: str
+) -> None:
+    hits = kernels(*places, message="{spent_a_step}", evidence={"spent_ns": 6 * MS})
+    (part,) = findings([hits], asked(25 * MS, 50 * MS))
+    assert part.message == said
+    (whole,) = findings([hits], scope())
+    assert whole.message == "6.00 ms in total"
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.5, "high"), (0.51, "info"), (0.0, "high")])
+def test_what_too_few_steps_have_may_be_chance(share: float, severity: str) -> None:
+    """Two of four."""
+    found = only((0, 20 * MS), (30 * MS, 15 * MS), recurring_share=share)
+    assert (found.steps, found.severity) == (2, severity)
+
+
+@pytest.mark.parametrize(
+    ("share", "normal", "severity", "usual"),
+    [
+        (0.05, 0.05, Severity.MEDIUM, False),
+        (0.05, 0.051, Severity.INFO, True),
+        (0.004, 0.05, Severity.INFO, False),
+    ],
+)
+def test_what_healthy_models_pay_too_is_info_and_said_to_be(
+    share: float, normal: float, severity: Severity, usual: bool
+) -> None:
+    saving = Saving(1, 1, 1, share, share, share, "replayed")
+    (found,) = findings([kernels((0, 30 * MS), normal_share=normal)], saving=saving)
+    assert found.severity is severity
+    assert (found.advice == "a. Healthy models also have such work, so this finding is info.") is usual
+    assert found.advice.startswith("a.")
+
+
+def test_the_fixes_of_the_hundred_that_own_most_time_are_replayed() -> None:
+    class Pending:
+        def __init__(self, cost_ns: int) -> None:
+            self.cost_ns = cost_ns
+
+    claimed: Any = [Pending(number) for number in range(102)]
+    assert judging._replayed(claimed) == set(claimed[2:])
+
+
+def test_a_step_has_its_part_of_what_all_steps_lost() -> None:
+    """The window has four steps, of which one lost 7 ns."""
+    found = only((0, 7), (STEP, 0))
+    assert (found.cost_per_step_ns, found.evidence["per_step_ns"], found.evidence["total_ns"]) == (1, 1, 7)

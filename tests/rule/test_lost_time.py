@@ -1,0 +1,182 @@
+"""Who lost which time: exact, on small traces, at the edges of spans and between devices."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.rule.collective_arrivals import Arrivals, parted, without_waiting
+from traceanalyzer.rule.hits import LostTime
+from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+
+US = 1_000
+
+
+def ns(*values: int) -> Any:
+    """Some us as an array of ns."""
+    return np.array(values, np.int64) * US
+
+
+def stretches(lost: LostTime) -> list[tuple[int, int, int, int]]:
+    """(owner, device, start, end) in us, by owner and start."""
+    columns = (lost.owner, lost.device, lost.start_ns // US, lost.end_ns // US)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def launched(*kernels: tuple[int, int] | tuple[int, int, int], at: tuple[int, ...] = ()) -> Analysis:
+    """Kernels by start, length and device in us, launched `at` or all at 0; the first event is at 0."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, US)
+    for number, place in enumerate(kernels, start=1):
+        start, dur, device = (*place, 0)[:3]
+        trace.launch("cudaLaunchKernel", at[number - 1] * US if at else 100 * number, 50, number)
+        trace.kernel(start * US, dur * US, number, device=device, stream=7 + number)
+    return Analysis(trace.load())
+
+
+def test_what_runs_beside_nothing_else_is_lost_by_the_work_that_began_last() -> None:
+    """Two pieces that overlap on one device, one on another; covered on the first, and on a third."""
+    every = launched((10, 90), (60, 90), (10, 90, 1), (20, 10), (140, 60), (0, 300, 2)).index(Work)
+    longest = every.dur_ns == 90 * US
+    own = every[longest]
+    assert list(zip(own.device.tolist(), (own.start_ns // US).tolist(), strict=True)) == [
+        (0, 10),
+        (1, 10),
+        (0, 60),
+    ]
+    assert stretches(LostTime.uncovered(own, every[~longest])) == [
+        (0, 0, 10, 20),
+        (0, 0, 30, 60),
+        (1, 1, 10, 100),
+        (2, 0, 60, 140),
+    ]
+
+
+def test_idle_time_within_spans_is_theirs_on_every_device() -> None:
+    """Spans in any order, one of them over the edge of a pause and one beside all of them."""
+    idle = launched((0, 10), (110, 10), (0, 50, 1), (110, 10, 1)).index(IdleTime)
+    lost = LostTime.idle_within(idle, ns(100, 20, 112), ns(115, 60, 118))
+    assert lost.sums(3).tolist() == ns(10 + 10, 40 + 10, 0).tolist()
+    assert lost.sums(5).tolist()[3:] == [0, 0]
+    one = LostTime.idle_within(idle[idle.device == 0], ns(20, 60), ns(60, 110))
+    assert one.sums(2).tolist() == ns(40, 50).tolist()
+
+
+@pytest.mark.parametrize(
+    ("launch", "owner"), [(19, None), (20, 0), (29, 0), (30, None), (40, 1), (44, 2), (49, 2), (60, None)]
+)
+def test_a_launch_is_of_the_span_that_begins_last_before_it_and_not_of_one_that_has_ended(
+    launch: int, owner: int | None
+) -> None:
+    """Spans of two threads, the second of which lies in the first: what it launches is its own."""
+    analysis = launched((5, 10), (100, 10), at=(2, launch))
+    spans = ns(20, 40, 44), ns(30, 60, 50)
+    idle, work = analysis.index(IdleTime), analysis.index(Work)
+    owned = LostTime.launched_within(idle, *spans)
+    assert set(owned.owner.tolist()) == ({owner} if owner is not None else set())
+    assert (owned.end_ns - owned.start_ns).sum() == (85 * US if owner is not None else 0)
+    spent = LostTime.spent_within(work, *spans)
+    assert stretches(spent) == ([(owner, 0, 100, 110)] if owner is not None else [])
+    assert (owned.spans, spent.spans) == (3, 3)
+
+
+def test_the_last_part_of_work_is_what_it_takes_too_long() -> None:
+    work = launched((10, 90), (200, 40)).index(Work)
+    assert stretches(LostTime.excess(work, ns(30, 40))) == [(0, 0, 70, 100), (1, 0, 200, 240)]
+    assert stretches(LostTime.excess(work, ns(30, 40), np.array([7, 7]))) == [
+        (7, 0, 70, 100),
+        (7, 0, 200, 240),
+    ]
+    made = quicker(work, np.array([60_000, 0]))
+    assert stretches(made["lost"]) == [(0, 0, 70, 100), (1, 0, 200, 240)]
+    dropped, resized = made["fix"]
+    assert isinstance(dropped, DropWork)
+    assert isinstance(resized, Resize)
+    assert np.asarray(dropped.work).tolist() == [1]
+    assert (np.asarray(resized.work).tolist(), np.asarray(resized.dur_ns).tolist()) == ([0], [60_000.0])
+    assert len(quicker(work, ns(60, 40))["fix"]) == 1
+
+
+def test_a_collective_first_waits_and_then_moves_data() -> None:
+    """What is lost of it in its last 30 us is transfer, before that waiting."""
+    found: Any = SimpleNamespace(end_ns=ns(100, 300))
+    arrivals = Arrivals(ns(30, 200), np.array([2, -1]))
+    assert arrivals.measured.tolist() == [True, False]
+    lost = LostTime(np.array([0, 0, 0, 1]), np.zeros(4, np.int64), ns(0, 60, 80, 100), ns(50, 90, 90, 300))
+    waiting, moving = parted(found, lost, arrivals)
+    assert stretches(waiting) == [(0, 0, 0, 50), (0, 0, 60, 70)]
+    assert stretches(moving) == [(0, 0, 70, 90), (0, 0, 80, 90), (1, 0, 100, 300)]
+
+
+def test_waiting_is_taken_off_where_it_was_measured() -> None:
+    work: Any = SimpleNamespace(dur_ns=ns(100, 50), entries=np.arange(2))
+    waits: Any = SimpleNamespace(of=lambda entries: (np.array([40 * US, -1]), np.array([1, -1])))
+    assert without_waiting(work, waits).tolist() == ns(60, 50).tolist()
+    assert without_waiting(work, None).tolist() == ns(100, 50).tolist()
+
+
+def test_work_is_in_order_by_device_then_stream_then_start() -> None:
+    trace = TraceBuilder()
+    for number, (start, device, stream) in enumerate(
+        ((0, 1, 7), (10, 0, 9), (20, 0, 7), (30, 0, 9), (40, 0, 7))
+    ):
+        trace.kernel(start * US, US, number + 1, device=device, stream=stream)
+    work = Analysis(trace.load()).index(Work)
+    assert (work.in_order().start_ns // US).tolist() == [20, 40, 10, 30, 0]
+    assert (work[::-1].in_order().start_ns // US).tolist() == [20, 40, 10, 30, 0]
+    one = work[work.stream == 9]
+    assert one.in_order() is one
+    assert (one[::-1].in_order().start_ns // US).tolist() == [10, 30]
+
+
+def test_beside_is_what_other_streams_of_the_same_device_run_in_the_meantime() -> None:
+    trace = TraceBuilder()
+    for number, (start, dur, device, stream) in enumerate(
+        ((0, 10, 0, 7), (1, 99, 1, 13), (5, 10, 0, 9), (8, 4, 0, 11), (20, 10, 0, 7), (22, 2, 0, 7))
+    ):
+        trace.kernel(start * US, dur * US, number + 1, device=device, stream=stream)
+    work = Analysis(trace.load()).index(Work)
+    assert (work.beside_ns() // US).tolist() == [5, 0, 7, 4, 0, 0]
+    assert (work[work.stream == 7].beside_ns() // US).tolist() == [5, 0, 0]
+
+
+def test_the_next_of_the_rows_begins_at_an_instant_or_after_it() -> None:
+    calls = launched((50, 10), (70, 10), at=(20, 30)).index(Calls)
+    calls = calls[calls.is_call]
+    most = np.iinfo(np.int64).max
+    origin = int(calls.start_ns[0]) - 20 * US
+    found = calls[::-1].next_start_ns(origin + ns(0, 20, 21, 30, 31))
+    assert [int(one) - origin if one < most else None for one in found] == [
+        *ns(20, 20, 30, 30).tolist(),
+        None,
+    ]
+
+
+def test_rows_are_grouped_by_what_they_share_most_time_first_and_then_by_the_key() -> None:
+    trace = TraceBuilder()
+    for number, (name, dur, stream) in enumerate(
+        (("b", 30, 7), ("a", 10, 7), ("a", 20, 9), ("c", 40, 7), ("d", 30, 7))
+    ):
+        trace.kernel(number * 100 * US, dur * US, number + 1, name=name, stream=stream)
+    work = Analysis(trace.load()).index(Work)
+    assert [(name, own.total_ns // US) for name, own in work.by(work.name)] == [
+        ("c", 40),
+        ("a", 30),
+        ("b", 30),
+        ("d", 30),
+    ]
+    assert [key for key, _ in work.by(work.name, work.stream)] == [
+        ("c", 7),
+        ("b", 7),
+        ("d", 7),
+        ("a", 9),
+        ("a", 7),
+    ]
+    assert [(key, len(own)) for key, own in work.by(work.dur_ns >= 30 * US)] == [(1, 3), (0, 2)]
