@@ -14,6 +14,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 from traceanalyzer.rule.own_code import TORCHS, librarys
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.timeline.stalled_calls import MANY_TIMES
 from traceanalyzer.timeline.steps import Steps
 
 _WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again as a number
@@ -93,14 +94,16 @@ def host_hotspot(
         alone = named.total_ns >= limits.naming_share * ops.total_ns  # else it is the longest of several
         own = _with_head(named if alone else named[:0], charged, key)
         at: Calls = own if len(own) else where
-        stalled = bool(len(own)) and bool(VIEWING_OP.search(key))
-        at = at[at.dur_ns >= least_ns] if stalled else at
+        views = len(own) > 0 and VIEWING_OP.search(key) is not None
+        usual_ns = int(np.median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
+        still = at.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
+        at = at[still] if views else at  # many views take time on any CPU: launch-bound's
         lost = LostTime.idle_within(idle, at.start_ns, at.end_ns)
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
-            if stalled:
-                yield _stalled(at, lost, key, usual_ns=int(np.median(calls[calls.name.one_of(key)].dur_ns)))
+            if views:
+                yield _stalled(at, lost, key, usual_ns)
             else:
                 yield _hits(at, lost, key, parts, limits, again=len(steps) > 1)
 
