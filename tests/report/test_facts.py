@@ -121,6 +121,27 @@ def test_a_profiler_of_kernels_is_not_said_to_explain_copies() -> None:
     assert not any("Nsight" in fact.text for fact in named(facts, "bound"))
 
 
+@pytest.mark.parametrize(
+    ("kernel_us", "call", "said"),
+    [
+        (50, "cudaLaunchKernel", ""),
+        (51, "cudaLaunchKernel", "; Nsight Compute shows why its kernels take so long"),
+        (51, "hipLaunchKernel", "; rocprof-compute shows why its kernels take so long"),
+    ],
+)
+def test_a_profiler_of_kernels_is_named_where_they_take_most(kernel_us: int, call: str, said: str) -> None:
+    """Beside a copy of 50 us."""
+    trace = TraceBuilder()
+    trace.op("aten::to", 0, 30 * US)
+    trace.launch(call, 5 * US, 5 * US, 1)
+    trace.launch("cudaMemcpyAsync", 15 * US, 5 * US, 2)
+    trace.kernel(20 * US, kernel_us * US, 1)
+    trace.memcpy(100 * US, 50 * US, 2)
+    (one,) = named(facts_of(Analysis(trace.load())), "hotspot")
+    assert one.text.endswith(f"in 1 step{said}")
+    assert (one.values["calls"], one.values["kernels"], one.values["gpu_ns"]) == (1, 2, (kernel_us + 50) * US)
+
+
 def test_float32_with_tf32_is_told_from_float32_without() -> None:
     rates = [named(facts_of(analysis(FIXTURES / "no-tensor-cores" / f"{variant}.json.gz")), "rate")[0]
              for variant in ("bad", "good")]  # fmt: skip

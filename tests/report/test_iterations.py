@@ -78,6 +78,7 @@ def test_an_iteration_that_takes_longer_is_said_with_the_part() -> None:
         ([1000, 1400, 1000], [1300, 1350, 1000], [1000, 1000, 1250]),
         ([1000, 1001], [1050, 1051], [1000, 999]),
         ([1000], [1200], [1300], [900], [1100]),
+        ([1000, 1001], [1200, 1201], [900, 901], [1300, 1301]),
     ],
 )
 def test_noise_is_not_said(steps: Sequence[Sequence[int]]) -> None:
@@ -96,6 +97,67 @@ def test_the_more_steps_an_iteration_has_the_less_is_noise(ns: list[int], more: 
 def test_two_single_steps_tell_no_noise() -> None:
     found = said([1000], [3000])
     assert (found.noise_ns, [one.more_ns for one in found.each]) == (None, [None, None])
+
+
+def changed(parts: dict[str, float], ns: int) -> list[PartChange]:
+    """Of three iterations whose steps take 1,000 ns, but the last so many, with these parts."""
+    usual = {"compute": 1_000.0, "communication": 300.0, "idle:data-loading": 200.0}
+    told = {
+        f"{at}.json": FileSummary(0, np.array([took] * 3, np.int64), part, (1, 2))
+        for at, (took, part) in enumerate(((1_000, usual), (1_000, usual), (ns, usual | parts)))
+    }
+    found = compared_iterations(
+        {str(at): [file] for at, file in enumerate(told)}, told, frozenset(["0.json"])
+    )
+    return list(found.each[2].parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "ns", "said"),
+    [
+        ({"compute": 1_600.0, "communication": 200.0}, 1_500, {"compute": 600}),
+        ({"compute": 400.0, "communication": 400.0}, 500, {"compute": -600}),
+        ({"compute": 1_450.0, "communication": 350.0}, 1_500, {"compute": 450, "communication": 50}),
+        ({"compute": 1_450.0, "communication": 349.0}, 1_500, {"compute": 450}),
+        ({"idle:compilation": 500.0}, 1_500, {"idle:compilation": 500}),
+        (
+            {"compute": 1_200.0, "idle:a": 250.0, "idle:b": 250.0, "communication": 400.0},
+            1_500,
+            {"idle:a": 250, "idle:b": 250, "compute": 200},
+        ),
+    ],
+)
+def test_parts_are_those_that_changed_as_the_step_did(
+    parts: dict[str, float], ns: int, said: dict[str, int]
+) -> None:
+    """The largest three of those with a tenth of the change; not what changed the other way."""
+    assert [(one.part, one.more_ns) for one in changed(parts, ns)] == list(said.items())
+
+
+def test_a_part_is_told_of_the_rank_where_it_changed_most() -> None:
+    more = {0: 100.0, 1: 400.0, 2: 300.0}
+    told = {
+        f"{at}.{rank}.json": FileSummary(
+            rank, np.array([1_000 + took] * 3, np.int64), {"compute": 1_000.0 + took}, (1, 2)
+        )
+        for at in range(3)
+        for rank, ns in more.items()
+        if (took := round(ns) if at == 2 else 0) >= 0
+    }
+    files = {str(at): [file for file in told if file.startswith(str(at))] for at in range(3)}
+    found = compared_iterations(files, told, frozenset(files["0"]))
+    assert found.each[2].parts == (PartChange("compute", 1, 400),)
+
+
+def test_the_programs_share_is_that_of_the_rank_where_it_is_least() -> None:
+    told = {
+        f"{at}.{rank}.json": FileSummary(rank, np.array([1_000] * 3, np.int64), {}, program)
+        for at, programs in enumerate((((1, 2), (1, 2)), ((1, 2), (3, 4))))
+        for rank, program in enumerate(programs)
+    }
+    files = {str(at): [f"{at}.0.json", f"{at}.1.json"] for at in range(2)}
+    found = compared_iterations(files, told, frozenset(files["0"]))
+    assert [one.program_share for one in found.each] == [1.0, 0.0]
 
 
 def test_a_job_of_several_iterations_has_one_report(tmp_path: Path) -> None:

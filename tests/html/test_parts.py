@@ -1,0 +1,275 @@
+"""Parts of the page by themselves: bars, evidence, books of devices, idle stretches, what fixes save."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.html.pages import Parsed, parsed
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import DeviceTime, IdleCause
+from traceanalyzer.render.html.accounting_bar import accounting_bar
+from traceanalyzer.render.html.amounts import Card, cost, count, saving
+from traceanalyzer.render.html.evidence import evidence
+from traceanalyzer.render.html.markup import tag, together
+from traceanalyzer.render.html.plots import parts_bar, range_bar, spread_svg, steps_svg
+from traceanalyzer.render.html.summary import summary_svg
+from traceanalyzer.render.html.tables import stretches
+from traceanalyzer.report.page.plots import KernelSpread, StepSeries, StepTime
+from traceanalyzer.report.page.stretches import Stretch
+from traceanalyzer.report.words import in_words
+
+
+def card(finding: Finding, *, step: bool = True, **ops: str) -> Card:
+    """The second finding of a report."""
+    head = samples.trace(step=samples.estimate() if step else None)
+    return Card(1, finding, head, 0, None, False, False, False, "", True, "trace-0", ops)
+
+
+def shown(content: object) -> Parsed:
+    return parsed(str(together([content])).encode())
+
+
+def text_of(content: object) -> str:
+    return shown(tag("p", content)).elements[0].text
+
+
+# -- bars -------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_bar_lie_side_by_side_and_those_with_room_have_letters() -> None:
+    """From 7 % of the width on."""
+    page = parsed(
+        str(parts_bar([("compute", 60), ("memset", 7), ("idle", 27), ("copy_h2d", 6)], "time")).encode()
+    )
+    rects = [one for one in page.elements if one.name == "rect"]
+    assert [(one.attributes["x"], one.attributes["width"]) for one in rects] == [
+        ("0.000%", "60.000%"),
+        ("60.000%", "7.000%"),
+        ("67.000%", "27.000%"),
+        ("94.000%", "6.000%"),
+    ]
+    assert [one.text for one in page.of_class("letters")] == ["compute", "memset", "idle"]
+    assert [one.text for one in rects][-1] == "copy to the device: 6 ns, 6.0 %"
+
+
+@pytest.mark.parametrize(
+    ("shares", "places"),
+    [
+        ((0.5, 0.4, 0.6), ["50.00%", "40.00%", "60.00%"]),
+        ((1.2, -0.1, 1.3), ["100.00%", "0.00%", "100.00%"]),
+        ((-0.2, -0.3, 0.1), ["0.00%", "0.00%", "10.00%"]),
+    ],
+)
+def test_an_interval_lies_within_its_bar(shares: tuple[float, float, float], places: list[str]) -> None:
+    page = parsed(str(range_bar(*shares, "share")).encode())
+    assert page.of_class("saved")[0].attributes["width"] == places[0]
+    line, low, high = page.of_class("whisker")
+    assert [line.attributes["x1"], line.attributes["x2"]] == places[1:]
+    assert [low.attributes["x1"], high.attributes["x1"]] == places[1:]
+
+
+@pytest.mark.parametrize(
+    ("most", "usual", "box", "width"),
+    [
+        (1.5, "50.00%", "45.00%", "15.00%"),
+        (2.0, "50.00%", "45.00%", "15.00%"),
+        (4.0, "25.00%", "22.50%", "7.50%"),
+    ],
+)
+def test_a_spread_reaches_to_twice_the_usual_time_or_the_longest(
+    most: float, usual: str, box: str, width: str
+) -> None:
+    kernel = KernelSpread("gemm", 0, 8, 8_000, 1_000, 0.8, 0.9, 1.2, most)
+    page = parsed(str(spread_svg(kernel)).encode())
+    assert page.of_class("tick-median")[0].attributes["x1"] == usual
+    assert (page.of_class("box")[0].attributes["x"], page.of_class("box")[0].attributes["width"]) == (
+        box,
+        width,
+    )
+    narrow = parsed(str(spread_svg(replace(kernel, p10=1.0, p90=1.0))).encode())
+    assert narrow.of_class("box")[0].attributes["width"] == "0.80%"
+
+
+@pytest.mark.parametrize(("count", "numbered"), [(24, list(range(24))), (25, list(range(0, 25, 2)))])
+def test_a_number_stands_below_as_many_steps_as_there_is_room_for(count: int, numbered: list[int]) -> None:
+    steps = tuple(StepTime(number, 100, {"compute": 60, "idle": 40}) for number in range(count))
+    page = parsed(str(steps_svg(StepSeries(0, 100, 1, steps))).encode())
+    assert [int(one.text) for one in page.of_class("tick")] == numbered
+    assert float(page.of_class("median")[0].attributes["y1"] or "nan") == 0.0
+    busy, idle = [one for one in page.elements if one.name == "rect"][:2]
+    assert [busy.attributes["class"], idle.attributes["class"]] == ["c-compute", "c-idle"]
+    assert [(one.attributes["y"], one.attributes["height"]) for one in (busy, idle)] == [
+        ("60.00", "90.00"),
+        ("0.00", "60.00"),
+    ]
+
+
+# -- findings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.5, "saves 9.00 ms of 18.0 ms a step: 50.0 % (46 to 54 %)"),
+        (0.0049, "Fixing it saves almost nothing."),
+        (-0.0049, "Fixing it saves almost nothing."),
+        (-0.005, "Fixing it alone makes 18.0 ms a step 90.0 µs longer."),
+    ],
+)
+def test_what_fixing_a_finding_saves(share: float, words: str) -> None:
+    found = replace(samples.findings()[0], saving=samples.saving(share))
+    page = shown(saving(card(found)))
+    assert page.elements[0].text == words
+    bars = page.of_class("range")
+    assert len(bars) == (share == 0.5)
+    assert saving(card(replace(found, saving=None))) is None
+
+
+def test_costs_and_counts_have_their_places() -> None:
+    found = replace(samples.findings()[0], count=1, steps=1, cost_per_step_ns=8 * MS)
+    assert text_of(cost(card(found))) == "cost 8.00 ms a step, 48.0 ms in all, 48.0 % of the window"
+    assert (
+        text_of(cost(card(replace(found, cost_per_step_ns=0)))) == "cost 48.0 ms in all, 48.0 % of the window"
+    )
+    assert cost(card(replace(found, cost_ns=0))) is None
+    assert text_of(count(card(found))) == "1 time in 1 step"
+    assert text_of(count(card(replace(found, count=1_200, steps=2)))) == "1,200 times in 2 steps"
+    assert text_of(count(card(replace(found, steps=0)))) == "1 time"
+    paths = {one.attributes["data-path"] for one in shown(cost(card(found))).having("data-path")}
+    assert paths == {f"diagnose#/findings/1/{name}" for name in ("cost_per_step_ns", "cost_ns", "cost_share")}
+
+
+def rows_of(evidence_of: dict[str, Any], **ops: str) -> dict[str, str]:
+    drawn = evidence(card(replace(samples.findings()[0], evidence=evidence_of), **ops))
+    page = shown(drawn)
+    rows = [one for one in page.elements if one.name == "tr"]
+    heads = [one.text for one in page.elements if one.name == "th"]
+    return {head: row.text.removeprefix(head) for head, row in zip(heads, rows, strict=True)}
+
+
+def test_evidence_has_the_units_that_its_names_end_with() -> None:
+    given = {
+        "count": 7,
+        "by": "aten::mm",
+        "largest_gap_ns": 2_500,
+        "moved_bytes": 1 << 20,
+        "gpu_share": 0.25,
+        "loop_part": 0.5,
+        "launches": 12_345,
+        "ratio": 0.123456,
+        "pinned": True,
+        "tail": ", and so on",
+        "empty": "",
+        "shape": "8x8",
+        "listed": [1, 2],
+    }
+    assert rows_of(given) == {
+        "largest gap": "2.50 µs",
+        "moved": "1.00 MiB",
+        "of GPU time": "25.0 %",
+        "of the launches in the loop": "50.0 %",
+        "launches": "12,345",
+        "ratio": "0.123",
+        "pinned": "True",
+        "shape": "8x8",
+    }
+    assert len(rows_of({f"n{at}": at for at in range(13)})) == 12
+    assert evidence(card(replace(samples.findings()[0], evidence={"count": 3}))) is None
+
+
+def test_of_a_sum_the_largest_five_parts_are_shown_and_ops_lead_to_their_rows() -> None:
+    sums = {f"aten::op{at}": at for at in range(1, 7)}
+    found = replace(samples.findings()[0], evidence={"by_op": sums, "texts": {"a": "b"}, "none": {}})
+    page = shown(evidence(card(found, **{"aten::op6": "op-0-2"})))
+    items = [one.text for one in page.elements if one.name == "li"]
+    shares = ("28.6 %", "23.8 %", "19.0 %", "14.3 %", "9.5 %")
+    assert items == [*(f"aten::op{6 - at} {share}" for at, share in enumerate(shares)), "and 1 more"]
+    assert [(one.text, one.attributes["href"]) for one in page.having("href")] == [("aten::op6", "#op-0-2")]
+
+
+# -- traces -----------------------------------------------------------------------------------------------
+
+
+def books(*devices: DeviceTime, before: int = 0) -> list[Parsed]:
+    """Of the second trace, before which the first has so many devices."""
+    first = samples.trace(accounting=tuple(samples.accounting(device=at) for at in range(before)))
+    report = replace(samples.report(), traces=(first, samples.trace(1, accounting=devices)))
+    return [parsed(str(one).encode()) for one in accounting_bar(report, 1)]
+
+
+def test_the_books_of_a_device_are_those_of_the_json() -> None:
+    one, two = books(samples.accounting(), samples.accounting(device=1), before=3)
+    for place, page in ((3, one), (4, two)):
+        paths = [str(found.attributes["data-path"]) for found in page.having("data-path")]
+        assert paths[0] == f"accounting#/{place}/parts_ns/compute"
+        assert paths[-1] == "diagnose#/traces/1/window/length_ns"
+    rows = [row.text for row in one.elements if row.name == "tr"][1:]
+    assert rows[:2] == ["compute35.0 %35.0 ms", "copy to the device2.0 %2.00 ms"]
+    assert rows[2].startswith("idle: data loadingenumerate(DataLoader)#")
+    assert rows[-1] == "the window100 %100 ms"
+    assert [found.text for found in one.elements if found.name == "h4"] == ["device 0"]
+    (alone,) = books(samples.accounting())
+    assert not [found for found in alone.elements if found.name == "h4"]
+
+
+@pytest.mark.parametrize(("ops", "named"), [(3, "a, b, c"), (4, "a, b, c …")])
+def test_three_ops_of_a_cause_are_named(ops: int, named: str) -> None:
+    causes = tuple(IdleCause("idle:python", op, MS) for op in "abcd"[:ops])
+    other = IdleCause("idle:unknown", "elsewhere", MS)
+    time = samples.accounting(parts_ns={"idle:python": 4 * MS}, idle_causes=(other, *causes))
+    (page,) = books(time)
+    assert [one.text for one in page.of_class("ops")] == [named]
+
+
+def test_idle_stretches_lead_to_their_places() -> None:
+    one = Stretch(0, ORIGIN + 2 * MS, ORIGIN + 5 * MS, "idle:python", "aten::mm", 3)
+    two = replace(one, device=1, op=None, step=None, line="a.py(1): f")
+    page = parsed(str(stretches([one, two], 4, ORIGIN)).encode())
+    rows = [row.text for row in page.elements if row.name == "tr"]
+    assert [row.replace("\u00a0", " ") for row in rows[1:]] == [
+        f"2.000 ms3.00 ms03{in_words(one.cause)}aten::mm",
+        f"2.000 ms3.00 ms1{in_words(one.cause)}a.py(1): f",
+    ]
+    assert [link.attributes["data-at"] for link in page.having("data-at")] == [
+        "#span-4-0-2000000-5000000",
+        "#span-4-1-2000000-5000000",
+    ]
+    alone = parsed(str(stretches([one, one], 4, ORIGIN)).encode())
+    assert "device" not in [head.text for head in alone.elements if head.name == "th"]
+
+
+# -- the small picture of a notebook ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "rest"), [(8, ""), (9, "and 1 more")])
+def test_a_notebook_shows_eight_findings_and_what_they_are_worth(count: int, rest: str) -> None:
+    first = replace(samples.findings()[0], saving=samples.saving())
+    worse = replace(first, saving=samples.saving(-0.1), severity=Severity.LOW)
+    free = replace(worse, saving=None, cost_ns=0)
+    svg = str(summary_svg(samples.report(findings=(first, worse, free, *[first] * (count - 3)))))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    worth = [text for text in texts if text.startswith(("saves", "costs"))]
+    assert worth[:2] == ["saves 9.00 ms a step, 50.0 %", "costs 48.0 % of recorded time"]
+    assert len(worth) == 7
+    assert ("and 1 more" in texts) is bool(rest)
+    heights = [int(y) for y in re.findall(r' y="(\d+)"', svg)]
+    (height,) = re.findall(r'viewBox="0 0 760 (\d+)"', svg)
+    assert max(heights) <= int(height)
+
+
+def test_parts_of_a_notebook_s_bar_begin_where_the_last_ended() -> None:
+    svg = str(summary_svg(samples.report()))
+    bars = [
+        tuple(map(float, found)) for found in re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
+    ]
+    assert bars[0][0] == 16.0
+    for (x, width), (following, _) in pairwise(bars):
+        assert following == pytest.approx(x + width, abs=0.2)
+    assert sum(width for _, width in bars) == pytest.approx(728, abs=1)

@@ -1,0 +1,195 @@
+"""A job as text: which ranks are named and shown, what is said of clocks, of uneven ranks and of other iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.iterations import Iteration, Iterations, PartChange
+from traceanalyzer.model.job_report import Clock, JobReport, RankReport, Slowdown
+from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, ranks_in_words, slowdown_lines
+from traceanalyzer.render.text.page import Page
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([3], "rank 3"),
+        ([1, 2], "ranks 1, 2"),
+        ([0, 1, 2], "ranks 0 to 2"),
+        ([0, 2, 3, 4, 6, 7], "ranks 0, 2 to 4, 6, 7"),
+        ([0, 2, 4, 6], "ranks 0, 2, 4, 6"),
+        ([0, 2, 4, 6, 8], "ranks 0, 2, 4, 6 and 1 more"),
+        ([0, 2, 4, 6, *range(8, 16), 20], "ranks 0, 2, 4, 6 and 9 more"),
+        ([*range(4), *range(8, 16), 20, 22, 24, 25], "ranks 0 to 3, 8 to 15, 20, 22 and 2 more"),
+    ],
+)
+def test_ranks_are_named_by_runs_and_the_others_counted(ranks: list[int], words: str) -> None:
+    assert ranks_in_words(ranks) == words
+
+
+def ranked(count: int, **changes: dict[int, int]) -> tuple[RankReport, ...]:
+    """So many ranks; of each field that is given, the value of some ranks."""
+    return tuple(
+        replace(
+            RankReport(rank, 0, None, dur_ns=(5 * MS,)),
+            **{name: at.get(rank, 0) for name, at in changes.items()},
+        )
+        for rank in range(count)
+    )
+
+
+def table(job: JobReport, width: int = 120) -> list[list[str]]:
+    """Rows of the table of ranks, without its titles."""
+    page = Page(width)
+    put_ranks(page, job)
+    rows = [line.split() for line in page.lines]
+    return [row for row in rows if row and row[0].isdigit()]
+
+
+def below(job: JobReport) -> str:
+    page = Page(120)
+    put_ranks(page, job)
+    return " ".join(" ".join(page.lines).split())
+
+
+@pytest.mark.parametrize(("count", "left"), [(16, 0), (18, 2), (40, 24)])
+def test_a_job_shows_sixteen_ranks_and_counts_the_others(count: int, left: int) -> None:
+    """Half of them hold up, and the others wait."""
+    holding, waiting = dict.fromkeys(range(8), 1_000), dict.fromkeys(range(8, count), 1_000)
+    job = JobReport(ranked(count, holding_up_ns=holding, waiting_ns=waiting))
+    assert [int(row[0]) for row in table(job)] == list(range(16))
+    told = f"and {left} ranks between these; `--rank N` shows one rank alone"
+    assert (told in below(job)) is bool(left)
+    assert ("ranks between these" in below(job)) is bool(left)
+
+
+def test_of_many_ranks_those_are_shown_that_hold_up_or_wait_most() -> None:
+    """Half of the places are of ranks that hold up, those that findings name first."""
+    holding = {rank: rank * 1_000 for rank in range(10, 22)}
+    waiting = {rank: (100 - rank) * 1_000 for rank in range(24, 40)}
+    job = JobReport(ranked(40, holding_up_ns=holding, waiting_ns=waiting), culprits=(2, 23))
+    shown = [int(row[0]) for row in table(job)]
+    assert shown == [2, *range(16, 22), 23, *range(24, 32)]
+
+
+def test_columns_that_say_nothing_are_left_out_and_clocks_have_a_sign() -> None:
+    one, two, three = (RankReport(rank, 0, None, dur_ns=(4 * MS, 6 * MS, 7 * MS)) for rank in range(3))
+    page = Page(120)
+    put_ranks(page, JobReport((one, two)))
+    assert page.lines[0].split() == ["rank", "recorded", "waits", "holds", "up"]
+    assert page.lines[1].split() == ["0", "6.00", "ms", "0", "ns", "0", "ns"]
+    behind = replace(two, clock=Clock(0, -1_500_000, 0.04, 2_000), alone_ns=5 * MS)
+    ahead = replace(three, clock=Clock(0, 2_500, 0.0, 3_000))
+    page = Page(120)
+    put_ranks(page, JobReport((one, behind, ahead)))
+    assert page.lines[0].endswith("alone  clock offset     drift        ±")
+    assert page.lines[2].split("ns", 2)[2].split() == [
+        "5.00",
+        "ms",
+        "-1.50",
+        "ms",
+        "0.0",
+        "µs/s",
+        "2.00",
+        "µs",
+    ]
+    assert page.lines[3].split("ns", 2)[2].split() == ["2.50", "µs", "3.00", "µs"]
+
+
+def test_why_parts_of_a_job_are_missing_is_said() -> None:
+    job = JobReport(ranked(2), unavailable={"step": "rank 1 has no steps"})
+    assert below(job).endswith("step: rank 1 has no steps")
+    page = Page(120)
+    put_job(page, replace(job, summary=Verdict("5.00 ms"), missing=(0, 3, 4, 5), world_size=8))
+    assert [line.strip() for line in page.lines if line] == [
+        "Step   5.00 ms",
+        "not given: ranks 0, 3 to 5 of 8 ranks",
+    ]
+
+
+def test_of_ranks_as_their_peers_the_step_is_told_beside_the_present_one() -> None:
+    job = JobReport(ranked(2), as_peers={"1": samples.estimate(12 * MS)})
+    for step, now in ((None, ""), (samples.estimate(), ", now 18.0 ms")):
+        page = Page(120)
+        put_job(page, replace(job, step=step))
+        assert page.lines[-1].strip() == f"with rank 1 as its peers: predicted 12.0 ms a step{now}"
+
+
+def test_uneven_ranks_and_stages_are_named_the_largest_three_first() -> None:
+    ranks = {0: 1.0, 1: 1.25, 2: 1.1, 3: 1.1, 4: 1.3}
+    assert list(slowdown_lines(Slowdown(1.5, ranks, {}))) == [
+        "as recorded the job takes 1.50 times as long as with even ranks (S)",
+        "    with one uneven rank alone: rank 4 1.30, rank 1 1.25, rank 2 1.10",
+    ]
+    assert list(slowdown_lines(Slowdown(1.5, {}, {1: 1.0, 0: 1.2})))[1:] == [
+        "    with one uneven stage alone: stage 0 1.20, stage 1 1.00"
+    ]
+
+
+def said(*each: Iteration, step_ns: int | None = 5 * MS, noise_ns: int | None = 40_000) -> list[str]:
+    """Lines of these iterations, after the diagnosed one."""
+    page = Page(160)
+    put_iterations(page, Iterations((Iteration("10", True, 2, 3, 5 * MS), *each), step_ns, noise_ns))
+    return page.lines
+
+
+def test_of_iterations_the_first_four_that_differ_are_said() -> None:
+    others = [Iteration(f"{20 + at}", False, 2, 3, 6 * MS, MS) for at in range(6)]
+    lines = said(Iteration("11", False, 2, 3, 5 * MS), *others)
+    assert lines == [
+        "8 iterations, 10 to 25, step 5.00 ms in the median; the findings are of 10",
+        *(f"iteration {20 + at}: a step takes 1.00 ms more than the others" for at in range(4)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"more_ns": -MS}, "a step takes 1.00 ms less than the others"),
+        (
+            {
+                "more_ns": MS,
+                "parts": (PartChange("idle:python", 1, 700_000), PartChange("compute", None, 300_000)),
+            },
+            "a step takes 1.00 ms more than the others: idle (python) 700 µs on rank 1, compute 300 µs",
+        ),
+        ({"program_share": 0.89}, "another program: 89% of its ops and kernels have the same names"),
+        ({"skipped": ("a: x", "b: y", "c: z")}, "not read: a: x; not read: b: y"),
+        ({"program_share": 0.9}, None),
+    ],
+)
+def test_what_is_said_of_an_iteration(changes: dict[str, object], told: str | None) -> None:
+    other = replace(Iteration("20", False, 2, 3, 5 * MS), **changes)  # type: ignore[arg-type]
+    lines = said(other)[1:]
+    assert [line for line in lines if line.startswith("iteration 20")] == [f"iteration 20: {told}"] * bool(
+        told
+    )
+    none = "none differs from the others by more than the noise, 40.0 µs"
+    assert (none in lines) is ("more_ns" not in changes)
+
+
+def test_where_the_noise_is_unknown_nothing_is_said_of_differences() -> None:
+    lines = said(Iteration("20", False, 2, 1, None), step_ns=None, noise_ns=None)
+    assert lines == [
+        "2 iterations, 10 to 20; the findings are of 10",
+        "whether they differ is unknown: too few steps to know the noise",
+    ]
+
+
+@pytest.mark.parametrize(("diagnosed", "hint"), [(True, True), (False, False)])
+def test_who_reads_the_findings_of_a_slower_iteration_is_told_how_to_see_another(
+    diagnosed: bool, hint: bool
+) -> None:
+    each: Sequence[Iteration] = (
+        Iteration("1", diagnosed, 2, 3, 6 * MS, MS),
+        Iteration("2", not diagnosed, 2, 3, 5 * MS),
+    )
+    page = Page(160)
+    put_iterations(page, Iterations(tuple(each), 5 * MS, 40_000))
+    assert ("To see what the others say, pass the files of one of these alone." in page.lines) is hint

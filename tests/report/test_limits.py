@@ -1,0 +1,276 @@
+"""Shares at which a report says something else, each by an example at either side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.report.by_fault import turn_of
+from traceanalyzer.report.costs import Cost
+from traceanalyzer.report.slowest import rank_of, slowest_of
+from traceanalyzer.report.step_line import step_line
+from traceanalyzer.report.summary import _cold
+from traceanalyzer.report.triage import is_minor, triaged
+from traceanalyzer.report.verdict import verdict_of
+
+HIGH, LOW, INFO = Severity.HIGH, Severity.LOW, Severity.INFO
+
+
+def found(severity: Severity = INFO, share: float = 0.5, **changes: Any) -> Finding:
+    own = {name: changes.pop(name) for name in ("low_share", "high_share") if name in changes}
+    saving = replace(samples.saving(share), **own)
+    return replace(samples.findings()[0], **{"severity": severity, "saving": saving, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "minor"),
+    [
+        ({"cost_share": 0.0099}, True),
+        ({"cost_share": 0.01}, False),
+        ({"cost_share": 0.0099, "severity": LOW}, False),
+        ({"cost_share": 0.0, "cost_ns": 0}, False),
+        ({"cost_share": 0.0099, "saving": samples.saving(0.0099)}, True),
+        ({"cost_share": 0.0099, "saving": samples.saving(0.01)}, False),
+        ({"cost_share": 0.0099, "saving": samples.saving(-0.01)}, False),
+        ({"cost_share": 0.0999, "rule": "scheduler-gap"}, True),
+        ({"cost_share": 0.1, "rule": "scheduler-gap"}, False),
+        ({"cost_share": 0.0999, "rule": "scheduler-gap", "saving": samples.saving(0.01)}, False),
+    ],
+)
+def test_what_is_too_little_to_act_on_is_told_by_its_cost_and_saving(
+    changes: Mapping[str, Any], minor: bool
+) -> None:
+    """A tenth of the window where no rule owns it, else a hundredth; and a hundredth of the step."""
+    given = {"severity": INFO, "saving": None, "rule": "implicit-sync", **changes}
+    assert is_minor(replace(samples.findings()[0], **given)) is minor
+
+
+@pytest.mark.parametrize(
+    ("rule", "severity", "turn"),
+    [
+        ("implicit-sync", HIGH, 0),
+        ("implicit-sync", Severity.MEDIUM, 0),
+        ("implicit-sync", LOW, 1),
+        ("implicit-sync", INFO, 2),
+        ("launch-bound", HIGH, 1),
+        ("scheduler-gap", HIGH, 1),
+        ("cold-start", HIGH, 0),
+        ("cold-start", Severity.MEDIUM, 1),
+        ("no-such-rule", HIGH, 0),
+    ],
+)
+def test_what_is_worth_little_or_names_the_rest_comes_later(rule: str, severity: Severity, turn: int) -> None:
+    """As what takes all launches off the CPU, and what happens once in a window that shows more than that."""
+    assert turn_of(rule, severity) == turn
+
+
+def test_evidence_that_is_worth_little_stands_after_the_next_fault() -> None:
+    one, two = found(HIGH, rule="implicit-sync", fault="F1"), found(HIGH, rule="host-gap", fault="F2")
+    little = replace(one, severity=LOW, rule="exposed-copy")
+    faults = [
+        Fault("F1", "one", samples.saving(), HIGH, (1, 2)),
+        Fault("F2", "two", samples.saving(), HIGH, (3,)),
+    ]
+    told, ((first, second),) = triaged([one, little, two], [faults], [])
+    assert [finding.rule for finding in told] == ["implicit-sync", "host-gap", "exposed-copy"]
+    assert [finding.fault for finding in told] == ["F1", "F2", "F1"]
+    assert (first.findings, second.findings) == ((1, 3), (2,))
+    led, _ = triaged([one, little, two], [faults], [], frozenset(["implicit-sync"]))
+    assert [finding.rule for finding in led] == ["implicit-sync", "exposed-copy", "host-gap"]
+
+
+@pytest.mark.parametrize(
+    ("durations", "cold"),
+    [
+        ((41, 10, 10), 1),
+        ((40, 10, 10), 0),
+        ((41, 10), 0),
+        ((90, 80, 10, 10), 2),
+        ((90, 80, 70, 10, 10, 10), 3),
+        ((90, 80, 70, 10, 10), 0),
+        ((90, 10, 80, 10, 10, 10), 1),
+        ((10, 10, 10, 90), 0),
+    ],
+)
+def test_cold_steps_lead_take_over_four_times_as_long_and_are_at_most_half(
+    durations: tuple[int, ...], cold: int
+) -> None:
+    assert _cold(np.array(durations, np.int64)) == cold
+
+
+# -- the step ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_ms", "left_out", "total_ms", "said"),
+    [
+        (27, 0.25, 100, True),
+        (27, 0.249, 100, False),
+        (26.4, 0.25, 100, False),
+        (26.4, 0.0, 125.1, True),
+        (27, 0.0, 125, False),
+    ],
+)
+def test_steps_that_are_left_out_are_said_where_they_are_uneven_or_much(
+    max_ms: float, left_out: float, total_ms: float, said: bool
+) -> None:
+    """The least takes 24 ms: up to a tenth more is even; four steps of 25 ms would take 100."""
+    every = replace(
+        samples.times(4), min_ns=24 * MS, max_ns=round(max_ms * MS), total_ns=round(total_ms * MS)
+    )
+    step = samples.estimate(left_out_share=left_out, basis="3 of 4 steps replayed")
+    line = step_line(samples.trace(step=step, steps=samples.steps(every=every)))
+    assert line.endswith(" is left out") is said
+
+
+def test_a_step_longer_than_recorded_is_said_beside_it() -> None:
+    for ns, words in (
+        (24_990_000, "recorded and 25.0 ms predicted"),
+        (24_900_000, "recorded, 24.9 ms predicted"),
+    ):
+        assert words in step_line(samples.trace(step=samples.estimate(ns)))
+
+
+# -- the limit --------------------------------------------------------------------------------------------
+
+
+def limit(costs: tuple[Cost, ...], *, wrong: bool = True, **step: Any) -> str:
+    head = samples.trace(step=samples.estimate(**step), together=samples.estimate(9 * MS))
+    return verdict_of(head, [found(HIGH)] if wrong else [], costs).limit
+
+
+@pytest.mark.parametrize(("device_us", "alike"), [(16_201, True), (16_200, False)])
+def test_cpu_and_gpu_are_alike_where_the_gpu_is_busy_for_over_nine_tenths(
+    device_us: int, alike: bool
+) -> None:
+    said = limit((), bound="cpu", gpu_ns=1_000 * device_us - 5_000, gap_ns=5_000)
+    assert said.startswith("CPU and GPU equally" if alike else "the CPU")
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])
+def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) -> None:
+    costs = (Cost("aten::mm", "gpu", share * 18 * MS, share),)
+    assert limit(costs, bound="gpu") == ("the GPU" + ": 0 % of the predicted step is aten::mm" * said)
+    alone = limit(costs, wrong=False, bound="gpu")
+    assert ("the largest part of the predicted step is aten::mm (0 %)" in alone) is said
+
+
+@pytest.mark.parametrize(
+    ("largest", "words"),
+    [
+        (("while data is loaded", 0.2), "the GPU waits for the CPU during 39 % of the predicted step, mostly while"),
+        (("while data is loaded", 0.19), "the GPU waits for the CPU during 38 % of the predicted step"),
+        (("before launched kernels begin", 0.2), None),
+    ],
+)  # fmt: skip
+def test_a_cause_of_more_than_half_of_the_idle_time_is_what_it_mostly_is(
+    largest: tuple[str, float], words: str | None
+) -> None:
+    name, share = largest
+    rest = tuple(Cost(f"while other {at}", "idle", 0.095 * 18 * MS, 0.095) for at in range(2))
+    said = limit((Cost(name, "idle", share * 18 * MS, share), *rest), bound="cpu", gpu_ns=9 * MS)
+    if words is not None:
+        assert said.startswith(f"the CPU: {words}")
+        assert ("mostly" in said) is (share == 0.2)
+
+
+@pytest.mark.parametrize(
+    ("idle", "exchanging", "said"),
+    [(0.24, 0.3, True), (0.25, 0.3, False), (0.2, 0.3, True), (0.2, 0.29, False), (0.0, 0.5, True)],
+)
+def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_explain_it(
+    idle: float, exchanging: float, said: bool
+) -> None:
+    """Of 18 ms the GPU works for 9, so that it waits for half of the step."""
+    costs = (
+        Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
+        Cost("while Python runs", "idle", idle * 18 * MS, idle),
+    )
+    words = "the GPU waits during 50 % of the predicted step, mostly in exchanges with other ranks"
+    assert (words in limit(costs, bound="cpu", gpu_ns=9 * MS)) is said
+    assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
+
+
+# -- the fix ----------------------------------------------------------------------------------------------
+
+
+def fix(*findings: Finding, **step: Any) -> str:
+    return verdict_of(samples.trace(step=samples.estimate(**step)), findings).fix
+
+
+OPEN = {"bound": "cpu", "bounds": ("gpu", "cpu"), "gpu_ns": 17 * MS}
+
+
+@pytest.mark.parametrize(
+    ("step", "share", "high", "said"),
+    [
+        ({}, 0.05, 0.2, True),
+        ({}, 0.0499, 0.2, False),
+        (OPEN, 0.005, 0.05, True),
+        (OPEN, 0.0049, 0.05, False),
+        (OPEN, 0.005, 0.0499, False),
+    ],
+)
+def test_a_possible_gain_is_said_where_it_is_surely_or_may_be_a_twentieth(
+    step: Mapping[str, Any], share: float, high: float, said: bool
+) -> None:
+    gain = found(share=share, low_share=0.02, high_share=high, rule="implicit-sync", cost_share=0.2)
+    assert ("finding 1 (implicit-sync) may help" in fix(gain, **step)) is said
+
+
+def test_of_possible_gains_the_two_that_may_save_most_are_named_in_their_order() -> None:
+    gains = [
+        found(share=0.1, low_share=0.02, high_share=high, rule=rule, cost_share=0.2)
+        for rule, high in (("host-gap", 0.2), ("launch-bound", 0.1), ("implicit-sync", 0.3))
+    ]
+    assert fix(*gains).endswith("; findings 1 (host-gap) and 3 (implicit-sync) may help")
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ((0.3,), "check finding 1 (fixed-length): it concerns about 30 % of all GPU work"),
+        ((0.299,), ""),
+        ((0.4, 0.6), "check finding 2 (fixed-length): it concerns about 60 % of all GPU work"),
+        ((0.6, 0.6), "check finding 1 (fixed-length): it concerns about 60 % of all GPU work"),
+    ],
+)
+def test_what_much_of_the_work_hangs_on_is_asked(shares: tuple[float, ...], said: str) -> None:
+    asked = [found(saving=None, rule="fixed-length", evidence={"gpu_share": share}) for share in shares]
+    assert fix(*asked).partition("nothing found that needs a fix")[2].removeprefix("; ") == said
+
+
+def test_a_cold_start_that_is_not_most_of_it_is_one_fault_of_several() -> None:
+    cold = found(Severity.MEDIUM, rule="cold-start", saving=None, cost_share=0.05)
+    head = samples.trace(step=samples.estimate())
+    assert "cold start takes" not in verdict_of(head, [cold]).limit
+    assert "cold start takes" in verdict_of(head, [replace(cold, severity=HIGH)]).limit
+
+
+# -- ranks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("second_us", "slowest"), [(19_000, 1), (18_999, 0)])
+def test_of_ranks_that_differ_by_a_twentieth_the_one_that_waits_least_is_the_slowest(
+    second_us: int, slowest: int
+) -> None:
+    time = samples.accounting(parts_ns={"compute": 50 * MS, "communication": 50 * MS})
+    traces = [
+        samples.trace(rank, step=samples.estimate(ns), waiting_ns=waits, accounting=(time,))
+        for rank, (ns, waits) in enumerate(((20 * MS, 8 * MS), (1_000 * second_us, 0)))
+    ]
+    assert slowest_of(traces) is traces[slowest]
+    assert slowest_of(traces[:1]) is None
+    assert slowest_of([traces[0], replace(traces[1], step=traces[0].step)]) is None
+    assert slowest_of([traces[0], replace(traces[1], accounting=(samples.accounting(),))]) is None
+    roles = [rank_of(one, traces[slowest]) for one in traces]
+    assert roles[slowest] == f"rank {slowest}, the slowest"
+    assert roles[1 - slowest] == f"rank {1 - slowest}, replayed alone"
