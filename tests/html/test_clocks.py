@@ -35,3 +35,14 @@ def test_ranks_meet_at_their_collectives_on_one_axis() -> None:
     assert len(first) == len(compute)
     assert second == pytest.approx(first, abs=50_000)
     assert min(data["shift"] for data in drawn) == 0
+
+
+def test_the_waits_of_a_rank_are_those_in_which_it_waits_in_time() -> None:
+    """Rank 1 comes later in the second and in the fourth step, rank 0 in the third."""
+    made = Reductions({0: (1_000, 1_000, 1_600, 1_000), 1: (1_000, 1_200, 1_000, 1_500)})
+    analyses = analyses_of({rank: trace.load() for rank, trace in made.traces().items()})
+    lines = [one.timeline for one in page_of(report_of(analyses), analyses).traces]
+    waits = [[] if line is None else [(ns, last) for _, ns, last in line.waits] for line in lines]
+    assert [[last for _, last in own] for own in waits] == [[1, 1], [0]]
+    assert [ns for own in waits for ns, _ in own] == pytest.approx([200_000, 500_000, 600_000], rel=0.05)
+    assert all(list(line.waits) == sorted(line.waits) for line in lines if line is not None)

@@ -11,10 +11,13 @@ from tests.builder import TraceBuilder
 from tests.html.pages import page, rendered
 from tests.loaded import analysed, loaded
 from tests.recorded import FIXTURES
+from tests.report import report_samples as samples
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.report import IdleCause, Verdict
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.flame import Node
 from traceanalyzer.report.page.page import page_of
 from traceanalyzer.report.page.redaction import FILE, LINE, MARK, NO_REDACTION, PATH, redactor_of
 
@@ -96,6 +99,34 @@ def test_modules_hosts_and_paths_are_left_out() -> None:
     assert "[module]" in html
 
 
+def frames_of(node: Node | None) -> list[str]:
+    return [] if node is None else [node.name, *(name for one in node.inside for name in frames_of(one))]
+
+
+def test_what_is_drawn_is_veiled_where_that_is_asked_for_and_whole_elsewhere() -> None:
+    """The GPU waits for an op of the phase, too."""
+    made = private_trace()
+    made.annotation("secret phase", 41_000_000, 6_000_000)
+    made.op("aten::slow", 41_100_000, 5_000_000)
+    made.launch("cudaLaunchKernel", 46_000_000, 10_000, 99)
+    made.kernel(46_050_000, 1_000_000, 99)
+    analyses = [(None, Analysis(made.load()))]
+    report = report_of(analyses)
+    for confidential in (False, True):
+        shown = page_of(report, analyses, confidential=confidential)
+        (trace,) = shown.traces
+        for flame in (trace.flame, trace.cpu_flame, trace.idle_flame):
+            names = frames_of(flame)
+            assert len(names) > 1
+            assert any("secret" in name.lower() for name in names) is (not confidential)
+        strips = [strip for strip in shown.strips if strip is not None]
+        kinds = {bar.kind for strip in strips for lane in strip.lanes for bar in lane.bars}
+        assert ("annotation" in kinds) is (not confidential)
+        assert {"op", "call", "compute"} & kinds
+        lines = {strip.line for strip in strips} | {one.line for one in trace.stretches}
+        assert any(line is not None and "secret_project" in line for line in lines) is (not confidential)
+
+
 def test_texts_are_veiled_whatever_names_them() -> None:
     redactor = redactor_of([private_trace().load()])
     assert redactor.text("in secret phase, 3 times") == f"in {MARK}, 3 times"
@@ -114,6 +145,25 @@ def test_texts_are_veiled_whatever_names_them() -> None:
     report = report_of([(None, analysed(SOME[0]))])
     assert NO_REDACTION.report(report) is report
     assert page(SOME[0], True).report.traces[0].meta.source == FILE
+
+
+def test_heads_of_a_report_are_veiled() -> None:
+    redactor = redactor_of([private_trace().load()])
+    said = "in secret phase"
+    head = samples.trace(
+        steps=samples.steps(source=said),
+        accounting=(samples.accounting(idle_causes=(IdleCause("idle:python", "secret phase", 1),)),),
+        unavailable={"steps": said},
+        verdict=said,
+        summary=Verdict(said, said, said),
+    )
+    (veiled,) = redactor.report(samples.report(head)).traces
+    told = f"in {MARK}"
+    assert veiled.steps is not None
+    assert (veiled.steps.source, veiled.unavailable, veiled.verdict) == (told, {"steps": told}, told)
+    assert veiled.summary == Verdict(told, told, told)
+    assert [one.op for one in veiled.accounting[0].idle_causes] == [MARK]
+    assert veiled.meta.damage == ()
 
 
 def test_of_names_that_hold_one_another_nothing_is_left() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tests.html.pages import Element, Parsed, parsed
+from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.job_report import Clock, JobReport, RankReport
-from traceanalyzer.render.html.jobs import job_drawings
+from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 
 ONE = RankReport(
     0,
@@ -131,3 +133,19 @@ def test_ranks_without_steps_have_no_drawing() -> None:
     assert job_drawings(page) is None
     page.report.job = None
     assert job_drawings(page) is None
+
+
+def test_the_verdict_of_a_job_has_its_what_ifs_and_the_ranks_that_are_missing() -> None:
+    """The step is not said again where bars show it."""
+    job = JobReport((ONE,), missing=(2, 3), summary=Verdict("not known", "the GPU", "nothing"))
+    job = replace(job, as_peers={"1": samples.estimate()})
+    for step, first in ((None, ["Stepnot known"]), (samples.estimate(), [])):
+        page = parsed(str(job_verdict(replace(job, step=step))).encode())
+        assert [one.text for one in page.elements if one.name == "div"] == [
+            *first,
+            "Limitthe GPU",
+            "Fixnothing",
+            "What ifwith rank 1 as its peers: predicted 18.0 ms a step",
+            "Missingrank 2, 3",
+        ]
+    assert job_verdict(JobReport((ONE,))) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, IdleCause
 from traceanalyzer.render.html.accounting_bar import accounting_bar
 from traceanalyzer.render.html.amounts import Card, cost, count, saving
+from traceanalyzer.render.html.cards import _choice
 from traceanalyzer.render.html.evidence import evidence
 from traceanalyzer.render.html.markup import tag, together
 from traceanalyzer.render.html.plots import parts_bar, range_bar, spread_svg, steps_svg
@@ -192,6 +194,18 @@ def test_of_a_sum_the_largest_five_parts_are_shown_and_ops_lead_to_their_rows() 
     shares = ("28.6 %", "23.8 %", "19.0 %", "14.3 %", "9.5 %")
     assert items == [*(f"aten::op{6 - at} {share}" for at, share in enumerate(shares)), "and 1 more"]
     assert [(one.text, one.attributes["href"]) for one in page.having("href")] == [("aten::op6", "#op-0-2")]
+
+
+def test_the_job_s_findings_are_those_to_fix_and_those_of_several_ranks() -> None:
+    one = replace(samples.findings(0)[0], ranks=(0,))
+    info = replace(one, severity=Severity.INFO, rank=1, ranks=(1,))
+    page: Any = SimpleNamespace(
+        report=SimpleNamespace(job=1, findings=(one, info, replace(info, ranks=(0, 1))))
+    )
+    options = [found.text for found in shown(_choice(page)).elements if found.name == "option"]
+    assert options == ["all (3)", "the job (2)", "rank 0 (2)", "rank 1 (2)"]
+    page.report.job = None
+    assert _choice(page) is None
 
 
 # -- traces -----------------------------------------------------------------------------------------------

@@ -117,6 +117,20 @@ def test_spread_is_that_of_the_same_work() -> None:
     assert "50.00%" in spread_svg(spread)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_kernel_of_several_steps_has_a_spread(steps: int) -> None:
+    """Another one in the third step alone has none."""
+    made = TraceBuilder()
+    for step in range(4):
+        begin = step * 1_000_000
+        made.step(step, begin, 1_000_000)
+        for i, name in enumerate(["always", *["some"] * (step < steps)]):
+            made.launch("cudaLaunchKernel", begin + 1_000 + 10_000 * i, 2_000, 2 * step + i + 1)
+            made.kernel(begin + 20_000 + 150_000 * i, 100_000, 2 * step + i + 1, name=name)
+    found = {spread.name: spread.count for spread in kernel_spreads(Analysis(made.load()))}
+    assert found == {"always": 4} | ({"some": steps} if steps > 1 else {})
+
+
 def test_spreads_of_a_recording() -> None:
     analysis = analysed(LOOP)
     work = analysis.index(Work).of_kind("compute")

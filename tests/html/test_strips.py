@@ -18,9 +18,9 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.strips import _Scale, strip_svg
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.bars import _levels
+from traceanalyzer.report.page.bars import Bar, _levels
 from traceanalyzer.report.page.places import rows_within
-from traceanalyzer.report.page.strip import Earlier, Strip, _best, _fair, strip_of
+from traceanalyzer.report.page.strip import Earlier, Lane, Link, Strip, _best, _fair, strip_of
 from traceanalyzer.rule.views.events import Events
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]
@@ -102,6 +102,19 @@ def test_launches_lead_to_their_work_or_are_told() -> None:
     assert strip.links
     assert all(ids[link.launch].kind == "call" and ids[link.work].kind == "compute" for link in strip.links)
     assert strip.earlier is None
+
+
+@pytest.mark.parametrize("named", ["call", "work"])
+def test_work_and_its_launch_are_joined_whichever_of_them_the_finding_names(named: str) -> None:
+    made = TraceBuilder()
+    made.op("aten::mul", 10_000, 20_000)
+    call = made.launch("cudaLaunchKernel", 15_000, 5_000, 1)
+    kernel = made.kernel(25_000, 10_000, 1)
+    analysis = Analysis(made.load())
+    at = int(analysis.trace.cpu["start_ns"].min())
+    own = {"call": call, "work": kernel}[named]
+    finding = samples.finding(0, start_ns=at, end_ns=at + 30_000, event_ids=(own,), thread=TID)
+    assert strip_of(analysis, finding).links == (Link(call, kernel),)
 
 
 def test_a_launch_long_before_is_told_with_its_op() -> None:
@@ -220,6 +233,34 @@ def test_the_axis_names_round_times_within_the_strip(start_us: int, end_us: int,
     svg = strip_svg(Strip(start, end, start, end, (), (), 0, 0, None), origin, "around it")
     found = re.findall(r'<text class="tick" x="(.*?)".*?anchor="(.*?)">(.*?)</text>', svg)
     assert ", ".join(map(" ".join, found)) == ticks
+
+
+def test_a_bar_is_as_long_as_its_event_and_has_letters_where_there_is_room() -> None:
+    """From 3.5 % of the width on."""
+    bars = tuple(
+        Bar(at, f"aten::op{at}", "op", start, end, at, False)
+        for at, (start, end) in enumerate(((100, 600), (600, 635), (700, 734), (50, 200)))
+    )
+    strip = Strip(100, 1_100, 300, 500, (Lane("thread", 7, 4, bars),), (), 4, 4, None)
+    svg = str(strip_svg(strip, 0, "around it"))
+    drawn = re.findall(
+        r'<rect class="b b-op"[^>]*? x="(.*?)%" width="(.*?)%" height="(\d+)"><title>(.*?)<', svg
+    )
+    assert [(x, width, height) for x, width, height, _ in drawn] == [
+        ("0.000", "50.000", "18"),
+        ("50.000", "3.500", "18"),
+        ("60.000", "3.400", "18"),
+        ("0.000", "10.000", "18"),
+    ]
+    assert [title.partition(" from ")[0] for *_, title in drawn] == [
+        "aten::op0, 500 ns",
+        "aten::op1, 35 ns",
+        "aten::op2, 34 ns",
+        "aten::op3, 150 ns",
+    ]
+    assert re.findall(r'class="letters".*?>(aten::op\d)<', svg) == ["aten::op0", "aten::op1", "aten::op3"]
+    (here,) = re.findall(r'class="here" x="(.*?)%" y="0" width="(.*?)%"', svg)
+    assert here == ("20.000", "20.000")
 
 
 def test_small_lanes_leave_their_room_to_the_large_ones() -> None:

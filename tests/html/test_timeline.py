@@ -71,6 +71,8 @@ def test_every_listed_occurrence_is_marked_and_leads_to_an_event_of_its_own(path
             assert found.occurrences[place].start_ns == start
             if event >= 0:
                 assert made.events.event_id[event] in found.occurrences[place].event_ids
+    known = [event >= 0 for mark in made.marks for event in mark.event]
+    assert 2 * sum(known) > len(known)
 
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
