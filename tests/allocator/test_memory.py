@@ -12,7 +12,7 @@ from tests.builder import TraceBuilder
 from tests.loaded import analysed, loaded
 from tests.torch_table.truth import torch_rows
 from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import NO_OP, MemoryView
+from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, MemoryView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
@@ -186,3 +186,75 @@ def test_the_largest_amount_of_the_devices_memory_comes_first() -> None:
         if on_host:
             trace.memory(at + 200, on_host, address=number + 1, device_type=0, device=-1)
     assert ops_by_memory(trace.load())["name"].tolist() == [f"aten::op{number}" for number in (1, 3, 2, 0)]
+
+
+def test_amounts_before_and_after_and_how_many_were_allocated_and_freed() -> None:
+    (device,) = Analysis(built()).index(MemoryView).devices
+    assert (device.allocations, device.frees) == (3, 3)
+    assert (device.start_bytes, device.end_bytes) == (1_000, 70)
+
+
+def test_gpus_come_first_by_their_numbers_and_are_named_by_their_kind() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    kinds = ((0, -1), (6, 1), (1, 10), (1, 9), (99, 0), (20, -1))
+    for number, (kind, device) in enumerate(kinds):
+        trace.memory(1_000 * number, 64, allocated=64, reserved=128, device=device, device_type=kind)
+    view = Analysis(trace.load()).index(MemoryView)
+    assert [(one.device, one.peak_reserved_bytes) for one in view.devices] == [
+        ("CUDA:9", 128),
+        ("CUDA:10", 128),
+        ("HIP:1", 128),
+        ("PrivateUse1", 128),
+        ("device type 99:0", 128),
+        ("CPU", None),  # reserves nothing
+    ]
+
+
+def test_a_block_is_freed_by_the_next_event_of_its_address_alone() -> None:
+    """The second takes the place of the first, whose free is not in the file."""
+    trace = TraceBuilder(profile_memory=1)
+    for number, (change, address) in enumerate(((100, 1), (30, 1), (-30, 1), (7, 2), (-7, 2), (-5, 3))):
+        trace.memory(1_000 * number, change, address=address, allocated=500 + number, reserved=600)
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    assert device.kept["bytes"].tolist() == [100]
+
+
+def test_who_allocated_is_told_by_the_innermost_op_and_line_of_that_thread() -> None:
+    trace = TraceBuilder(profile_memory=1, with_stack=1)
+    trace.annotation("forward", 0, 1_000)
+    trace.op("aten::mm", 100, 300)
+    trace.op("aten::elsewhere", 50, 2_000, tid=2)
+    trace.python("model.py(3): forward", 0, 900, python_id=1)
+    trace.python("model.py(9): layer", 50, 400, python_id=2, parent=1)
+    trace.python("<built-in method linear>", 90, 320, python_id=3, parent=2)
+    for number, at in enumerate((200, 600, 1_500)):
+        trace.memory(at, 64 >> number, address=number, allocated=64, reserved=64)
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    assert device.kept[["op", "python", "bytes"]].to_numpy().tolist() == [
+        ["aten::mm", "model.py(9): layer", 64],
+        ["forward", "model.py(3): forward", 32],
+        [NO_OP, NO_LINE, 16],
+    ]
+
+
+def test_calls_of_the_driver_that_allocate_come_by_their_time() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(0, 64)
+    names = (
+        "cudaMalloc",
+        "cudaFree",
+        "cudaHostAlloc",
+        "cuMemMap",
+        "cudaMemcpyAsync",
+        "cuMemcpyAsync",
+        "cudaMalloc",
+    )
+    for number, name in enumerate(names):
+        trace.launch(name, 1_000 * number, 10 * (number + 1), number + 1)
+    trace.op("cudaMalloc", 9_000, 500)  # of the user's, called so
+    assert Analysis(trace.load()).index(MemoryView).calls.to_numpy().tolist() == [
+        ["cudaMalloc", 2, 80],
+        ["cuMemMap", 1, 40],
+        ["cudaHostAlloc", 1, 30],
+        ["cudaFree", 1, 20],
+    ]

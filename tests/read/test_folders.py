@@ -165,3 +165,54 @@ def test_what_declares_no_rank_is_no_copy_of_another(tmp_path: Path) -> None:
         write(tmp_path / name)
     job = load_job(tmp_path)
     assert (sorted(job), job.skipped) == ([0, 1], ())
+
+
+@pytest.mark.parametrize(("depth", "found"), [(1, True), (4, True), (5, False)])
+def test_traces_lie_up_to_four_folders_below_where_there_are_none_above(
+    depth: int, found: bool, tmp_path: Path
+) -> None:
+    below = tmp_path.joinpath(*["sub"] * depth) / "trace.json"
+    write(below)
+    assert layout_of([tmp_path]).files == ((below,) if found else ())
+    write(tmp_path / "first.json")
+    assert layout_of([tmp_path]).files == (tmp_path / "first.json",)
+
+
+def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (10, 9, 100):
+        write(tmp_path / f"host{number}.json")
+    assert [one.name for one in layout_of([tmp_path]).files] == ["host9.json", "host10.json", "host100.json"]
+    assert [one.name for one in layout_of([tmp_path / "host*.json"]).files] == [
+        "host9.json",
+        "host10.json",
+        "host100.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "iteration"),
+    [
+        ("job/iteration_10/rank0.json", 10),
+        ("job/iter-7/rank3/trace.json", 7),
+        ("job/steps_5/step_6.json", 6),  # the innermost
+        ("job/step_1_step_2.json", 2),
+        ("job/timestep3.json", None),
+        ("step_9/a/b/c/d/trace.json", None),  # further up than a job's folders reach
+        ("step_9/a/b/c/trace.json", 9),
+    ],
+)
+def test_iterations_of_names(name: str, iteration: int | None) -> None:
+    assert iteration_of_name(name) == iteration
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("/a/rank1/rank2.json", 2),
+        ("/a/rank1_rank2.json", 2),
+        ("/rank5/a/trace.json", None),
+        ("/a/Rank 4.json", 4),
+    ],
+)
+def test_of_several_ranks_in_a_path_the_last_is_meant(name: str, rank: int | None) -> None:
+    assert rank_of_name(name) == rank

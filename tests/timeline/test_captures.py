@@ -11,6 +11,8 @@ from tests.builder import TraceBuilder
 from traceanalyzer import Report, diagnose
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.captures import captures
+from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
@@ -94,3 +96,71 @@ def test_regions_that_capture_beside_regions_that_replay(shared: Callable[[str],
 def said(report: Report) -> set[str]:
     """Rules with a finding above info."""
     return {one.rule for one in report.findings if one.severity.value != "info"}
+
+
+def spans_of(*calls: tuple[str, int, int], ops: tuple[tuple[int, int], ...] = ()) -> list[list[list[int]]]:
+    """(spans, what is around them) in us, of calls of 10 us at some us on some thread, and ops from and to there."""
+    trace = TraceBuilder()
+    for start, end in ops:
+        trace.op("aten::captured", start * US, (end - start) * US)
+    for number, (name, at, tid) in enumerate(calls):
+        trace.launch(name, at * US, 10 * US, number + 1, tid=tid)
+    analysis = Analysis(trace.load())
+    found = captures(analysis.trace, analysis.index(Nesting))
+    return [
+        [[int(start) // US, int(end) // US] for start, end in zip(*of, strict=True)]
+        for of in (found.spans, found.around)
+    ]
+
+
+BEGIN, END, SYNC = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaDeviceSynchronize"
+
+
+@pytest.mark.parametrize(
+    ("calls", "ops", "spans", "around"),
+    [
+        ([(BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(BEGIN, 100, 1), (END, 150, 2), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(BEGIN, 100, 1), (END, 150, 2)], (), [], []),  # does not end in the recording
+        ([(END, 50, 1), (BEGIN, 100, 1)], (), [], []),
+        ([(BEGIN, 100, 1), (END, 200, 1), (END, 300, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(SYNC, 50, 1), (BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[50, 210]]),
+        (
+            [(SYNC, 50, 1), ("cudaLaunchKernel", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
+            (),
+            [[100, 210]],
+            [[100, 210]],
+        ),
+        (
+            [(SYNC, 50, 1), ("cudaMemcpyAsync", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
+            (),
+            [[100, 210]],
+            [[100, 210]],
+        ),
+        (
+            [(SYNC, 20, 1000), (BEGIN, 100, 1000), (END, 200, 1000)],
+            ((80, 400),),
+            [[100, 210]],
+            [[80, 400]],  # the op that captures, whole
+        ),
+        (
+            [(BEGIN, 100, 1), (END, 200, 1), ("cudaGraphInstantiate", 300, 1)],
+            (),
+            [[100, 210], [300, 310]],
+            [[100, 210], [300, 310]],
+        ),
+    ],
+)
+def test_a_capture_reaches_to_its_end_on_its_thread_and_back_to_the_synchronisation_before_it(
+    calls: list[tuple[str, int, int]],
+    ops: tuple[tuple[int, int], ...],
+    spans: list[list[int]],
+    around: list[list[int]],
+) -> None:
+    assert spans_of(*calls, ops=ops) == [spans, around]
+
+
+def test_two_threads_capture_each_to_its_own_end() -> None:
+    calls = [(BEGIN, 100, 1), (BEGIN, 120, 2), (END, 200, 2), (END, 300, 1), (BEGIN, 500, 2), (END, 600, 1)]
+    assert spans_of(*calls)[0] == [[100, 310]]
+    assert spans_of(*calls[1:3], *calls[4:], (END, 700, 2))[0] == [[120, 210], [500, 710]]

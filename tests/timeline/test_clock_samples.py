@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
 from tests.examples import examples
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.clock_samples import ClockSamples
 
 TIMES = st.integers(0, 6)  # few, so that samples and questions fall on one instant
@@ -35,3 +37,26 @@ def test_a_sample_holds_from_its_instant_to_the_next(
             earlier = [value for when, value in own if when <= at]
             first = own[0][1] if own else math.nan
             assert mhz == (earlier[-1] if earlier else first) or (math.isnan(mhz) and not own)
+
+
+def test_what_is_sampled_is_told_by_its_name_and_of_device_0_where_none_is_named() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1_000)
+    names = ("SM Clock (MHz)", "Power (W)", "GPU Temperature (C)", "Memory Clock (MHz)", "Fan (RPM)")
+    for value, name in enumerate(names):
+        trace.event(ph="C", name=name, ts=1.0, pid="Counters", args={"": float(value)})
+    samples = Analysis(trace.load()).index(ClockSamples)
+    assert {kind: value.tolist() for kind, value in samples.value.items()} == {
+        "clock": [0],
+        "power": [1],
+        "temperature": [2],
+    }
+    assert [device.tolist() for device in samples.device.values()] == [[0]] * 3
+
+
+def test_power_without_a_clock_says_which_torch_records_clocks() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1_000)
+    trace.event(ph="C", name="Power (W)", ts=1.0, pid="GPU 0 Counters", args={"": 400.0})
+    with pytest.raises(Unavailable, match=r"torch 2\.14"):
+        Analysis(trace.load()).index(ClockSamples)

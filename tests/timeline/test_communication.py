@@ -150,3 +150,37 @@ def test_what_a_collective_moves_is_what_it_sends_or_receives_whichever_is_more(
     work = Analysis(loaded).index(DeviceWork)
     found = transfer_ns(loaded, work, np.arange(len(moved)))
     assert (found // US).tolist() == [1_000, 110, 1_000, 700]
+
+
+@pytest.mark.parametrize(
+    ("durations_us", "waits"),
+    [
+        ([40] * 4 + [120] * 4, True),  # three times as long
+        ([40] * 4 + [119] * 4, False),
+        ([40] * 3 + [120] * 4, False),  # too few to tell
+        ([5] * 4 + [15] * 4, True),
+        ([4] * 4 + [15] * 4, False),  # short, as kernels of few blocks that compute are
+    ],
+)
+def test_how_much_a_duration_changes_that_waits(durations_us: list[int], waits: bool) -> None:
+    assert changing(tuple(durations_us), blocks=20) == {"communication" if waits else "compute"}
+
+
+@pytest.mark.parametrize(("named_us", "kind"), [(201, "communication"), (200, "compute"), (100, "compute")])
+def test_a_stream_of_its_own_does_more_than_half_of_its_time_nothing_else(named_us: int, kind: str) -> None:
+    """Kernels that nobody knows for 200 us beside a GEMM for 400, and one of NCCL; another stream computes longer."""
+    trace = TraceBuilder()
+    trace.kernel(0, 2_000 * US, 1, name="sm90_gemm", stream=7)
+    for number in range(2):
+        trace.kernel(200 * number * US, 100 * US, 2 + number, name="a7c0ffee", stream=27, grid=(16, 1, 1))
+    trace.kernel(600 * US, 400 * US, 5, name="sm90_gemm", stream=27)
+    trace.kernel(1_100 * US, named_us * US, 6, name=NAMED[0], stream=27, grid=(16, 1, 1))
+    analysis = Analysis(trace.load())
+    work = analysis.index(DeviceWork)
+    unnamed = (work.stream == 27) & (work.end_ns - work.start_ns == 100 * US) & (work.start_ns < 500 * US)
+    assert [KINDS[one] for one in work.kind[unnamed]] == [kind] * 2
+
+
+@pytest.mark.parametrize(("dur_us", "kind"), [(50, "communication"), (49, "compute")])
+def test_a_kernel_of_few_blocks_that_communicates_takes_50_us(dur_us: int, kind: str) -> None:
+    assert two_streams(blocks=20, dur_us=dur_us) == [kind] * 4

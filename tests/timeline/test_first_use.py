@@ -22,7 +22,9 @@ def once(trace: TraceBuilder) -> list[tuple[str, int]]:
     return [(KINDS[kind], int(start) // (1_000 * US)) for kind, start in zip(found.kind, starts, strict=True)]
 
 
-def steps(*, allocating: Sequence[int] = (), slow: Sequence[int] = ()) -> TraceBuilder:
+def steps(
+    *, allocating: Sequence[int] = (), slow: Sequence[int] = (), usual_us: int = 5, slow_us: int = 500
+) -> TraceBuilder:
     """Steps of 1 ms with three launches; some have a cudaMalloc, in some the last launch stands still."""
     trace = TraceBuilder()
     for number in range(STEPS):
@@ -31,7 +33,7 @@ def steps(*, allocating: Sequence[int] = (), slow: Sequence[int] = ()) -> TraceB
         if number in allocating:
             trace.launch("cudaMalloc", start + 10 * US, 50 * US, 900 + number)
         for i in range(3):
-            at, dur = start + (100 + 50 * i) * US, 500 if number in slow and i == 2 else 5
+            at, dur = start + (100 + 50 * i) * US, slow_us if number in slow and i == 2 else usual_us
             trace.launch("cudaLaunchKernel", at, dur * US, 10 * number + i + 1)
             trace.kernel(at + dur * US, 5 * US, 10 * number + i + 1)
     return trace
@@ -100,3 +102,58 @@ def test_without_steps_a_few_calls_in_each_part_of_the_window_are_no_storm(calls
         trace.launch("cudaLaunchKernel", start + 900 * US, 5 * US, part + 1)
         trace.kernel(start + 950 * US, 50 * US, part + 1)
     assert len(once(trace)) == (8 * calls if is_once else 0)
+
+
+@pytest.mark.parametrize(
+    ("usual_us", "slow_us", "found"), [(5, 99, 0), (5, 100, 1), (10, 100, 1), (20, 199, 0), (20, 200, 1)]
+)
+def test_a_call_that_stands_still_takes_ten_times_the_usual_and_a_tenth_of_a_millisecond(
+    usual_us: int, slow_us: int, found: int
+) -> None:
+    assert len(once(steps(slow=[0], usual_us=usual_us, slow_us=slow_us))) == found
+
+
+@pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
+def test_a_call_that_is_alone_of_its_name_stands_still_for_a_millisecond(
+    dur_us: int, found: list[tuple[str, int]]
+) -> None:
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        trace.step(number, number * 2_000 * US, 2_000 * US)
+        trace.launch("cudaLaunchKernel", (number * 2_000 + 1_500) * US, 5 * US, number + 1)
+        trace.kernel((number * 2_000 + 1_510) * US, 5 * US, number + 1)
+    trace.launch("cublasCreate", 100 * US, dur_us * US, 900, category="cuda_driver")
+    assert once(trace) == found
+
+
+def test_an_op_whose_library_waits_for_events_tunes_and_is_told_once_and_whole() -> None:
+    """The outermost op: the user's call. Waiting for an event in no op is none."""
+    trace = steps()
+    trace.op("aten::conv2d", 400 * US, 300 * US)
+    trace.op("aten::cudnn_convolution", 410 * US, 280 * US)
+    for i in range(3):
+        trace.launch("cudaEventSynchronize", (420 + 60 * i) * US, 50 * US, 900 + i)
+    trace.launch("cudaEventSynchronize", 800 * US, 20 * US, 910)
+    loaded = trace.load()
+    found = Analysis(loaded).index(FirstUse)
+    assert loaded.cpu["name"].iloc[found.row].tolist() == ["aten::conv2d"]
+    assert [KINDS[kind] for kind in found.kind] == ["tuning"]
+
+
+@pytest.mark.parametrize(("slow_us", "found"), [(199, 0), (200, 1)])
+@pytest.mark.parametrize("others_us", [(30, 10, 20), (30, 10, 20, 12)])
+def test_what_calls_usually_take_is_the_median_and_of_an_even_number_the_lower(
+    others_us: tuple[int, ...], slow_us: int, found: int
+) -> None:
+    trace = steps()
+    for number, dur_us in enumerate((*others_us, slow_us)):
+        trace.launch("cudaFuncGetAttributes", (300 + 210 * number) * US - 200 * US, dur_us * US, 900 + number)
+    assert len(once(trace)) == found
+
+
+@pytest.mark.parametrize(("stalled_us", "found"), [(400, 1), (401, 0)])
+def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, found: int) -> None:
+    """The call takes 500 us, and so long of it the profiler asks for a buffer."""
+    trace = steps(slow=[0])
+    trace.overhead("Activity Buffer Request", 210 * US, stalled_us * US)
+    assert len(once(trace)) == found

@@ -11,15 +11,19 @@ from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 US = 1_000
 
 
-def copies(*kinds: tuple[str, int], threads: tuple[int, ...] = ()) -> HostRoundTrips:
-    """Blocking copies one after the other, 1 ms apart, in one step."""
+def copies(
+    *kinds: tuple[str, int], threads: tuple[int, ...] = (), pinned: bool = False, step_us: int = 100_000
+) -> HostRoundTrips:
+    """Copies one after the other, 1 ms apart, in one step of 0.1 s; those of pageable memory block."""
     trace = TraceBuilder()
-    trace.step(0, 0, 100_000 * US)
+    for step in range(100_000 // step_us):
+        trace.step(step, step * step_us * US, step_us * US)
     for number, (way, size) in enumerate(kinds):
         at, thread = number * 1_000 * US + 100 * US, threads[number] if threads else 1000
         trace.op("aten::to", at, 200 * US, tid=thread)
-        trace.launch("cudaMemcpyAsync", at + 10 * US, 150 * US, number + 1, tid=thread)
-        memory = "Device -> Pageable" if way == "DtoH" else "Pageable -> Device"
+        trace.launch("cudaMemcpyAsync", at + 10 * US, (5 if pinned else 150) * US, number + 1, tid=thread)
+        host = "Pinned" if pinned else "Pageable"
+        memory = f"Device -> {host}" if way == "DtoH" else f"{host} -> Device"
         trace.memcpy(at + 30 * US, 100 * US, number + 1, name=f"Memcpy {way} ({memory})", size=size)
     return Analysis(trace.load()).index(HostRoundTrips)
 
@@ -38,6 +42,9 @@ def test_a_trip_spans_both_ops() -> None:
         (("HtoD", 4096), ("DtoH", 4096)),
         (("DtoH", 4096), ("HtoD", 4100)),
         (("DtoH", 4), ("HtoD", 4)),
+        (("DtoH", 1_023), ("HtoD", 1_023)),
+        (("DtoH", 4096), ("HtoD", 16 * 4096)),
+        (("DtoH", 3 * 4096), ("HtoD", 4096)),
         (("DtoH", 4096), ("DtoH", 8), ("HtoD", 4096), ("HtoD", 4096)),
     ],
 )
@@ -47,3 +54,32 @@ def test_no_trip(kinds: tuple[tuple[str, int], ...]) -> None:
 
 def test_a_copy_back_by_another_thread_is_no_trip() -> None:
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), threads=(1000, 1001)).down) == 0
+
+
+@pytest.mark.parametrize(
+    ("down", "up"), [(1_024, 1_024), (4_096, 8 * 4_096), (4 * 4_096, 4_096), (4_096, 8_192)]
+)
+def test_what_comes_back_has_as_many_elements_of_another_width(down: int, up: int) -> None:
+    assert len(copies(("DtoH", down), ("HtoD", up)).down) == 1
+
+
+def test_trips_are_within_one_step_and_the_host_waits_for_what_it_fetches() -> None:
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=2_000).down) == 1
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=1_000).down) == 0
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), pinned=True).down) == 0
+
+
+@pytest.mark.parametrize("single", ["HtoD", "DtoH"])
+def test_of_a_step_with_a_copy_of_that_size_that_belongs_to_no_trip_there_are_none(single: str) -> None:
+    kinds = (("DtoH", 4096), ("HtoD", 4096), ("DtoH", 8192), ("HtoD", 8192), (single, 4096))
+    trips = copies(*kinds)
+    assert (trips.end_ns - trips.start_ns).tolist() == [1_200 * US]
+    assert trips.start_ns.tolist() == copies(*kinds[:4]).start_ns[1:].tolist()
+
+
+def test_a_gap_after_a_trip_is_its_tensors_being_freed_if_it_is_short() -> None:
+    """Of two trips of 1.2 ms, 0.8 ms apart; after the second comes nothing."""
+    trips = copies(*[("DtoH", 4096), ("HtoD", 4096)] * 2)
+    assert (trips.next_ns - trips.end_ns).tolist() == [800 * US, 0]
+    assert (trips.freed_ns(2 / 3) - trips.end_ns).tolist() == [800 * US, 0]
+    assert (trips.freed_ns(0.66) - trips.end_ns).tolist() == [0, 0]

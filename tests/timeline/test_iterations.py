@@ -113,3 +113,30 @@ def test_ten_forward_passes_in_one_mark_reduce_once_each(shared: Callable[[str],
     assert head.steps.every.count == 10
     assert head.step is not None
     assert head.step.unprofiled_ns == pytest.approx(2.8e6, rel=0.15)  # 28.4 ms in the mark, with the profiler
+
+
+@pytest.mark.parametrize(
+    ("ops", "times", "found"),
+    [
+        (FORWARD, 3, 3),
+        (FORWARD, 2, 1),  # twice may be chance
+        (FORWARD[:8], 4, 4),
+        (FORWARD[:7], 4, 1),  # a loop over tensors
+        (("mm",) * 8 + ("mul",) * 8, 4, 4),
+        (("mm",) * 9 + ("mul",) * 9, 4, 1),  # whose rarest op comes too often to look that far
+    ],
+)
+def test_how_often_and_how_much_an_iteration_repeats(ops: tuple[str, ...], times: int, found: int) -> None:
+    mark = Mark()
+    for _ in range(times):
+        mark.run(ops)
+    assert len(mark.steps()) == found
+
+
+def test_numbers_in_names_make_no_other_op_and_a_last_part_makes_no_iterations() -> None:
+    numbered, cut = Mark(), Mark()
+    for number in range(4):
+        numbered.run([f"{op}_{number}" for op in FORWARD])
+        cut.run(FORWARD)
+    cut.run(FORWARD[:3])
+    assert (len(numbered.steps()), len(cut.steps())) == (4, 1)

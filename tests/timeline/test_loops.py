@@ -35,6 +35,8 @@ def loops(sequence: str, least: int = 3, groups: str | None = None) -> list[tupl
         ("abab", []),  # twice is no loop
         ("aabaabaab", [(0, 0, 3, 3)]),
         ("xyzababababababcdcdcd", [(0, 3, 2, 6)]),  # the one that covers more
+        ("aaaaabcbcbc", [(0, 0, 1, 5)]),  # the longer period covers a fifth more: no more than it must
+        ("aaaabcbcbc", [(0, 4, 2, 3)]),
         (
             "ababababxyzabababqbababa",
             [(0, 0, 2, 4), (0, 11, 2, 3), (0, 18, 2, 3)],
@@ -47,6 +49,14 @@ def test_the_shortest_period_that_covers_most(sequence: str, expected: list[tupl
 
 def test_a_loop_ends_with_its_group() -> None:
     assert loops("aaaaaaa", groups="0001111") == [(0, 0, 1, 3), (1, 3, 1, 4)]
+
+
+@pytest.mark.parametrize(("period", "found"), [(200, [(0, 1, 200, 3)]), (201, [])])
+def test_a_repeat_has_200_members_at_most(period: int, found: list[tuple[int, ...]]) -> None:
+    """A model that is called sample by sample; what is longer is no loop of ops."""
+    kind = np.array([900, *list(range(period)) * 3, 901])
+    made = Loops.of(kind, np.zeros(len(kind), np.int64), 3)
+    assert list(zip(made.group, made.first, made.period, made.repeats, strict=True)) == found
 
 
 def test_members_are_repeats_by_period() -> None:

@@ -179,3 +179,59 @@ def test_a_read_back_waits_no_longer_than_the_recording_tells() -> None:
     report = diagnose(trace.load())
     (read,) = (one for one in report.findings if one.rule == "implicit-sync")
     assert read.evidence["waited_ns"] < 10 * US
+
+
+def known_ns(trace: TraceBuilder) -> int:
+    """From when on the recording tells of the one device."""
+    (known,) = Analysis(trace.load()).index(StepMarks).known_ns.values()
+    return known
+
+
+@pytest.mark.parametrize(("delay_ns", "known"), [(200 * US, 0), (200 * US + 1, 205 * US + 1)])
+def test_work_that_begins_200_us_after_its_launch_stood_in_no_queue(delay_ns: int, known: int) -> None:
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(5 * US + delay_ns, MS, 1)
+    assert known_ns(trace) == known
+
+
+@pytest.mark.parametrize(("quiet_ns", "known"), [(MS, 0), (MS + 1, MS + 10 * US + 1)])
+def test_a_millisecond_without_a_row_is_python(quiet_ns: int, known: int) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US)
+    trace.launch("cudaLaunchKernel", 10 * US + quiet_ns, 5 * US, 1)
+    trace.kernel(20 * US + quiet_ns, MS, 1)
+    assert known_ns(trace) == known
+
+
+@pytest.mark.parametrize(
+    ("later_us", "work_us", "known"),
+    [
+        (2_500, 1_000, 0),  # half of the first step's
+        (2_499, 1_000, 5 * MS - 10 * US),
+        (5_000, 9_000, 5 * MS - 10 * US),  # of which the device works for 4 ms at the step before
+    ],
+)
+def test_later_steps_tell_of_the_first_if_they_idle_at_least_half_as_long(
+    later_us: int, work_us: int, known: int
+) -> None:
+    """Each launches once, the first after 5 ms."""
+    trace = TraceBuilder()
+    for step in range(4):
+        trace.step(step, step * 10 * MS, 10 * MS)
+        at = step * 10 * MS + (later_us * US if step else 5 * MS)
+        trace.launch("cudaLaunchKernel", at - 10 * US, 5 * US, step + 1)
+        trace.kernel(at, work_us * US, step + 1)
+    assert known_ns(trace) == known
+    assert known_ns(trace.shifted(1_000 * MS)) == known + 1_000 * MS
+
+
+@pytest.mark.parametrize(("beside_us", "known"), [(999, 100 * MS), (1_000, 0)])
+def test_a_hundredth_of_the_time_on_another_stream_makes_the_device_known(beside_us: int, known: int) -> None:
+    trace = TraceBuilder()
+    trace.launch("hipLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(10 * US, beside_us * US, 1, stream=2)
+    trace.launch("hipLaunchKernel", 50 * US, 5 * US, 2)
+    trace.kernel(100 * MS, MS, 2)
+    trace.op("aten::copy_", 60 * US, 100 * MS)
+    assert known_ns(trace) == known

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, losing
+from traceanalyzer.timeline.repeated_kernels import (
+    RepeatedKernels,
+    losing,
+    spread,
+    steps_of_place,
+    usual_at_place,
+)
 
 
 def repeated(*kernels: dict[str, Any], steps: int = 4) -> TraceBuilder:
@@ -60,3 +69,73 @@ def test_groups_that_lose_little_are_left_out() -> None:
     assert kept.dur_ns.max() == table.dur_ns.max()
     assert len(losing(table, lost + 1)) == 0
     assert len(losing(table[table.group < 0], 1)) == 0
+
+
+def in_steps(*times: int, shapes: bool = False) -> RepeatedKernels:
+    """Of steps that run one kernel so many times each."""
+    trace = TraceBuilder()
+    for number, count in enumerate(times):
+        trace.step(number, number * 1_000, 1_000)
+        for i in range(count):
+            correlation = number * 10 + i + 1
+            dims = {"Input Dims": [[4, 4]]} if shapes else {}
+            trace.op("aten::mm", number * 1_000 + 20 * i, 15, **dims)
+            trace.launch("cudaLaunchKernel", number * 1_000 + 20 * i + 2, 5, correlation)
+            trace.kernel(number * 1_000 + 100 * (i + 1), 50, correlation)
+    return Analysis(trace.load()).index(RepeatedKernels)
+
+
+@pytest.mark.parametrize(
+    ("times", "kept", "places"),
+    [
+        ((2, 2, 2, 2), 8, 2),
+        ((1, 1, 0, 0), 2, 1),  # half of the steps
+        ((1, 0, 0, 1, 0), 0, 0),  # fewer
+        ((2, 2, 2, 3), 0, 0),  # which of the three is the first of the others?
+    ],
+)
+def test_without_shapes_places_are_told_by_order_where_each_step_runs_equally_many(
+    times: tuple[int, ...], kept: int, places: int
+) -> None:
+    table = in_steps(*times)
+    assert (len(table), len(set(table.place)), table.shaped.any()) == (kept, places, False)
+
+
+def test_equal_shapes_are_one_place_where_the_order_tells_none() -> None:
+    table = in_steps(2, 2, 2, 3, shapes=True)
+    assert (len(table), len(set(table.place)), table.shaped.all()) == (9, 1, True)
+    assert steps_of_place(table).tolist() == [4] * 9
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 99)), min_size=1, max_size=20),
+    st.sampled_from([0.0, 0.1, 0.5, 0.75, 1.0]),
+)
+def test_what_is_usual_at_a_place_and_in_how_many_steps(
+    rows: list[tuple[int, int, int]], quantile: float
+) -> None:
+    place, step, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    table = RepeatedKernels(np.arange(len(rows)), step, place * 0, place, place >= 0, dur)
+    usual, steps = usual_at_place(table, quantile), steps_of_place(table)
+    for at, own in enumerate(place):
+        assert usual[at] == pytest.approx(np.quantile(dur[place == own], quantile))
+        assert steps[at] == len(set(step[place == own].tolist()))
+
+
+def test_how_executions_spread() -> None:
+    """Two in each of three steps, of which the second is slow in the last."""
+    dur = np.array([10, 20, 12, 22, 14, 60], np.int64)
+    whole = RepeatedKernels(np.arange(6), np.arange(6) // 2, dur * 0, np.arange(6) % 2, dur > 0, dur)
+    assert spread(whole[dur > 50], whole) == {
+        "executions": 6,
+        "slow": 1,
+        "slowdown": 4.29,
+        "median_dur_ns": 17,
+        "mean_ns": 23,
+        "p10_ns": 11,
+        "p90_ns": 41,
+        "worst_dur_ns": 60,
+        "first_step_ns": 15,
+        "last_step_ns": 37,
+    }
+    assert spread(whole, whole)["slowdown"] == 1.0

@@ -1,0 +1,44 @@
+"""Names of ops and kernels as a report shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from traceanalyzer.model.short_names import short_kernel, short_op
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(Params)", "cutlass_80_tensorop_s16816gemm"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda"
+            "(at::TensorIteratorBase&)::{lambda()#2}>(int)",
+            "vectorized_elementwise_kernel(tanh_kernel)",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<float>>(int)",
+            "elementwise_kernel(CUDAFunctor_add)",
+        ),
+        ("void at::native::(anonymous namespace)::cat<int, 4>(int)", "cat"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+        ("void (anonymous namespace)::softmax_warp(int)", "softmax_warp"),
+        ("k" * 61, "k" * 60),
+        (f"void {'k' * 61}<4>(int)", "k" * 60),
+    ],
+)
+def test_a_kernel_is_called_by_its_function_and_what_it_applies(kernel: str, short: str) -> None:
+    assert short_kernel(kernel) == short
+
+
+@pytest.mark.parametrize(
+    ("op", "short"),
+    [
+        ("autograd::engine::evaluate_function: MmBackward0", "MmBackward0"),
+        ("a" * 60, "a" * 60),
+        ("a" * 61, f"{'a' * 60}..."),
+        ("void at::native::cat<int>(int)", "cat"),
+    ],
+)
+def test_an_op_is_called_as_the_user_called_it_in_60_letters(op: str, short: str) -> None:
+    assert short_op(op) == short

@@ -1,0 +1,112 @@
+"""Which rank each of several traces is, which are copies, and what is said of two recordings of one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.read.folders import any_rank
+from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by, shared_part
+
+
+def of(source: str, rank: int | None = None, start: int = 0, end: int = 100, **more: Any) -> Declared:
+    return Declared(source, rank, start, end, **more)
+
+
+@pytest.mark.parametrize(
+    ("traces", "ranks"),
+    [
+        ([of("a"), of("b", 0), of("c"), of("d", 2)], [(1, None), (0, 0), (3, None), (2, 2)]),
+        ([of("rank3.json"), of("rank1.json")], [(3, 3), (1, 1)]),
+        ([of("rank3.json"), of("x.json", 1)], [(0, None), (1, 1)]),  # one alone is told by nothing
+        ([of("rank3.json"), of("b.json")], [(0, None), (1, None)]),
+        ([of("rank3.json"), of("rank4.json"), of("x.json", 3)], [(0, None), (1, None), (3, 3)]),
+    ],
+)
+def test_who_declares_no_rank_has_that_of_its_name_or_the_lowest_free(
+    traces: list[Declared], ranks: list[tuple[int, int | None]]
+) -> None:
+    assert ranked_by(traces) == ranks
+
+
+@pytest.mark.parametrize(("start", "job"), [(99, True), (100, False)])
+def test_what_begins_when_the_other_has_ended_is_no_other_rank(start: int, job: bool) -> None:
+    traces = [of("late.json", start=start, end=200), of("early.json")]
+    if job:
+        assert ranked_by(traces) == [(0, None), (1, None)]
+        return
+    with pytest.raises(UnreadableTrace, match=r"late\.json and early\.json declare no rank") as error:
+        ranked_by(traces)
+    assert str(error.value.remedy).endswith("compare late.json early.json")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        ((1, 2), (1, 2), "one program, recorded twice"),
+        ((1, 2, 3, 4), (1, 2), "one program, recorded twice"),  # half of the names are in both
+        ((1, 2, 3, 4, 5), (1, 2), "only 40% of the names"),
+    ],
+)
+def test_of_two_jobs_less_than_half_of_the_names_are_in_both(
+    mine: tuple[int, ...], theirs: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(UnreadableTrace, match=said):
+        ranked_by([of("a.json", 0, program=mine), of("b.json", 0, program=theirs)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "part"),
+    [
+        ((), (), 1.0),
+        ((1, 2), (), 0.0),
+        ((1, 2, 3), (2, 3, 4), 0.5),
+        (
+            range(128),
+            range(64, 192),
+            0.5,
+        ),  # of the least 128 of both, which are all that both sketches can tell
+        (range(0, 256, 2), range(1, 257, 2), 0.0),
+    ],
+)
+def test_how_many_names_two_programs_share(one: Any, other: Any, part: float) -> None:
+    assert shared_part(tuple(one), tuple(other)) == part
+
+
+def test_two_recordings_of_a_rank_are_named_by_their_folders_or_by_their_names_for_any_rank() -> None:
+    for names, places in (
+        (("base/rank0.json", "new/rank0.json"), "compare base new"),
+        (("x/ddp.rank0.json", "x/fsdp.rank0.json"), "compare 'x/ddp.rank*.json' 'x/fsdp.rank*.json'"),
+        (("x/rank0.a.json", "x/rank00.a.json"), "compare x/rank0.a.json x/rank00.a.json"),
+    ):
+        with pytest.raises(UnreadableTrace) as error:
+            ranked_by([of(name, 0) for name in names])
+        assert str(error.value.remedy).endswith(places)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("rank0/ddp.rank12.json", "rank0/ddp.rank*.json"),
+        ("rank-3_trace.json.gz", "rank-*_trace.json.gz"),
+        ("rank0/trace.json", "rank0/trace.json"),
+    ],
+)
+def test_the_files_of_all_ranks_beside_one(name: str, pattern: str) -> None:
+    assert any_rank(name) == pattern
+
+
+def test_a_copy_is_of_the_same_rank_times_program_and_number_of_events() -> None:
+    first = of("x/a.json", 0, world_size=2, program=(1,), events=9)
+    others = [
+        of("x/b.json", 0, world_size=2, program=(1,), events=9),
+        of("x/c.json", 1, world_size=2, program=(1,), events=9),
+        of("x/d.json", 0, world_size=2, program=(1,), events=8),
+        of("x/e.json", 0, world_size=2, program=(2,), events=9),
+        of("x/f.json", 0, end=101, world_size=2, program=(1,), events=9),
+    ]
+    found, skipped = copies_in([first, *others])
+    assert found == {1}
+    assert [(one.path, one.problem) for one in skipped] == [("x/b.json", "the same recording as a.json")]
