@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builder import TraceBuilder
@@ -16,6 +18,10 @@ def test_casts_before_products_are_found() -> None:
     assert one.evidence["conversions"] == {"from float32 to bfloat16": 6 * 26 * US}
     assert found(program([cast, Op("aten::add", ADD, 86)]), "dtype-casts") == []
     assert (one.cause, "Keep weights" in one.advice) == ("", True)
+    assert (
+        "right before a matrix product (mostly from float32 to bfloat16): 23.2 % of all GPU work"
+        in one.message
+    )
 
 
 @pytest.mark.parametrize("kinds", [(F64, F32), (F32, F64), (F32, "unsigned char")])
@@ -23,6 +29,15 @@ def test_only_casts_between_narrower_floats_are_the_products(kinds: tuple[str, s
     """Doubles are float64-math's, and images that come as bytes must be converted."""
     cast = Op("aten::copy_", CAST, 26, [*BIG, []], [*kinds, "Scalar"])
     assert found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts") == []
+
+
+def test_only_what_is_next_on_the_same_stream_in_the_same_step_reads_a_cast() -> None:
+    cast, product = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"]), Op("aten::mm", NVJET, 86)
+    other = Op("aten::cumsum", "scan", 20)
+    assert found(program([cast, product]), "dtype-casts")[0].cause == ""
+    assert found(program([replace(cast, stream=13), product]), "dtype-casts") == []
+    assert found(program([product, other, cast]), "dtype-casts") == []
+    assert found(program([cast, other, product]), "dtype-casts") == []
 
 
 def test_casts_of_results_are_no_matter_of_weights() -> None:

@@ -87,6 +87,35 @@ def test_gradients_of_a_whole_matrix_for_two_narrow_ones() -> None:
     assert one.cost_ns == pytest.approx(whole_ns - kept_ns, rel=0.01)
 
 
+WIDE = [1_024, 2_048]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "makes"),
+    [
+        pytest.param("aten::mul", [WIDE, [1_024, 1]], True, id="a scale for each row"),
+        pytest.param(
+            "aten::mul", [WIDE, [1_024]], True, id="a scale for each row, without the other dimension"
+        ),
+        pytest.param("aten::mul", [WIDE, [2_048]], True, id="a scale for each column"),
+        pytest.param("aten::mul", [WIDE, [8, 1, 1]], False, id="a weight for each of eight"),
+        pytest.param("aten::add", [WIDE, WIDE[::-1]], True, id="kept transposed"),
+        pytest.param("aten::matmul", [[1_024, 16], [16, 2_048]], True, id="a narrow product"),
+        pytest.param("aten::mm", [[2_048, 16], [16, 1_024]], True, id="a narrow product, transposed"),
+        pytest.param("aten::matmul", [[1_024, 16], [16, 512]], False, id="a product of another width"),
+        pytest.param("aten::bmm", [[1_024, 16], [16, 2_048]], False, id="a product of batches"),
+        pytest.param("aten::cat", [[[512, 2_048], [512, 2_048]], []], True, id="joined rows"),
+        pytest.param("aten::cat", [[[1_024, 1_024], [1_024, 1_024]], []], True, id="joined columns"),
+        pytest.param("aten::cat", [[[512, 2_048], [256, 2_048]], []], False, id="joined to less"),
+        pytest.param("aten::cat", [[[512, 1_024]] * 4, []], False, id="joined in two directions"),
+        pytest.param("aten::clone", [WIDE], False, id="copied"),
+    ],
+)
+def test_what_makes_a_weight_is_told_by_its_shapes(name: str, dims: list[list[int]], makes: bool) -> None:
+    op = Op(name, POINTWISE, 40, dims, [BF16, BF16])
+    assert bool(found(program([op, linear(weight=WIDE)]), "computed-weight")) is makes
+
+
 @pytest.mark.parametrize(
     "ops",
     [

@@ -60,3 +60,21 @@ def test_whatever_allocates_may_be_filled(allocates: str) -> None:
 
 def test_zeros_that_were_asked_for_and_rows_that_were_put_are_none() -> None:
     assert found(training(allocates="aten::zeros", adds="aten::where"), "deterministic-algorithms") == []
+
+
+@pytest.mark.parametrize(
+    "adds",
+    ["aten::index_copy_", "aten::index_reduce", "aten::scatter", "aten::scatter_reduce_", "aten::put_"],
+)
+def test_whatever_writes_where_indices_say_may_sort_them(adds: str) -> None:
+    (one,) = found(training(adds=adds), "deterministic-algorithms")
+    assert list(one.evidence["replaced"]) == [adds]
+    assert f"{adds} sort their indices and add in 4 kernels instead of one" in one.message
+
+
+def test_of_fills_alone_no_sorts_are_told() -> None:
+    (fills,) = found(training(adds="aten::where"), "deterministic-algorithms")
+    assert fills.message.startswith(
+        "deterministic algorithms are on: filling newly allocated memory takes 6.00 "
+    )
+    assert fills.message.endswith(" a step, for aten::empty")

@@ -61,6 +61,30 @@ def test_inverses_that_are_needed_or_small_are_left_alone(ops: list[Op]) -> None
 
 
 @pytest.mark.parametrize(
+    ("factors", "few"),
+    [
+        pytest.param([[2_560, 2_560], [2_560]], True, id="a vector"),
+        pytest.param([[2_560, 2_560], [2_560, 640]], True, id="a quarter as many columns"),
+        pytest.param([[2_560, 2_560], [2_560, 641]], False, id="more columns"),
+        pytest.param([[640, 2_560], [2_560, 2_560]], True, id="a quarter as many rows from the left"),
+        pytest.param([[641, 2_560], [2_560, 2_560]], False, id="more rows from the left"),
+    ],
+)
+def test_few_columns_are_those_of_the_other_factor(factors: list[list[int]], few: bool) -> None:
+    ops = [replace(op, dims=factors) if op.name == "aten::matmul" else op for op in fitted()]
+    assert bool(found(program(ops), "explicit-inverse")) is few
+
+
+def test_what_factorises_another_matrix_is_not_again() -> None:
+    other = replace(LOGDET, dims=[[1_024, 1_024]])
+    (one,) = found(program(fitted(other)), "explicit-inverse")
+    assert one.evidence["others"] == ""
+    assert one.cost_ns == pytest.approx(6e3 * 600, rel=0.02)
+    (twice,) = found(program(fitted(LOGDET, LOGDET)), "explicit-inverse")
+    assert twice.evidence["others"] == "aten::logdet"
+
+
+@pytest.mark.parametrize(
     ("shape", "solving"),
     [
         pytest.param([2_560, 2_560], 0, id="a third of the inverse stays"),
@@ -79,3 +103,15 @@ def test_factors_and_a_solution_take_the_place_of_the_inverse(shape: list[int], 
     whole = sum(op.dur for op in ops)
     stays = 20_000 / 3 + solving + 20 + 300
     assert one.saving.share == pytest.approx(1 - stays / whole, abs=0.02)
+
+
+def test_where_nothing_is_trained_a_batch_is_solved_forward_only() -> None:
+    shape, ops = [6, 2_560, 2_560], fitted()[1:3]
+    ops = [
+        replace(ops[0], dims=[shape], dur=20_000),
+        replace(ops[1], dims=[shape, [6, 2_560, 1]], name="aten::bmm"),
+    ]
+    (one,) = found(program(ops), "explicit-inverse")
+    assert one.saving is not None
+    stays = 20_000 / 3 + 2 * 0.75 * 2_560 + 20
+    assert one.saving.share == pytest.approx(1 - stays / 20_020, abs=0.02)

@@ -192,6 +192,79 @@ def test_passes_small_filters_and_trained_layers_are_no_blur(
     assert not any("passes" in one.message for one in found_now)
 
 
+HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
+
+
+@pytest.mark.parametrize(
+    ("op", "advice"),
+    [
+        pytest.param(
+            Op("aten::sum", "reduce", 3_000, [[64, 4_096], []], [F32, "ScalarList"], scalars=["", "[0]"]),
+            "Reduce along the dimension that is contiguous in memory",
+            id="a sum",
+        ),
+        pytest.param(
+            Op(
+                "aten::sum",
+                "reduce",
+                3_000,
+                [[64, 4_096], []],
+                [F32, "ScalarList"],
+                scalars=["", "[0]"],
+                inside="autograd::engine::evaluate_function: AddBackward0",
+            ),
+            "In backward it sums the gradient of a bias",
+            id="a sum in backward",
+        ),
+        pytest.param(
+            Op("aten::_efficient_attention_forward", "efficient", 9_000, HEADS, [BF16] * 3, scalars=CAUSAL),
+            "Enable the flash kernel",
+            id="attention",
+        ),
+        pytest.param(
+            Op(
+                "aten::_flash_attention_forward", "flash_fwd_kernel", 9_000, HEADS, [BF16] * 3, scalars=CAUSAL
+            ),
+            "The flash kernel runs already",
+            id="flash attention",
+        ),
+    ],
+)
+def test_what_to_do_depends_on_where_and_how_the_op_runs(op: Op, advice: str) -> None:
+    (one,) = found(program([op]), "far-from-bound")
+    assert one.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("rows", "need"), [(64, "a call so small needs"), (65_536, "its bytes and operations need")]
+)
+def test_what_a_call_is_held_against_is_told(rows: int, need: str) -> None:
+    (one,) = found(program([Op("aten::roll", "roll", 9_000, [[rows, 256], [], []], [F32])]), "far-from-bound")
+    assert f", but {need} only " in one.message
+    assert one.evidence["needed_ns"] >= 5_000
+
+
+def test_of_several_shapes_the_one_whose_calls_take_most_is_told() -> None:
+    ops = [
+        Op("aten::roll", "roll", dur, [[rows, 512], [], []], [F32])
+        for rows, dur in ((64, 900), (4_096, 3_000))
+    ]
+    (one,) = found(program([*ops, ops[0]]), "far-from-bound")
+    assert (one.evidence["shapes"], one.evidence["call_ns"]) == ("4096x512", 3_000_000)
+    assert one.count == 18
+
+
+@pytest.mark.parametrize(("slow", "said"), [(4, False), (5, False), (6, True)])
+def test_one_slow_call_of_many_is_no_rate_of_the_op(slow: int, said: bool) -> None:
+    """Of ten calls of one shape the median decides, of two middle ones the lower."""
+    calls = [
+        Op("aten::roll", "roll", 3_000 if n < slow else 30, [[4096, 1024], [], []], [F32]) for n in range(10)
+    ]
+    findings = found(program(calls, steps=1), "far-from-bound")
+    assert bool(findings) is said
+    assert all(one.evidence["call_ns"] == 3_000_000 for one in findings)
+
+
 def test_far_from_bound_needs_shapes() -> None:
     report = diagnose(program([Op("aten::mm", NVJET, 100)]), select=["far-from-bound"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE

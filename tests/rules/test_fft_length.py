@@ -42,6 +42,22 @@ def test_what_is_left_of_several_lengths_is_each_length_s_own() -> None:
     assert "8,128 has the prime factor 127" in one.message
 
 
+def test_of_many_lengths_the_three_that_take_most_are_named() -> None:
+    ops = [transform(length, dur) for length, dur in ((8_191, 700), (8_179, 900), (8_147, 600), (8_171, 800))]
+    (one,) = found(program([*ops, OTHER]), "fft-length")
+    assert one.evidence["lengths"] == [8_179, 8_171, 8_191]
+    assert one.count == 24
+
+
+def test_both_lengths_of_a_plane_are_padded() -> None:
+    dims, scalars = ([64, 263, 521], [], [], []), ("", "[1, 2]", "0", "True")
+    op = Op("aten::_fft_r2c", PASSES, 3_300, dims, TYPES, scalars=scalars)
+    (one,) = found(program([op, OTHER]), "fft-length")
+    assert one.evidence["lengths"] == [263, 521]
+    assert "263 is prime, the transform's length 521 is prime" in one.message
+    assert one.advice.startswith("Pad 263 to 270, 521 to 540")
+
+
 def test_an_inverse_transform_says_its_length_itself() -> None:
     dims, scalars = ([4096, 4096], [], [], []), ("", "[1]", "2", "8191")
     op = Op("aten::_fft_c2r", PASSES, 3_300, dims, (COMPLEX, *TYPES[1:]), scalars=scalars)

@@ -80,6 +80,27 @@ def test_a_choice_between_the_old_and_a_fresh_tensor_is_an_update_too() -> None:
     assert one.cost_ns == pytest.approx(6 * (200_000 + 700_000 * (1 - 0.08)), rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (added("aten::sub"), True),
+        (added("aten::logical_or"), True),
+        (replace(added(), dims=[[1, *WHOLE[1:]], WHOLE, []]), False),
+        (Op("aten::where", ADD, 700, [WHOLE, [14, 1, 1, 1], [14, 1, 1, 1]], ["bool", F32, F32]), False),
+        (added("aten::div"), False),
+    ],
+)
+def test_only_what_passes_over_two_whole_tensors_to_join_them_is_an_update(op: Op, said: bool) -> None:
+    assert bool(found(program([NETWORK, *spread(), op]), SLUG)) is said
+
+
+def test_the_largest_of_several_parts_is_named_and_all_of_them_are_needed() -> None:
+    second = spread(part=[14, 48, 48, 96])[1:]
+    (one,) = found(program([NETWORK, *spread(), *second, added()]), SLUG)
+    assert one.evidence["part"] == "14x96x96x96"
+    assert one.evidence["needed_bytes"] == 3 * 4 * 14 * 96 * (96**2 + 48**2)
+
+
 def diagonal(view: str = "aten::diagonal") -> list[Op]:
     """torch.diag(d) @ x."""
     square = [4_096, 4_096]
@@ -148,3 +169,20 @@ def test_an_op_that_copies_before_it_writes_is_named_by_what_it_writes() -> None
     (one,) = found(program(ops, around=around), SLUG)
     assert (one.cause, one.evidence["part"]) == ("copied", "14x1x240x192")
     assert "index_copy_" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("aten::slice_scatter", [WHOLE, [14, 1, 240, 192], [], [], [], []]),
+        ("aten::index_put", [WHOLE, [], [14, 1, 240, 192], []]),
+        ("aten::scatter", [WHOLE, [], [14, 1, 240, 192], [14, 1, 240, 192]]),
+        ("aten::index_add", [WHOLE, [], [1], [14, 1, 240, 192], []]),
+    ],
+)
+def test_what_an_op_writes_into_its_copy_is_where_the_op_takes_it(name: str, dims: list[list[int]]) -> None:
+    inputs = {"Input Dims": dims, "Input type": [F32] * len(dims)}
+    copy = Op("aten::copy_", COPY, 500, [WHOLE, WHOLE, []], [F32, F32])
+    (one,) = found(program([NETWORK, copy, copy], around=dict.fromkeys((1, 2), (name, 1, inputs))), SLUG)
+    assert (one.cause, one.evidence["part"]) == ("copied", "14x1x240x192")
+    assert one.cost_ns == 6 * 2 * 500_000

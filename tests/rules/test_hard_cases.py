@@ -132,10 +132,10 @@ def test_waiting_for_a_busy_device_is_no_waste() -> None:
     assert found(trace, "long-device-sync") == []
 
 
-def kernels(durations: list[list[int]], *, shapes: bool = False) -> TraceBuilder:
-    """Steps of kernels of one name, with these durations in us."""
+def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0) -> TraceBuilder:
+    """Steps of kernels of one name, with these durations in us, numbered from the first on."""
     trace, at, number = TraceBuilder(), 0, 0
-    for step, row in enumerate(durations):
+    for step, row in enumerate(durations, first):
         trace.step(step, at, sum(row) * US + 100 * US)
         for dur in row:
             number += 1
@@ -152,6 +152,8 @@ def test_an_execution_that_stands_out_is_found() -> None:
     (variance,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
     assert (variance.cause, variance.confidence) == ("outliers", Confidence.HIGH)
     assert (variance.evidence["slow"], variance.evidence["slow_steps"]) == (1, [5])
+    (later,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
+    assert "in the steps that the trace numbers 25" in later.message
 
 
 def test_other_shapes_under_one_name_are_no_variance() -> None:
@@ -178,6 +180,23 @@ def test_drift_compares_the_first_third_of_the_steps_with_the_last(last: int, ca
     """Of six steps two each: 100 against 108.5 us in the middle, or 107.5, which is within what clocks move."""
     trace = kernels([[us] * 10 for us in (100, 100, 100, 105, 105, last)])
     assert [finding.cause for finding in found(trace, "kernel-variance")] == causes
+
+
+@pytest.mark.parametrize(
+    ("steps", "drifts"),
+    [
+        pytest.param((112, 112, 105, 105, 100, 100), True, id="quicker from step to step"),
+        pytest.param(
+            (1_000, 1_040, 1_020, 1_060, 1_100, 1_120, 1_140), True, id="one of six neighbours disagrees"
+        ),
+        pytest.param((1_000, 1_040, 1_020, 1_060, 1_050, 1_120, 1_140), False, id="two of six disagree"),
+        pytest.param((100, 105, 110, 120), True, id="four steps"),
+        pytest.param((100, 110, 120), False, id="three steps"),
+    ],
+)
+def test_a_drift_rises_or_falls_over_more_than_three_steps(steps: tuple[int, ...], drifts: bool) -> None:
+    causes = [one.cause for one in found(kernels([[us] * 10 for us in steps]), "kernel-variance")]
+    assert causes == ["drift"] * drifts
 
 
 @pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])

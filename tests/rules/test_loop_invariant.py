@@ -115,6 +115,31 @@ def test_a_condition_that_may_differ_from_iteration_to_iteration_is_left_alone(o
     assert found(program(ops), "loop-invariant") == []
 
 
+def of_shape(name: str, shape: list[int]) -> Op:
+    return Op(f"aten::{name}", NORM, 20, [shape, [], []], [BF16, "ScalarList", "Scalar"])
+
+
+@pytest.mark.parametrize(
+    ("op", "may"),
+    [
+        pytest.param(of_shape("mean", STATE), True, id="reduced from something larger"),
+        pytest.param(of_shape("mean", NOISE), False, id="reduced from something smaller"),
+        pytest.param(of_shape("topk", WIDE), True, id="chosen from something larger"),
+        pytest.param(of_shape("as_strided", [16, 77, 1_024]), True, id="a part of twice as much"),
+        pytest.param(of_shape("as_strided", [16, 77, 1_000]), False, id="a view of other numbers"),
+        pytest.param(of_shape("as_strided", [4, 77, 1_024]), False, id="a view of less"),
+    ],
+)
+def test_what_may_make_the_condition_anew_leaves_it_open(op: Op, may: bool) -> None:
+    assert bool(found(program(sampler(KEYS, last=[op])), "loop-invariant")) is not may
+
+
+@pytest.mark.parametrize(("name", "same"), [("gelu", True), ("dropout", False), ("relu_", False)])
+def test_what_draws_or_writes_before_a_layer_is_computed_anew(name: str, same: bool) -> None:
+    ops = sampler([of_one(name, CONTEXT), *KEYS])
+    assert bool(found(program(ops), "loop-invariant")) is same
+
+
 def test_micro_batches_take_their_data_from_outside() -> None:
     back = Op(
         "aten::mm",

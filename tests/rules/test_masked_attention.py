@@ -39,6 +39,11 @@ def test_a_mask_that_is_the_same_for_all_heads() -> None:
     assert "540 µs of this in conversions" in one.message
 
 
+def test_a_mask_without_batch_and_heads_is_the_same_for_all() -> None:
+    (one,) = found(attention([4_096, 4_096]), "masked-attention")
+    assert "a mask of 4096x4096" in one.message
+
+
 @pytest.mark.parametrize(
     "trace",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,7 @@ def experts(kept: int, batched: bool = True) -> list[Op]:
 def test_experts_that_work_on_all_tokens_are_told_by_topk() -> None:
     (one,) = found(program(experts(2)), "idle-experts")
     assert "topk keeps 2 of 16 experts for each of 4,096 rows" in one.message
+    assert one.cost_ns == pytest.approx(6 * 800 * US * (1 - 1.25 * 2 / 16), rel=1e-3)
 
 
 def test_most_experts_kept_or_one_product_is_no_fault() -> None:
@@ -117,6 +119,8 @@ def edges(step: int) -> list[Op]:
 def test_a_product_on_copies_of_rows_belongs_before_the_copies() -> None:
     (one,) = found(program(edges(0)), "product-of-copies")
     assert "each row is repeated 20 times" in one.message
+    added_ns = 3 * 491_520 * 64 * 4 / 4_800 / 0.6  # both parts' results are read, and their sum is written
+    assert one.cost_ns == pytest.approx(6 * ((100 + 900 - 900 / 20) * US - added_ns), rel=0.01)
 
 
 def test_a_product_on_different_rows_stays() -> None:
@@ -146,8 +150,10 @@ def test_a_real_field_has_half_a_spectrum() -> None:
 
 
 def test_complex_fields_need_their_whole_spectrum() -> None:
-    assert found(program(spectral(kind=C64)), "full-spectrum") == []
-    assert found(program(spectral(inverse="aten::abs")), "full-spectrum") == []
+    other = Op("aten::fft_fft2", "void vector_fft<1024u>(float)", 50, [FIELD], [C64])
+    for ops in (spectral(kind=C64), spectral(inverse="aten::abs"), [*spectral(), other]):
+        assert found(program(ops), "full-spectrum") == []
+    assert found(program([*spectral(), replace(other, dims=[[512, 512]])]), "full-spectrum")
 
 
 def test_float64_throughout_is_a_choice_and_mixed_types_are_a_fault() -> None:

@@ -9,31 +9,40 @@ from tests.rules.kernel_programs import F32, NVJET, US, found
 from traceanalyzer import Trace
 
 
-def served(rows: list[int], captured: int = 4_096, *, others: int = 0) -> Trace:
+def served(
+    rows: list[int],
+    captured: int = 4_096,
+    *,
+    others: int = 0,
+    along: str = "0",
+    begin: str = "0",
+    by: str = "1",
+) -> Trace:
     """Requests of some rows, each with one replay of a graph of two kernels that has room for more.
 
     Args:
         others: rows of another tensor of which as many are taken before and after the replay; 0 for none.
+        along, begin, by: dimension, start and step of the slices.
     """
     trace, now = TraceBuilder(devices=[H200], record_shapes=1), 0
     for number, asked in enumerate(rows, start=1):
-        begin = now
+        began = now
         for at in (now + 10 * US, now + 50 * US):
             for place, whole in enumerate([captured, others] if others else [captured]):
                 shapes = {"Input Dims": [[whole, 8], [], [], [], []], "Input type": [F32, *["Scalar"] * 4]}
-                shapes |= {"Concrete Inputs": ["", "0", "0", str(asked), "1"]}
+                shapes |= {"Concrete Inputs": ["", along, begin, str(asked), by]}
                 trace.op("aten::slice", at + 3 * place * US, 2 * US, **shapes)
         trace.launch("cudaGraphLaunch", now + 20 * US, 8 * US, number)
         for place in range(2):
             trace.kernel(now + (30 + 210 * place) * US, 200 * US, number, name=NVJET)
         now += 460 * US
-        trace.step(number, begin, now - begin - US)
+        trace.step(number, began, now - began - US)
     return trace.load()
 
 
 def test_a_graph_for_many_more_rows_than_are_asked_for() -> None:
     (one,) = found(served([300, 500, 700, 200]), "padded-replay")
-    assert "a CUDA graph for 4,096 rows is replayed for 200 to 700" in one.message
+    assert "a CUDA graph for 4,096 rows is replayed for 200 to 700 (median 400)" in one.message
     lost = [1 - bucket / 4_096 for bucket in (512, 512, 1_024, 256)]
     assert one.cost_ns == pytest.approx(sum(lost) * 400 * US, rel=0.01)
 
@@ -41,6 +50,17 @@ def test_a_graph_for_many_more_rows_than_are_asked_for() -> None:
 def test_a_graph_that_is_filled_by_half_or_more_is_no_fault() -> None:
     assert found(served([300, 500, 400, 260], captured=512), "padded-replay") == []
     assert found(served([4_096] * 4), "padded-replay") == []
+
+
+@pytest.mark.parametrize("slices", [{"along": "1"}, {"begin": "1"}, {"by": "2"}])
+def test_columns_later_rows_and_every_second_row_are_no_padding(slices: dict[str, str]) -> None:
+    assert found(served([300, 500, 700, 200], **slices), "padded-replay") == []
+
+
+@pytest.mark.parametrize(("asked", "left"), [(512, 512), (513, 1_024)])
+def test_a_power_of_two_fits_into_its_own_graph(asked: int, left: int) -> None:
+    (one,) = found(served([asked] * 4), "padded-replay")
+    assert one.cost_ns == pytest.approx(4 * (1 - left / 4_096) * 400 * US, rel=0.01)
 
 
 def test_of_two_slices_of_a_replay_the_fuller_one_tells_its_rows() -> None:

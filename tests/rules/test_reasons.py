@@ -43,6 +43,41 @@ def test_gradients_of_small_tables_collide() -> None:
     assert many == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "scalars", "said"),
+    [
+        pytest.param(
+            "scatter_add",
+            [[64, 20], [], [64, 40_000], [64, 40_000]],
+            [F32, "Scalar", LONG, F32],
+            ["", "1", "", ""],
+            "each of 20 rows takes about 2,000 additions",
+            id="along the second dimension",
+        ),
+        pytest.param(
+            "_index_put_impl_",
+            [[50, 64], [], [30_000, 64]],
+            [F32, "", F32],
+            ["", "", ""],
+            "each of 50 rows takes about 600 additions",
+            id="rows of values",
+        ),
+    ],
+)
+def test_additions_are_counted_by_row(
+    name: str, dims: list[Any], types: list[str], scalars: list[str], said: str
+) -> None:
+    assert said in told(name, dims, types, scalars, kind="indexed row sum")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "few"), [([65], True), ([66], False), ([900, 12, 12], True), ([0], False)]
+)
+def test_blocks_are_few_below_half_of_the_multiprocessors(blocks: list[int], few: bool) -> None:
+    said = told("add", [[64, 64]], [F32], [""], blocks=np.array(blocks))
+    assert ("leave most of 132 multiprocessors empty" in said) is few
+
+
 def test_few_blocks_are_the_reason_of_what_fills_no_device() -> None:
     assert "12 blocks leave most of 132" in told("cumsum", [[64, 99]], [F32], ["", "1"], blocks=NARROW)
 
@@ -53,6 +88,45 @@ def test_the_dimension_along_which_neighbours_lie_apart() -> None:
     )
     turned = told("sum", [[64, 512], []], [F32, ""], ["", "[1]"], strides=[[1, 64], []])
     assert "dimension 1 neighbours are 64 elements apart" in turned
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "scalars", "said"),
+    [
+        ("sum", [[64, 32, 16], []], ["", "[-2]"], "dimension 1 neighbours are 16"),
+        ("linalg_vector_norm", [[64, 32], [], []], ["", "2", "[0]"], "dimension 0 neighbours are 32"),
+        ("_softmax_backward_data", [[64, 32], [64, 32], []], ["", "", "0"], "dimension 0 neighbours are 32"),
+        ("sum", [[64, 32], []], ["", "[1]"], ""),
+        ("sum", [[64, 32, 16], []], ["", "[0, 1]"], ""),
+        ("relu", [[64, 32], []], ["", "[0]"], ""),
+    ],
+)
+def test_the_dimension_is_read_where_the_op_takes_it(
+    name: str, dims: list[Any], scalars: list[str], said: str
+) -> None:
+    text = told(name, dims, [F32] * len(dims), scalars)
+    assert said in text
+    assert bool(said) is bool(text)
+
+
+def test_the_largest_of_several_inputs_tells_how_far_neighbours_lie_apart() -> None:
+    said = told("mul", [[64], [64, 64]], [F32, F32], ["", ""], strides=[[1], [576, 9]])
+    assert "neighbours in a row of its input are 9 elements apart" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "said"),
+    [
+        ("norm", [[9_999, 255], [256, 256]], "rows of 255"),
+        ("norm", [[9_999, 256], [64, 64]], ""),
+        ("norm backward", [[9_999, 512], [9_999, 64]], "rows of 64"),
+        ("softmax", [[9_999, 64]], ""),
+    ],
+)
+def test_rows_are_short_that_fill_no_block(kind: str, dims: list[Any], said: str) -> None:
+    text = told("native_layer_norm", dims, [F32, F32], ["", ""], kind=kind)
+    assert said in text
+    assert bool(said) is bool(text)
 
 
 def test_a_sum_over_one_element_only_copies() -> None:

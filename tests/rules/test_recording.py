@@ -175,6 +175,27 @@ def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> N
     assert _found(clocked(clock=clock), "throttling") == {}
 
 
+def test_only_what_is_slow_after_the_clock_was_full_is_slowed_down() -> None:
+    found = _found(clocked(clock=[LOW] * 3 + [FULL] * 3 + [LOW] * 2), "throttling")
+    assert {cause: one.count for cause, one in found.items()} == {"clocks": 20}
+
+
+@pytest.mark.parametrize(
+    ("series", "said"),
+    [
+        ({}, "the SM clock falls to 1,320 of 1,980 MHz: "),
+        ({"power": [300.0] * 7 + [700.0]}, "the SM clock falls to 1,320 of 1,980 MHz at 300 W: "),
+        ({"heat": [88.0] * 8}, "the SM clock falls to 1,320 of 1,980 MHz at 88 C: "),
+    ],
+    ids=["clock alone", "power", "temperature"],
+)
+def test_power_and_temperature_are_told_where_they_are_known(
+    series: dict[str, list[float]], said: str
+) -> None:
+    (one,) = _found(clocked(clock=DIP, **series), "throttling").values()
+    assert one.message.startswith(said)
+
+
 def test_without_counters_it_does_not_apply(shared: Shared) -> None:
     trace = load(shared("pairs/clean_gemm.fixed"))
     assert isinstance(trace, Trace)

@@ -93,6 +93,23 @@ def test_neighbours_are_summed_after_the_layer_that_narrows_them() -> None:
     assert "in work that could be 7.81 times narrower" in one.message
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "left"),
+    [
+        ("aten::mm", [[80_000, 500], [500, 64]], 64),
+        ("aten::linear", [[80_000, 500], [251, 500]], 0),
+        ("aten::mm", [[80_000, 500], [500, 500]], 0),
+        ("aten::bmm", [[80_000, 500], [500, 64]], 0),
+    ],
+)
+def test_a_product_that_at_least_halves_the_width_belongs_first(
+    name: str, dims: list[list[int]], left: int
+) -> None:
+    *ops, layer = propagated()
+    said = found(program([*ops, replace(layer, name=name, dims=dims, types=[F32] * 3)]), "late-projection")
+    assert [one.evidence["narrow"] for one in said] == [left] * bool(left)
+
+
 def test_means_of_neighbours_and_sparse_products_are_sums_too() -> None:
     counts = Op("aten::clamp", MOVE, 3, [[80_000], [], []], [F32, "Scalar", "Scalar"])
     mean = Op("aten::div", MOVE, 30, [[80_000, 500], [80_000, 1]], [F32, F32])
@@ -186,7 +203,24 @@ def test_a_waveform_that_grows_is_filtered_again() -> None:
 
 
 def test_attention_in_both_directions_changes_earlier_positions() -> None:
-    assert found(program(decoded(causal=False)), "recomputed-prefix") == []
+    ops = decoded(causal=False)
+    assert found(program(ops), "recomputed-prefix") == []
+    masked = [
+        replace(op, dims=[*op.dims[:3], [310, 310], *op.dims[4:]]) if len(op.dims) == 8 else op for op in ops
+    ]
+    assert found(program(masked), "recomputed-prefix")  # a mask may hide later positions
+
+
+def test_layers_of_rows_alone_hardly_tell_that_a_sequence_grows() -> None:
+    ops = [op for op in decoded() if "attention" not in op.name]
+    (one,) = found(program(ops), "recomputed-prefix")
+    assert (one.confidence.value, one.evidence["layer"]) == ("low", "aten::linear")
+    assert "KV cache" in one.advice
+
+
+def test_lengths_that_grow_by_different_numbers_are_other_sequences() -> None:
+    grown = forecast()
+    assert found(program([*grown[:12], *grown[14:]]), "recomputed-prefix") == []
 
 
 def sampled(*last: Op, kept: int = 50, length: int = 128_256, masked: bool = True) -> list[Op]:
@@ -216,6 +250,21 @@ def test_what_topk_has_left_is_sorted_without_the_rest() -> None:
     (one,) = found(program(sampled()), "whole-after-topk")
     assert "topk keeps 50 of 128,256 elements of each row" in one.message
     assert one.cost_ns == 6 * (20 + 20 + 700 + 200 - 4 * 5) * 1_000
+
+
+def test_what_runs_after_the_rows_are_done_is_not_of_them() -> None:
+    few, whole = (
+        Op("aten::relu", MOVE, 20, [[64, 9]], [F32]),
+        Op("aten::relu", MOVE, 300, [[64, 128_256]], [F32]),
+    )
+    (one,), (other,) = (found(program(sampled(*last)), "whole-after-topk") for last in ((), (few, whole)))
+    assert one.cost_ns == other.cost_ns
+
+
+@pytest.mark.parametrize(("scalars", "said"), [(["", "50", "1"], True), (["", "50", "0"], False)])
+def test_topk_along_another_dimension_keeps_no_part_of_a_row(scalars: list[str], said: bool) -> None:
+    ops = [replace(op, scalars=scalars) if op.name == "aten::topk" else op for op in sampled()]
+    assert bool(found(program(ops), "whole-after-topk")) is said
 
 
 def test_rows_that_topk_does_not_mask_or_that_a_product_reads_stay_whole() -> None:

@@ -81,6 +81,14 @@ def test_a_constant_tensor_that_is_sorted_or_counted_in_every_step_keeps_its_res
     assert "keep the result" in one.advice
 
 
+def test_how_often_a_step_sorts_it_is_told_if_it_does_so_more_than_once() -> None:
+    ops = filtered(name="aten::sort")
+    (once,), (twice,) = (found(program(one), "repeated-preparation") for one in (ops, [*ops, ops[-1]]))
+    assert "in every step, and no op" in once.message
+    assert "in every step, 2 times, and no op" in twice.message
+    assert twice.cost_ns == 2 * once.cost_ns
+
+
 def test_a_list_that_an_op_of_the_step_may_have_made_is_sorted_again() -> None:
     whole, part, types = [12_000_000], [1_000], [LONG, LONG, "Scalar"]
     bounds = ["", "0", "5000", "6000", "1"]

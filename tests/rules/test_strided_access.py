@@ -20,6 +20,24 @@ def test_one_component_of_many_moves_whole_sectors() -> None:
     assert one.evidence["ratio"] == 3.7  # 36 bytes for 4 of 12 that are needed: memory delivers 64 at once
 
 
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (22, "22nd"),
+        (23, "23rd"),
+        (24, "24th"),
+        (112, "112th"),
+    ],
+)
+def test_how_far_apart_numbers_lie_is_an_ordinal(apart: int, said: str) -> None:
+    (one,) = found(program(component([3072 * apart, apart])), "strided-access")
+    assert f"every {said} number" in one.message
+
+
 def test_a_dimension_of_one_element_has_no_neighbours() -> None:
     """x[..., 3:4] of nine components: the last stride is 1, and nothing lies beside anything."""
     shapes = [[1536, 3072, 1], [1536, 3072, 1]]

@@ -108,6 +108,14 @@ def test_what_may_differ_from_layer_to_layer_is_not_the_same(ops: list[Call]) ->
     assert of_rule(training(ops), "unchanged-inputs") == []
 
 
+@pytest.mark.parametrize(("layers", "often"), [(2, "twice"), (3, "3 times")])
+def test_how_often_and_by_which_ops_is_told(layers: int, often: str) -> None:
+    (one,) = of_rule(training([*DEGREES, LAYER, RELU] * layers), "unchanged-inputs")
+    assert f"the same ops run {often} a step on the same index tensors" in one.message
+    assert set(one.evidence["by_ops"]) == {name for name, *_ in DEGREES}
+    assert one.evidence["gpu_ns"] == layers * len(DEGREES) * 20 * US
+
+
 def test_what_a_parameter_enters_is_trained() -> None:
     """An op that adds a node to autograd's graph takes something that is trained."""
     nodes = ("aten::linear", "aten::relu", "aten::rsqrt")

@@ -1,0 +1,73 @@
+"""What one kernel in the place of a chain of pointwise kernels takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.rules.test_kernel_patterns import ADD, ATTENTION, BIG, pointwise
+
+PRODUCT = Op("aten::mm", NVJET, 100)
+SLUG = "unfused-pointwise"
+
+
+@pytest.mark.parametrize(("kernels", "left"), [(3, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
+def test_each_ten_kernels_of_a_chain_are_one(kernels: int, left: int) -> None:
+    (one,) = found(program([*pointwise(*[BIG] * kernels), PRODUCT]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (kernels - left) * 40 * US, rel=1e-4)
+
+
+def test_a_long_chain_is_cut_into_equal_parts() -> None:
+    """Six and six: two quick kernels of the second half tell nothing of the first one."""
+    ops = pointwise(*[BIG] * 12)
+    ops[6], ops[11] = (replace(op, dur=20) for op in (ops[6], ops[11]))
+    (one,) = found(program([*ops, PRODUCT]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (10 * 40 + 2 * 20 - 40 - 20) * US, rel=1e-4)
+
+
+@pytest.mark.parametrize(("dur", "fused"), [(9, 40), (10, 10), (30, 30)])
+def test_the_quickest_tells_how_long_a_pass_takes_unless_it_is_of_something_smaller(
+    dur: int, fused: int
+) -> None:
+    """Less than a quarter of the longest, 40 us, is no pass over all of it."""
+    ops = pointwise(BIG, BIG, BIG, BIG)
+    ops[1] = replace(ops[1], dur=dur)
+    (one,) = found(program([*ops, PRODUCT]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (120 + dur - fused) * US, rel=1e-4)
+
+
+def test_the_sequence_that_takes_most_is_named() -> None:
+    def chain(*names: str) -> list[Op]:
+        return [Op(f"aten::{name}", ADD, 40, BIG, [F32, F32]) for name in names]
+
+    ops = [*chain("exp", "log", "neg"), PRODUCT, *chain("neg", "log", "exp"), PRODUCT] * 2
+    (one,) = found(program([*ops, *chain("exp", "log", "neg"), PRODUCT]), SLUG)
+    sequences = {"exp > log > neg": 6 * 9 * 40 * US, "neg > log > exp": 6 * 6 * 40 * US}
+    assert list(one.evidence["sequences"].items()) == list(sequences.items())
+    assert "most of this time in the chain exp > log > neg" in one.message
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (("pow", "mean", "rsqrt", "mul"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
+        (("pow", "mul", "tanh", "mul"), "Use F.gelu(x, approximate='tanh')"),
+        (("sigmoid", "mul", "mul"), "Use F.silu, or F.glu, for the gate"),
+        (("tanh", "exp", "neg"), "Put the chain under torch.compile"),
+        (("exp", "log", "neg"), "Put the chain under torch.compile"),
+    ],
+)
+def test_what_looks_like_a_ready_made_op_is_told_as_one(names: tuple[str, ...], advice: str) -> None:
+    (one,) = found(
+        program([*[Op(f"aten::{name}", ADD, 40, BIG, [F32, F32]) for name in names], PRODUCT]), SLUG
+    )
+    assert one.advice.startswith(advice)
+
+
+@pytest.mark.parametrize("between", [8, 9])
+def test_a_few_kernels_may_lie_between_a_product_and_the_softmax(between: int) -> None:
+    scale = Op("aten::div", ADD, 20, [[128, 1024, 1024], []], [BF16, "long int"])
+    ops = [ATTENTION[0], *[scale] * (between - 1), *ATTENTION[2:], PRODUCT]
+    assert bool(found(program(ops), "hand-written-attention")) is (between <= 8)

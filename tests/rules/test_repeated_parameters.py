@@ -1,0 +1,91 @@
+"""Weights that are converted, and tables that are looked up, again and again within a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, US, Op, found, program
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Confidence, Status
+
+SLUG = "repeated-parameter-work"
+MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+W, OTHER = [4096, 4096], [4096, 1024]
+
+
+def cast(shape: list[int] = W, kind: str = F32, name: str = "aten::_to_copy") -> Op:
+    return Op(name, MOVE, 60, [shape, []], [kind, "Scalar"])
+
+
+def gradient(shape: list[int] = W, kind: str = F32) -> Op:
+    return Op("torch::autograd::AccumulateGrad", MOVE, 20, [shape], [kind])
+
+
+PRODUCT = Op("aten::mm", GEMM, 300, [[512, 4096], W], [BF16, BF16])
+BACK = Op("aten::_to_copy", MOVE, 40, [W, []], [BF16, "Scalar"], inside="ToCopyBackward0")
+
+
+@pytest.mark.parametrize(
+    ("ops", "needless_us"),
+    [
+        pytest.param([*[cast()] * 3, gradient()], 2 * 60, id="three times"),
+        pytest.param([*[cast()] * 2, gradient()], 0, id="twice"),
+        pytest.param([*[cast()] * 6, *[gradient()] * 2], 4 * 60, id="two weights, three times each"),
+        pytest.param([*[cast()] * 5, *[gradient()] * 2], 0, id="two weights, seldomer"),
+        pytest.param([*[cast()] * 3, gradient(OTHER)], 0, id="an activation of another shape"),
+        pytest.param([*[cast()] * 3, gradient(kind=BF16)], 0, id="an activation of another type"),
+        pytest.param([*[cast()] * 3, *[cast(OTHER)] * 3, gradient()], 2 * 60, id="beside activations"),
+        pytest.param([*[cast()] * 3, *[BACK] * 3, gradient()], 2 * (60 + 40), id="with gradients back"),
+        pytest.param([*[cast(name="aten::add")] * 3, gradient()], 0, id="no casts"),
+    ],
+)
+def test_conversions_above_one_for_each_weight_are_needless(ops: list[Op], needless_us: int) -> None:
+    said = found(program([*ops, PRODUCT]), SLUG)
+    assert [one.cost_ns for one in said] == pytest.approx(
+        [6 * needless_us * US] * bool(needless_us), rel=1e-3
+    )
+    for one in said:
+        assert (one.cause, one.confidence) == ("casts", Confidence.MEDIUM)
+        assert "converted 3 times a step" in one.message
+
+
+def test_each_weight_has_its_own_number_of_needless_conversions() -> None:
+    ops = [*[cast()] * 3, gradient(), *[cast(OTHER)] * 6, gradient(OTHER), PRODUCT]
+    (one,) = found(program(ops), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (2 + 5) * 60 * US, rel=1e-3)
+
+
+def lookup(index: list[int], table: list[int]) -> Op:
+    return Op("aten::embedding", MOVE, 60, [table, index, [], [], []], [F32, "long int"])
+
+
+@pytest.mark.parametrize(
+    ("indices", "said"),
+    [
+        pytest.param([[8, 512]] * 3, True, id="indices of one shape"),
+        pytest.param([[8, 512]] * 2, False, id="twice"),
+        pytest.param([[8, 512], [8, 256], [8, 128]], False, id="indices of three shapes"),
+    ],
+)
+def test_a_table_is_looked_up_again_with_indices_of_the_same_shape(
+    indices: list[list[int]], said: bool
+) -> None:
+    table = [32, 4096]
+    ops = [*[lookup(index, table) for index in indices], gradient(table), PRODUCT]
+    findings = found(program(ops), SLUG)
+    assert [(one.cause, one.confidence) for one in findings] == [("lookups", Confidence.LOW)] * said
+    assert all("one table is looked up 3 times a step" in one.message for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        (PRODUCT, "no gradients of parameters"),
+        (Op("torch::autograd::AccumulateGrad", MOVE, 20), "no shapes recorded"),
+    ],
+)
+def test_without_gradients_or_their_shapes_nobody_knows_what_a_parameter_is(last: Op, why: str) -> None:
+    (outcome,) = diagnose(program([*[cast()] * 3, last]), select=[SLUG]).outcomes
+    assert outcome.status is Status.NOT_APPLICABLE
+    assert why in str(outcome.why)
