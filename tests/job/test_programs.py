@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.job.ranks import US, Reductions
+from tests.job.ranks import GEMM, US, Reductions
 from tests.loaded import reported_pair
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.job.programs import rare_in
@@ -43,6 +43,32 @@ def test_a_rank_with_an_op_of_its_own_is_named(tmp_path: Path) -> None:
     (one,) = said(tmp_path, 50 * US)
     assert (one.ranks, one.severity) == ((0,), Severity.INFO)
     assert "1 op or kernel that few of the 3 others run: aten::topk" in one.message
+
+
+def test_of_two_ranks_the_other_one_is_spoken_of(tmp_path: Path) -> None:
+    """Rank 1 runs two ops of its own, and a kernel."""
+    traces = Reductions(dict.fromkeys(range(2), (500, 500, 500, 500))).traces()
+    for step in range(4):
+        for place, op in enumerate(("aten::topk", "aten::sort")):
+            traces[1].op(op, 1_000_000 + 620 * US * step + 40 * US * (place + 1), (place + 1) * 10 * US)
+    for rank, trace in traces.items():
+        trace.write(tmp_path / f"rank{rank}.json")
+    (one,) = [one for one in diagnose(tmp_path).findings if one.rule == "other-program"]
+    assert "rank runs 2 ops and kernels that the other rank does not run: aten::sort" in one.message
+    assert (one.ranks, one.count) == ((1,), 4 * 2)
+
+
+def test_a_kernel_of_its_own_is_told_by_its_share_of_the_gpu(tmp_path: Path) -> None:
+    """The op that launches it is one that all ranks run."""
+    traces = Reductions(EVEN).traces()
+    for rank, trace in traces.items():
+        for event in trace.events:
+            if rank == 2 and event["name"] == GEMM:
+                event["name"] = "other_gemm"
+        trace.write(tmp_path / f"rank{rank}.json")
+    (one,) = [one for one in diagnose(tmp_path).findings if one.rule == "other-program"]
+    assert (one.ranks, one.count, one.evidence["cpu_share"]) == ((2,), 4, 0.0)
+    assert one.evidence["gpu_share"] == pytest.approx(500 / 600, rel=0.01)
 
 
 def test_what_takes_next_to_nothing_is_not_said(tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""Gradients that are reduced in many small parts, or after the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import US, of_rule
+from traceanalyzer import Finding
+
+REDUCES = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+TO_FLOAT = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)"
+    "::{lambda()#3}, at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1>>"
+)
+HOOK = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def reducing(
+    count: int,
+    elements: int,
+    *,
+    by_hook: bool = False,
+    dtype: str = "Float",
+    before: int = 0,
+    backward: bool = True,
+    converts: int = 0,
+) -> list[Finding]:
+    """Four steps of a backward pass and so many all-reduces of 100 us.
+
+    Args:
+        by_hook: the reducer's hooks start them, in the backward pass.
+        converts: so many conversions come before each.
+        before: so many of them begin before the last node of the backward pass ends.
+    """
+    trace, number, at = TraceBuilder(distributedInfo={"rank": 0, "world_size": 2}), 0, 0
+    args: dict[str, Any] = {
+        "Collective name": "allreduce",
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+    }
+    for step in range(4):
+        begin = at
+        for place in range(-1, count):
+            number += 1
+            if backward and place <= before - 1 and not by_hook:
+                trace.op(NODE, at, 110 * US if place < 0 else 120 * US, tid=2000)
+            if place < 0:
+                trace.op("aten::mm", at + US, 80 * US, tid=2000)
+                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=2000)
+                trace.kernel(at + 20 * US, 80 * US, number, name="gemm")
+            else:
+                for _ in range(converts):
+                    trace.op("aten::copy_", at - 30 * US, 12 * US)
+                    trace.launch("cudaLaunchKernel", at - 28 * US, 5 * US, 10_000 * (number + 1))
+                    trace.kernel(at - 15 * US, 5 * US, 10_000 * (number + 1), name=TO_FLOAT)
+                    number, at = number + 1, at + 30 * US
+                if by_hook:
+                    trace.op(HOOK, at, 90 * US)
+                trace.op("c10d::allreduce_", at + US, 80 * US)
+                trace.op("record_param_comms", at + 2 * US, 70 * US, dtype=dtype, **args)
+                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+                trace.kernel(at + 20 * US, 100 * US, number, name=REDUCES)
+            at += 130 * US
+        trace.step(step, begin, at - begin - US)
+    return of_rule(trace, "small-buckets")
+
+
+@pytest.mark.parametrize(
+    ("count", "elements", "needed"),
+    [
+        (8, 1 << 20, 2),  # of 4 MiB each
+        (12, 1 << 20, 2),
+        (13, 1 << 20, 2),
+        (7, 1 << 20, 1),
+        (8, 5 << 18, None),  # 5 MiB: a fifth of the usual
+        (8, (5 << 18) - 1, 2),
+        (2, 1 << 18, 1),
+        (1, 1 << 18, None),
+    ],
+)
+def test_buckets_of_less_than_a_fifth_of_the_usual_size_are_small(
+    count: int, elements: int, needed: int | None
+) -> None:
+    found = reducing(count, elements, by_hook=True)
+    assert [one.cause for one in found] == ["small"] * (needed is not None)
+    for one in found:
+        assert (one.evidence["calls"], one.evidence["needed"]) == (count, needed)
+        assert one.evidence["mean_bytes"] == 4 * elements
+        assert f"in {count} all-reduces a step" in one.message
+        assert f"would make {needed} bucket{'s' if needed != 1 else ''} of them" in one.message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements"), [("Float", 1 << 20), ("BFloat16", 2 << 20), ("Double", 1 << 19)]
+)
+def test_a_buckets_size_is_that_of_its_type(dtype: str, elements: int) -> None:
+    (one,) = reducing(8, elements, by_hook=True, dtype=dtype)
+    assert one.evidence["mean_bytes"] == 4 << 20
+    assert "DistributedDataParallel reduces 32.0 MiB in 8 all-reduces" in one.message
+
+
+@pytest.mark.parametrize(
+    ("how", "count", "size"),
+    [
+        ({"count": 4}, 4, "16.0 MiB"),
+        ({"count": 3}, 0, ""),  # no loop over parameters
+        ({"elements": 16_384}, 8, "512 KiB"),
+        ({"elements": 16_383}, 0, ""),  # values to log
+        ({"before": 3}, 5, "20.0 MiB"),
+        ({"before": 5}, 0, ""),
+        ({"backward": False}, 0, ""),
+    ],
+)
+def test_a_loop_over_parameters_reduces_after_the_backward_pass(
+    how: dict[str, Any], count: int, size: str
+) -> None:
+    found = reducing(**{"count": 8, "elements": 1 << 20, **how})
+    assert [(one.cause, one.count) for one in found] == [("after-backward", 4 * count)] * bool(count)
+    for one in found:
+        assert one.message.startswith(
+            f"{size} of gradients are reduced one by one after the backward pass, in {count} all-reduces a step"
+        )
+
+
+@pytest.mark.parametrize(("converts", "wider"), [(2, True), (1, False), (0, False)])
+def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_type(
+    converts: int, wider: bool
+) -> None:
+    """So many conversions before each all-reduce: there, and those back of the one before."""
+    (one,) = reducing(8, 1 << 20, converts=converts)
+    assert ("converted to a wider type first (32.0 MiB)" in one.message) is wider
+    assert one.message.startswith("16.0 MiB" if wider else "32.0 MiB")
+    assert one.advice.endswith("in their own type.") is wider
