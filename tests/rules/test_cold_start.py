@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.rules.hosts import MS, Shared, said_by
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.finding import Severity
@@ -25,6 +27,27 @@ def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
         "Python before the first op": 8_003_000,
         "loading kernels": 2 * MS,
     }
+
+
+def test_a_first_step_that_only_the_profiler_holds_up_is_not_cold() -> None:
+    def body(loop: Loop, number: int) -> None:
+        if number == 0:
+            loop.overhead("Activity Buffer Request", loop.now + 3_000, 20 * MS)
+            loop.launched(launch_ns=20 * MS)
+        loop.pause(2 * MS)
+
+    assert said_by(loop_of(body), "cold-start") == []
+
+
+@pytest.mark.parametrize(("slow", "cold"), [(1, True), (2, True), (3, False)])
+def test_at_most_a_third_of_the_steps_are_the_first(slow: int, cold: bool) -> None:
+    """Of six."""
+    found = said_by(loop_of(lambda loop, number: loop.pause(8 * MS if number < slow else 0)), "cold-start")
+    assert [one.count for one in found] == [slow] * cold
+    for one in found:
+        assert one.message.startswith(
+            "the first recorded step takes 8.09 ms on the CPU, later steps take 90.0 µs each"
+        )
 
 
 def test_a_library_that_times_its_kernels_is_tuning() -> None:
@@ -62,3 +85,39 @@ def test_what_recurs_is_no_cold_start(shared: Shared) -> None:
 def test_warm_recordings_hold_no_cold_start(shared: Shared) -> None:
     for name in ("pairs/clean_train.fixed", "real/resnet50.eager", "noise/resnet.a1"):
         assert said_by(shared(name), "cold-start") == []
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "info", "said"),
+    [
+        (3, False, "most of the window is a cold start"),
+        (5, False, "a cold start takes"),
+        (70, False, "a cold start takes"),
+        (90, True, "a cold start takes"),
+    ],
+)
+def test_a_window_of_one_step_is_judged_by_the_cold_starts_share(
+    later_ms: int, info: bool, said: str
+) -> None:
+    """A stall of 4 ms, and kernels of so many ms after it."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.overhead("Lazy Function Loading", loop.now + 3_000, 4 * MS)
+        loop.launched(launch_ns=4 * MS + 5_000)
+        loop.launched(kernel_ns=later_ms * MS)
+        loop.now += later_ms * MS
+
+    (found,) = said_by(loop_of(body, steps=1), "cold-start")
+    assert (found.severity is Severity.INFO) is info
+    assert found.message.startswith(said)
+    assert (": this window says little about a normal step" in found.advice) is said.startswith("most")
+
+
+@pytest.mark.parametrize(("stall_ns", "said"), [(980_000, False), (1_000_000, True)])
+def test_stalls_of_less_than_a_millisecond_are_chance(stall_ns: int, said: bool) -> None:
+    def body(loop: Loop, number: int) -> None:
+        if number == 0:
+            loop.overhead("Lazy Function Loading", loop.now + 3_000, stall_ns)
+            loop.launched(launch_ns=stall_ns + 5_000)
+
+    assert bool(said_by(loop_of(body), "cold-start")) is said

@@ -92,6 +92,41 @@ def test_two_ops_are_too_few() -> None:
     assert len(found(short(3), SLUG)) == 1
 
 
+def test_of_few_marked_steps_all_have_a_mask() -> None:
+    (one,) = found(program(layer([32, 1, 1, 512]) * 2, steps=2), SLUG)
+    assert one.evidence["width"] == 512
+
+
+@pytest.mark.parametrize(("width", "queries", "said"), [(64, 64, True), (63, 64, False), (64, 63, False)])
+def test_a_mask_is_of_padding_from_64_keys_and_queries_on(width: int, queries: int, said: bool) -> None:
+    assert bool(found(program(layer([32, 1, 1, width], width, queries)), SLUG)) is said
+
+
+@pytest.mark.parametrize(
+    ("mask", "scores", "said"),
+    [
+        ([384, 1, 512], (384, 512, 512), True),  # of a head of each sequence
+        ([12, 1, 512], (384, 512, 512), False),
+        ([384, 512, 512], (384, 512, 512), False),
+        ([384, 512], (384, 512), False),
+    ],
+)
+def test_scores_of_three_dimensions_have_a_mask_too(
+    mask: list[int], scores: tuple[int, ...], said: bool
+) -> None:
+    ops = [*by_hand("aten::masked_fill", mask, scores), Op("aten::mul", MASK, 900, [[384, 512, 64]], [BF16])]
+    assert bool(found(program(ops), SLUG)) is said
+
+
+def test_the_largest_batch_of_a_width_is_said() -> None:
+    last = [
+        replace(op, dims=[[16, *dims[1:]] if dims[0] == 32 else dims for dims in op.dims])
+        for op in layer([32, 1, 1, 512])
+    ]
+    (one,) = found(program([*layer([32, 1, 1, 512]), *last[1:2]]), SLUG)
+    assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
+
+
 def test_without_shapes_it_cannot_be_said() -> None:
     ops: list[Any] = [Op("aten::scaled_dot_product_attention", FLASH, 100)]
     assert found(program(ops), SLUG) == []

@@ -43,16 +43,16 @@ def test_bfloat16_has_no_scaler(shared: Callable[[str], Path]) -> None:
     assert diagnose(trace, select=["gradient-scaling"]).findings == ()
 
 
-def scaling(*, capability: tuple[int, int] = (9, 0), between: int = 1) -> Program:
+def scaling(*, capability: tuple[int, int] = (9, 0), between: int = 1, dur: int = 100_000) -> Program:
     """Four steps; the scale is inverted, some ops later the gradients are checked."""
     program = Program()
     major, minor = capability
     program.trace = TraceBuilder(devices=[{**H200, "computeMajor": major, "computeMinor": minor}])
     for number in range(4):
         program.step(number)
-        program.kernel()
+        program.kernel(dur=dur)
         for op in ("aten::to", "aten::reciprocal", *["aten::full"] * between, CHECK, "aten::mm", UPDATE):
-            program.kernel(op)
+            program.kernel(op, dur)
     return program
 
 
@@ -73,3 +73,10 @@ def test_a_device_without_bfloat16_needs_it(capability: tuple[int, int], info: b
     """The A100 (8.0) is the first that has it."""
     (scaler,) = found(scaling(capability=capability).trace, "gradient-scaling")
     assert (scaler.severity is Severity.INFO) is info
+
+
+@pytest.mark.parametrize(("between", "before"), [(0, 2), (11, 13), (12, 0)])
+def test_the_scale_s_conversion_goes_with_its_reciprocal(between: int, before: int) -> None:
+    """Ops of 22 us that launch 2 us: the GPU is idle between them, from the conversion to the check's end."""
+    (scaler,) = found(scaling(between=between, dur=2_000).trace, "gradient-scaling")
+    assert scaler.cost_ns == pytest.approx(4 * (before * 20_000 + 20_000))

@@ -147,3 +147,48 @@ def test_what_calls_a_module_is_not_what_takes_the_time(shared: Shared) -> None:
     """The way into a module's forward, by a library that hooks into it."""
     (found,) = alarms(shared("public/tracelens_h100_bert_small"), "host-gap")
     assert "_call_impl" not in found.message
+
+
+@pytest.mark.parametrize(("longest", "skewed"), [(6, False), (7, True)])
+def test_a_call_of_more_than_twice_the_median_is_told_beside_it(longest: int, skewed: bool) -> None:
+    """Six calls of 3 ms, of which one takes as long."""
+    trace = loop_of(lambda loop, number: loop.host_op("aten::sort", (longest if number == 2 else 3) * MS))
+    (found,) = alarms(trace, "host-hotspot")
+    assert ("; median 3.00 ms, longest 7.00 ms" in found.message) is skewed
+    assert ("median" in found.message) is skewed
+    assert found.evidence["longest_ns"] == longest * MS
+
+
+@pytest.mark.parametrize(("kernel_us", "whole"), [(20, True), (150, True), (400, False)])
+def test_a_gpu_that_still_runs_as_the_work_begins_is_idle_for_a_part_of_it(
+    kernel_us: int, whole: bool
+) -> None:
+    """Work of 3 ms on the CPU after a kernel that may run on for some of it."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.launched(kernel_ns=kernel_us * 1_000)
+        loop.host_op("aten::sort", 3 * MS)
+
+    (found,) = alarms(loop_of(body), "host-hotspot")
+    assert ("the GPU is idle all this time" in found.message) is whole
+    assert ("of each step" in found.message.rpartition("the GPU is idle")[2]) is not whole
+
+
+@pytest.mark.parametrize(("steps", "said"), [(range(2), False), (range(3), True)])
+def test_work_recurs_that_half_of_six_steps_have(steps: range, said: bool) -> None:
+    trace = loop_of(lambda loop, number: loop.host_op("aten::sort", 3 * MS if number in steps else 0))
+    assert [one.count for one in alarms(trace, "host-hotspot")] == [len(steps)] * said
+
+
+@pytest.mark.parametrize(
+    ("ns", "stacks", "said"),
+    [(90_000, False, False), (110_000, False, True), (190_000, True, False), (210_000, True, True)],
+)
+def test_recorded_stacks_make_short_pauses_longer(ns: int, stacks: bool, said: bool) -> None:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        loop.host_op("aten::sort", ns)
+        if stacks:
+            loop.python("data.py(3): rank", start - 500, loop.now - start, python_id=number + 1)
+
+    assert bool(alarms(loop_of(body), "host-hotspot")) is said

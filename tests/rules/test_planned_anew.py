@@ -84,3 +84,28 @@ def test_without_shapes_nobody_knows() -> None:
     (outcome,) = [one for one in report.outcomes if one.rule == "planned-anew"]
     assert outcome.status is Status.NOT_APPLICABLE
     assert "no shapes recorded" in str(outcome.why)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "stalled", "count"),
+    [
+        (GROWING, [0, 1, 2], 0),  # of five later steps two
+        (GROWING, [0, 1, 2, 3], 3),
+        (GROWING, [1, 3, 5], 3),
+        (GROWING[:4], [0, 1], 0),
+        (GROWING[:4], [0, 1, 2], 2),
+        (GROWING[:3], [0, 1, 2], 2),
+        (GROWING[:3], [0, 1], 0),  # a single one may be chance
+        ([101, 102, 103, 104, 104, 105], [0, 1, 2, 3, 4], 3),  # four of five are new
+        ([101, 102, 103, 103, 103, 104], [0, 1, 2, 3, 4, 5], 0),
+    ],
+)
+def test_half_of_the_later_steps_stall_for_a_new_length(
+    lengths: Sequence[int], stalled: list[int], count: int
+) -> None:
+    assert [one.count for one in found(decoding(lengths, stalled=stalled))] == [count] * bool(count)
+
+
+def test_an_op_that_always_stops_has_no_usual_time() -> None:
+    (outcome,) = diagnose(decoding(GROWING, layers=1), select=["planned-anew"]).outcomes
+    assert outcome.status is Status.CLEAR

@@ -67,6 +67,17 @@ def test_launches_whose_work_is_missing_here_and_there() -> None:
     assert found.evidence["missing"] == found.count == 40
 
 
+@pytest.mark.parametrize(
+    ("pieces", "missing", "said"), [(40, 9, False), (40, 10, True), (400, 15, False), (400, 16, True)]
+)
+def test_ten_launches_and_one_in_a_hundred_without_work_are_said(
+    pieces: int, missing: int, said: bool
+) -> None:
+    """Four steps of so many launches; those without work are here and there, not at the end."""
+    trace = worked(stepped(pieces), lambda number: number > missing)
+    assert ("lost-work" in _found(trace.load())) is said
+
+
 def test_a_device_lane_that_ends_early() -> None:
     """The last launch to end is that of another thread, which began before the others."""
     trace = worked(stepped(), lambda number: number <= 100)
@@ -104,6 +115,39 @@ def test_work_that_was_queued_before_the_recording_is_not_lost(shared: Shared) -
 def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> None:
     found = _found(worked(stepped(first=first, steps=steps), lambda _: True).load())
     assert found.keys() - {"left-out"} == causes
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [(1, "1 step with work"), (2, "2 steps with work"), (0, "no step marks")]
+)
+def test_how_many_steps_there_are_is_said_where_they_are_few(steps: int, said: str) -> None:
+    trace = worked(stepped(steps=max(steps, 1)), lambda _: True)
+    if not steps:
+        trace.events = [event for event in trace.events if "ProfilerStep" not in event["name"]]
+    assert _found(trace.load())["few-steps"].message.startswith(f"{said}, which is too few")
+
+
+@pytest.mark.parametrize(("shapes", "stacks"), [(True, False), (False, True), (True, True)])
+def test_only_what_was_left_out_is_to_be_recorded(shapes: bool, stacks: bool) -> None:
+    trace = worked(stepped(), lambda _: True)
+    if shapes:
+        trace.header["record_shapes"] = 1
+        trace.op("aten::mm", 50 * US, 5 * US, **{"Input Dims": [[2, 2], [2, 2]], "Input type": ["float"] * 2})
+    if stacks:
+        trace.header["with_stack"] = 1
+        trace.python("train.py(3): step", 0, MS, python_id=1)
+    found = _found(trace.load())
+    assert ("left-out" in found) is not (shapes and stacks)
+    if "left-out" in found:
+        advice = found["left-out"].advice
+        assert advice == f"Pass {'with_stack=True' if shapes else 'record_shapes=True'} when you record."
+
+
+@pytest.mark.parametrize(("last", "cause"), [(150, "lost-work"), (149, "truncated-device-lane")])
+def test_a_lane_is_cut_that_ends_a_twentieth_of_the_window_early(last: int, cause: str) -> None:
+    """Of 4 ms, with 160 launches every 20 us: the last work ends 194 us and 214 us before the last launch."""
+    trace = worked(stepped(), lambda number: number <= last)
+    assert [one for one in _found(trace.load()) if one in ("lost-work", "truncated-device-lane")] == [cause]
 
 
 @pytest.mark.of_shared(wanted=lambda name: name.startswith(("public/", "seeds/")))

@@ -14,25 +14,26 @@ US = 1_000
 
 
 def recurrent(
-    copies: int = 4, *, cleared: bool = True, name: str = "aten::_cudnn_rnn", own: bool = True
+    copies: int = 4, *, cleared: bool = True, name: str = "aten::_cudnn_rnn", own: bool = True, casts: int = 0
 ) -> Trace:
     """Six steps of ten calls of a layer, of 20 us for each copied weight and 50 us for the rest.
 
     Args:
         cleared: a buffer is cleared before the copies.
         own: the layer itself copies; else an op within it, such as contiguous().
+        casts: weights that are copied before the buffer is cleared.
     """
     trace, cpu, number = TraceBuilder(record_shapes=1), 0, 0
     for step in range(6):
         begin = cpu
         for _ in range(10):
-            length = (20 * (copies + cleared) + 50) * US
+            length = (20 * (casts + copies + cleared) + 50) * US
             trace.op("aten::lstm", cpu, length + 4 * US)
             trace.op(name, cpu + 1 * US, length + 2 * US)
             if not own:
                 trace.op("aten::contiguous", cpu + 2 * US, length - 45 * US)
             at = cpu + 5 * US
-            for op in ["aten::zero_"] * cleared + ["aten::copy_"] * copies + [""]:
+            for op in ["aten::copy_"] * casts + ["aten::zero_"] * cleared + ["aten::copy_"] * copies + [""]:
                 number += 1
                 if op:
                     trace.op(op, at, 12 * US)
@@ -64,3 +65,13 @@ def test_weights_apart_are_copied_in_each_call() -> None:
 )
 def test_other_copies_are_none_of_weights(trace: Callable[[], Trace]) -> None:
     assert found(trace(), "scattered-weights") == []
+
+
+@pytest.mark.parametrize(("casts", "copies", "said"), [(4, 1, False), (4, 2, True), (0, 2, True)])
+def test_casts_before_the_buffer_is_cleared_are_no_copies_into_it(
+    casts: int, copies: int, said: bool
+) -> None:
+    found_ = found(recurrent(copies, casts=casts), "scattered-weights")
+    assert len(found_) == said
+    for one in found_:
+        assert f"copies its {copies} weights into one buffer" in one.message

@@ -77,3 +77,54 @@ def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
 def test_without_optimizer_the_rule_does_not_apply() -> None:
     report = diagnose(loop(["aten::add"], 4).load(), select=["unfused-optimizer"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("launches", "said"), [(15, False), (16, True)])
+def test_few_launches_are_a_step_that_is_fast_already(launches: int, said: bool) -> None:
+    assert bool(of_rule(stepping("AdamW", ["aten::add_"], launches), "unfused-optimizer")) is said
+
+
+@pytest.mark.parametrize(("lists", "others", "said"), [(10, 10, False), (11, 10, True), (20, 0, True)])
+def test_updates_by_lists_within_more_work_of_another_kind_are_done(
+    lists: int, others: int, said: bool
+) -> None:
+    ops = ["aten::_foreach_add_"] * lists + ["aten::mm"] * others
+    found = of_rule(stepping("Lion", ops, 1), "unfused-optimizer")
+    assert [one.cause for one in found] == ["foreach"] * said
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "ops", "cause", "advice"),
+    [
+        ("AdamW", ["aten::mul_", "aten::addcdiv_"], "loop", "Pass fused=True to AdamW"),
+        ("AdamW", ["aten::_foreach_mul_", "aten::_foreach_addcdiv_"], "foreach", "Pass fused=True to AdamW"),
+        ("RMSprop", ["aten::mul_", "aten::addcdiv_"], "loop", "Pass foreach=True to RMSprop"),
+        ("RMSprop", ["aten::_foreach_mul_", "aten::_foreach_addcdiv_"], "foreach", "Compile the optimizer's"),
+        ("Lion", ["aten::mul_", "aten::sign"], "loop", "Compile the optimizer's"),
+    ],
+)
+def test_each_optimizer_is_told_what_it_has(optimizer: str, ops: list[str], cause: str, advice: str) -> None:
+    (one,) = of_rule(stepping(optimizer, ops, 20), "unfused-optimizer")
+    assert (one.by, one.cause, one.count) == (optimizer, cause, 1)
+    assert one.advice.startswith(advice)
+    assert ("torch._foreach_ ops" in one.advice) is (optimizer == "Lion")
+    assert (one.evidence["launches"], one.evidence["gpu_ns"]) == (40, 40 * US)
+
+
+@pytest.mark.parametrize("op", ["aten::_fused_adamw_", "CompiledFunction", "triton_poi_fused_add_0"])
+def test_a_step_with_a_fused_or_compiled_part_is_done(op: str) -> None:
+    assert of_rule(stepping("AdamW", [*["aten::mul_"] * 30, op], 1), "unfused-optimizer") == []
+
+
+def test_an_op_of_few_parameters_does_not_tell_how_many_there_are() -> None:
+    """Of a hundred launches one op comes four times, such as for parameters of another type; the others for each."""
+    (one,) = of_rule(
+        stepping(
+            "RMSprop",
+            [*["aten::mul_"] * 32, *["aten::sqrt"] * 32, *["aten::add_"] * 32, *["aten::neg"] * 4],
+            1,
+        ),
+        "unfused-optimizer",
+    )
+    assert one.evidence["tensors"] == 32
+    assert one.evidence["passes"] == 3

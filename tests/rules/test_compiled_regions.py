@@ -1,0 +1,108 @@
+"""What entering compiled regions costs, and code that is compiled again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import US, of_rule
+from tests.rules.test_launching import compiling
+from traceanalyzer.model.finding import Confidence, Severity
+
+TWO = ("0/0", "1/0")
+
+
+def entering(
+    regions: Sequence[str],
+    *,
+    steps: int = 4,
+    kernel_us: int = 10,
+    graph_us: int = 0,
+    looks_up: bool = False,
+) -> TraceBuilder:
+    """Steps in which these regions are entered for 60 us each and launch a kernel."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step in range(steps):
+        begin = at
+        for region in regions:
+            number += 1
+            trace.op(f"Torch-Compiled Region: {region}", at, 60 * US)
+            if looks_up:
+                trace.op("TorchDynamo Cache Lookup", at - 12 * US, 10 * US)
+            if graph_us:
+                trace.op("## Call CompiledFxGraph f7d ##", at + 5 * US, graph_us * US)
+            trace.op("triton_poi_fused_add_0", at + 6 * US, 10 * US)
+            trace.launch("cuLaunchKernel", at + 8 * US, 4 * US, number)
+            trace.kernel(at + 20 * US, kernel_us * US, number, name="triton_poi_fused_add_0")
+            at += 100 * US
+        trace.step(step, begin - 15 * US, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("regions", "steps", "said"), [(TWO, 1, 0), (TWO, 2, 1), (("0/0", "0/0", "1/0"), 1, 1), (("0/0",), 1, 0)]
+)
+def test_regions_that_are_entered_once_each_are_set_up_then(
+    regions: Sequence[str], steps: int, said: int
+) -> None:
+    found = of_rule(entering(regions, steps=steps), "compile")
+    assert [one.count for one in found] == [steps * len(regions)] * said
+
+
+@pytest.mark.parametrize(
+    ("regions", "kernel_us", "cause"),
+    [
+        (("0/0",), 30, "tiny-regions"),
+        (("0/0",), 31, None),
+        (TWO, 30, "tiny-regions"),
+        (TWO, 31, "graph-breaks"),
+        (("0/0", "0/1"), 31, None),  # two versions of one frame
+    ],
+)
+def test_a_region_is_tiny_that_takes_twice_as_long_to_enter_as_its_kernels_and_several_are_breaks(
+    regions: Sequence[str], kernel_us: int, cause: str | None
+) -> None:
+    found = of_rule(entering(regions, kernel_us=kernel_us), "compile")
+    assert [one.cause for one in found] == [cause] * bool(cause)
+    for one in found:
+        assert one.severity is Severity.INFO
+        assert one.message.startswith("2 compiled" if len(regions) > 1 else "a compiled region")
+        assert ("TORCH_LOGS=graph_breaks" in one.advice) is (len(regions) > 1)
+
+
+@pytest.mark.parametrize(("graph_us", "wrapper_us"), [(20, 2 * 40), (0, 0)])
+def test_times_of_regions_are_those_of_a_step(graph_us: int, wrapper_us: int) -> None:
+    (one,) = of_rule(entering(TWO, graph_us=graph_us, looks_up=True), "compile")
+    assert {name: one.evidence[name] for name in ("cpu_ns", "lookup_ns", "wrapper_ns", "gpu_ns")} == {
+        "cpu_ns": 2 * 60 * US,
+        "lookup_ns": 2 * 10 * US,
+        "wrapper_ns": wrapper_us * US,
+        "gpu_ns": 2 * 10 * US,
+    }
+    assert one.evidence["launches"] == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "confidence", "count"), [([2], Confidence.MEDIUM, 1), ([0, 1], Confidence.HIGH, 2)]
+)
+def test_code_that_is_compiled_in_one_step_alone_may_not_be_compiled_again(
+    steps: list[int], confidence: Confidence, count: int
+) -> None:
+    (one,) = of_rule(compiling(steps), "compile")
+    assert (one.cause, one.confidence, one.count) == ("recompilation", confidence, count)
+    assert one.evidence["in_a_step_ns"] == 105 * US
+    assert "has been compiled" not in one.message
+
+
+@pytest.mark.parametrize(("newest", "said"), [(0, None), (1, 2), (6, 7), (8, 9)])
+def test_the_frame_with_most_versions_is_said_to_be_compiled_so_often(newest: int, said: int | None) -> None:
+    trace = compiling([1, 2])
+    for region in ("3/0", f"2/{newest}", f"1/{max(newest - 1, 0)}"):
+        trace.op(f"Torch-Compiled Region: {region}", 400 * US, 20 * US, tid=9)
+    (one, *_) = of_rule(trace, "compile")
+    assert ("has been compiled" in one.message) is bool(said)
+    if said:
+        assert f"frame 2 has been compiled {said} times" in one.message
+        assert one.evidence["over_limit"] is (said > 8)

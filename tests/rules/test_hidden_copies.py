@@ -1,0 +1,108 @@
+"""Copies that only seed what a matrix product adds to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import GEMM, POINTWISE, US, of_rule
+from traceanalyzer import Finding
+
+
+def adding(
+    *,
+    op: str = "aten::addmm",
+    around: str = "",
+    memsets: int = 1,
+    kernel: str = GEMM,
+    apart: bool = False,
+    stream: int = 7,
+    beside_us: int = 0,
+    last: bool = False,
+) -> list[Finding]:
+    """Three steps of an op that copies 2 MB in 20 us, clears some bytes and launches a kernel of 100 us.
+
+    Args:
+        around: an op around it.
+        apart: another op makes the copy.
+        stream: of the copy.
+        beside_us: how long another stream computes during the copy.
+        last: the recording ends after a further copy and a memset.
+    """
+    trace, number, at, gpu = TraceBuilder(), 0, 0, 0
+    for step in range(3):
+        begin = at
+        length = (30 + 10 * memsets) * US
+        if around:
+            trace.op(around, at, length + 4 * US)
+        if apart:
+            trace.op("aten::copy_", at + US, 9 * US)
+        trace.op(
+            op,
+            at + (11 * US if apart else US),
+            length - (10 * US if apart else 0),
+            **{"Input Dims": [[1024, 512], [1024, 256], [256, 512]], "Input type": ["float"] * 3},
+        )
+        gpu = max(gpu, at + 20 * US)
+        if beside_us:
+            number += 1
+            trace.launch("cudaLaunchKernel", at, US // 2, number)
+            trace.kernel(gpu, beside_us * US, number, name=POINTWISE, stream=20)
+        for place in range(memsets + 2):
+            number += 1
+            call = at + (2 + 10 * place) * US
+            if place == 0:
+                trace.launch("cudaMemcpyAsync", call, 5 * US, number)
+                trace.memcpy(gpu, 20 * US, number, size=1024 * 512 * 4, stream=stream)
+                gpu += 21 * US
+            elif place <= memsets:
+                trace.launch("cudaMemsetAsync", call, 5 * US, number)
+                trace.memset(gpu, US, number)
+                gpu += 2 * US
+            else:
+                trace.launch("cudaLaunchKernel", call + 4 * US, 5 * US, number)
+                trace.kernel(gpu, 100 * US, number, name=kernel)
+                gpu += 101 * US
+        at = gpu + 20 * US
+        trace.step(step, begin, at - begin - US)
+    if last:
+        trace.op("aten::addmm", at, 20 * US)
+        trace.launch("cudaMemcpyAsync", at + 2 * US, 5 * US, number + 1)
+        trace.memcpy(at + 30 * US, 20 * US, number + 1)
+        trace.launch("cudaMemsetAsync", at + 10 * US, 5 * US, number + 2)
+        trace.memset(at + 60 * US, US, number + 2)
+    return of_rule(trace, "hidden-dtod-copy")
+
+
+@pytest.mark.parametrize("op", ["aten::addmm", "aten::baddbmm", "aten::addmm_"])
+def test_a_copy_before_the_product_of_an_op_that_adds_is_its_bias(op: str) -> None:
+    (one,) = adding(op=op)
+    assert (one.by, one.count, one.cause) == (op, 3, "seeded-destination")
+    assert one.cost_ns == 3 * 20 * US
+    assert "2.00 MiB" in one.message
+    assert "; shapes " in one.message
+    assert (one.evidence["gemm_ns"], one.evidence["moved_bytes"]) == (3 * 100 * US, 3 * 1024 * 512 * 4)
+
+
+@pytest.mark.parametrize(
+    ("how", "count"),
+    [
+        ({"memsets": 0}, 3),
+        ({"memsets": 2}, 3),
+        ({"memsets": 3}, 0),
+        ({"op": "aten::mm"}, 0),
+        ({"op": "aten::mm", "around": "aten::addmm"}, 3),
+        ({"kernel": POINTWISE}, 0),
+        ({"apart": True}, 0),
+        ({"apart": True, "around": "aten::addmm"}, 3),
+        ({"stream": 8}, 0),
+        ({"last": True}, 3),
+    ],
+)
+def test_other_copies_seed_nothing(how: dict[str, object], count: int) -> None:
+    assert sum(one.count for one in adding(**how)) == count  # type: ignore[arg-type]
+
+
+def test_a_copy_beside_another_streams_work_costs_what_is_left() -> None:
+    (one,) = adding(beside_us=8)
+    assert one.cost_ns == 3 * 12 * US

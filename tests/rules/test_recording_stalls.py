@@ -1,0 +1,113 @@
+"""What the profiler holds up, and first uses of kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.hosts import MS, said_by
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer import Severity
+from traceanalyzer.model.finding import Confidence
+
+US = 1_000
+
+
+def held_up(name: str = "Activity Buffer Request", stall_ns: int = 2 * MS, kernel_ns: int = 20_000) -> Loop:
+    """Four steps of four launches and one that the profiler holds up, after a kernel of this time."""
+    loop = Loop()
+    for _ in range(4):
+        loop.begin()
+        for place in range(4):
+            loop.launched(kernel_ns=kernel_ns if place == 3 else 5_000)
+        loop.overhead(name, loop.now + 3_000, stall_ns)
+        loop.launched("aten::add", launch_ns=stall_ns + 4_000)
+        loop.end()
+    return loop
+
+
+@pytest.mark.parametrize("name", ["Activity Buffer Request", "Buffer Flush"])
+def test_what_the_profiler_holds_up_is_named_and_info(name: str) -> None:
+    (one,) = said_by(held_up(name).load(), "activity-buffer-request")
+    assert (one.by, one.count, one.severity) == (name, 4, Severity.INFO)
+    assert one.evidence["ops"] == {"aten::add": 4 * 2 * MS}
+    assert one.evidence["stall_ns"] == 4 * 2 * MS
+
+
+@pytest.mark.parametrize(("stall_ns", "said"), [(19_999, False), (20_000, True)])
+def test_shorter_stalls_are_as_long_as_a_slow_launch(stall_ns: int, said: bool) -> None:
+    assert bool(said_by(held_up(stall_ns=stall_ns).load(), "activity-buffer-request")) is said
+
+
+def test_two_kinds_of_stalls_are_two_findings_each_with_its_own_ops() -> None:
+    loop = held_up()
+    loop.begin()
+    loop.overhead("Buffer Flush", loop.now + 3_000, MS)
+    loop.launched("aten::sort", launch_ns=MS + 4_000)
+    loop.launched()
+    loop.end()
+    said = {one.by: one for one in said_by(loop.load(), "activity-buffer-request")}
+    assert said["Buffer Flush"].evidence["ops"] == {"aten::sort": MS}
+    assert said["Activity Buffer Request"].evidence["ops"] == {"aten::add": 8 * MS}
+
+
+@pytest.mark.parametrize(
+    ("kernel_ns", "idle_ns", "part"), [(5_000, 2 * MS, "all that time"), (MS, MS, "for 4.0")]
+)
+def test_a_device_that_still_runs_is_idle_for_a_part_of_the_stall(
+    kernel_ns: int, idle_ns: int, part: str
+) -> None:
+    (one,) = said_by(held_up(kernel_ns=kernel_ns).load(), "activity-buffer-request")
+    assert one.evidence["idle_ns"] == pytest.approx(4 * idle_ns, rel=0.02)
+    assert f"the GPU was idle {part}" in one.message
+
+
+# -- lane-offset ------------------------------------------------------------------------------------------------------
+
+
+def loading(
+    offset_us: int, usual_us: int = 10, *, row: str = "Lazy Function Loading", busy: bool = False
+) -> TraceBuilder:
+    """Ops whose kernel starts after its usual time, and one that first loads its kernel."""
+    trace = TraceBuilder()
+    for number in range(1, 8):
+        at, slow = number * 1_000 * US, number == 4
+        offset = (offset_us if slow else usual_us) * US
+        trace.op("aten::sort" if slow else "aten::mm", at, offset)
+        if slow:
+            trace.overhead(row, at + US, offset - 6 * US)
+        trace.launch("cudaLaunchKernel", at + offset - 5 * US, 4 * US, number)
+        trace.kernel(at + offset, (1_500 if busy and number == 3 else 20) * US, number)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("offset_us", "usual_us", "said"),
+    [(100, 10, True), (99, 10, False), (200, 40, True), (199, 40, False)],
+)
+def test_a_kernel_that_is_loaded_first_is_late_by_five_times_the_usual(
+    offset_us: int, usual_us: int, said: bool
+) -> None:
+    found = said_by(loading(offset_us, usual_us).load(), "lane-offset")
+    assert [(one.cause, one.count, one.severity) for one in found] == [("first-use", 1, Severity.INFO)] * said
+    for one in found:
+        assert one.confidence is Confidence.MEDIUM
+        assert one.evidence["ops"] == {"aten::sort": offset_us * US}
+        assert f"up to {offset_us}" in one.message
+        assert f"(usually {usual_us}.0 µs)" in one.message
+
+
+def test_a_late_kernel_without_loading_or_behind_other_work_is_no_first_use() -> None:
+    assert said_by(loading(500, row="Activity Buffer Request").load(), "lane-offset") == []
+    assert len(said_by(loading(500).load(), "lane-offset")) == 1
+    assert said_by(loading(500, busy=True).load(), "lane-offset") == []
+
+
+def test_the_step_of_a_loop_is_not_held_up_by_what_runs_beside_it() -> None:
+    """The profiler's row lies between two ops, and holds up none."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.overhead("Activity Buffer Request", loop.now + 1_000, 2 * MS)
+        loop.pause(3 * MS)
+
+    assert said_by(loop_of(body), "activity-buffer-request") == []
