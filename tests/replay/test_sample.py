@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.sample import _left_out, _undisturbed, _usual
 from traceanalyzer.replay.saving import Forecast
 
 US = 1_000
@@ -105,3 +107,56 @@ def test_no_step_takes_longer_without_the_profiler() -> None:
     for trace in (training(slow=set(), loading=True), training(slow={4}, loading=False)):
         step = forecast(trace).step
         assert step.unprofiled_ns <= step.traced_ns
+
+
+@pytest.mark.parametrize(
+    ("dur", "warm", "usual"),
+    [
+        ([10, 10, 10, 10], False, [1, 2, 3]),
+        ([10, 10, 10, 10], True, [0, 1, 2, 3]),
+        ([16, 10, 10, 10], True, [0, 1, 2, 3]),
+        ([17, 10, 10, 10], True, [1, 2, 3]),
+        ([10, 0, 10, 10], False, [2, 3]),  # an empty one
+        ([0, 0], False, [0]),
+        ([10], False, [0]),
+        ([10, *[10] * 8, 17, 17], False, list(range(1, 9))),  # a fifth may be hiccups
+        ([10, *[10] * 7, 17, 17, 17], False, list(range(1, 11))),  # more often it is the program
+        ([10, *[10] * 7, 16, 16], False, list(range(1, 10))),
+    ],
+)
+def test_usual_steps_are_neither_empty_nor_cold_nor_hiccups(
+    dur: list[int], warm: bool, usual: list[int]
+) -> None:
+    none = np.zeros(len(dur), bool)
+    assert _usual(np.array(dur), none, warm=warm).tolist() == usual
+    captured = none.copy()
+    captured[-1:] = len(dur) > 1
+    assert len(dur) - 1 not in _usual(np.array(dur), captured, warm=warm)[1:]
+
+
+@pytest.mark.parametrize(
+    ("pace", "rows", "kept"),
+    [
+        ([30, 10, 20, 10], [100, 100, 100, 100], [1, 2, 3]),  # twice as slow is the program
+        ([30, 10, 20.1, 10], [100, 100, 100, 100], [1, 3]),
+        ([11, 10, 20.1, 10], [100, 100, 100, 100], [0, 1, 3]),  # the first, too, as it is as quick
+        ([11, 10, 20.1, 10], [97, 100, 100, 100], [1, 3]),  # unless it does something else
+        ([30, 10, 50, 10], [100, 100, 102, 102], [1, 3]),
+        ([30, 10, 50, 10], [100, 100, 103, 100], [1, 2, 3]),  # another step does more
+        ([30, 0, 50, 10], [100, 100, 100, 100], [1, 2, 3]),  # of too few rows to tell
+    ],
+)
+def test_steps_are_disturbed_that_do_the_same_more_than_twice_as_slowly(
+    pace: list[float], rows: list[int], kept: list[int]
+) -> None:
+    usable = np.arange(1, len(pace))
+    found = _undisturbed(usable, np.array(pace, float), np.array(rows))
+    assert found.tolist() == kept
+    assert (found is usable) == (kept == usable.tolist())
+
+
+def test_what_is_left_out_is_a_share_of_the_later_steps_that_capture_no_graph() -> None:
+    dur, capturing = np.array([90, 10, 20, 70, 50]), np.array([False, False, False, False, True])
+    assert _left_out(dur, np.array([0, 1, 2]), capturing) == pytest.approx(0.7)
+    assert _left_out(dur, np.array([0, 1, 2, 3]), capturing) == 0.0
+    assert _left_out(dur[:1], np.array([0]), capturing[:1]) == 0.0

@@ -1,0 +1,139 @@
+"""What fixes on some ranks save the whole job: blocks of single ranks, replayed together, with planted times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.replay.test_together import rank_of
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.replay.calibration import STEP_RESIDUAL
+from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
+from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.run import LEAST
+
+SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0}
+
+
+def forecast_of(
+    at: int, alone_ns: int, *, measured: bool = False, steps: float = 1.0, meets: bool = True
+) -> Any:
+    low, high = (alone_ns, alone_ns) if measured else (alone_ns - 50, alone_ns + 50)
+    step = StepEstimate(2_000 + at, alone_ns, low, high, f"bound of {at}", "alone", (), 10 * at, at)
+    return RankForecast(step, steps, f"text of {at}", meets)
+
+
+def job(
+    compute_ns: Mapping[int, float], fixed_ns: Mapping[int, float] | None = None, **more: Any
+) -> JobForecast:
+    """Ranks with one kernel of so long and a collective of 10 ns; where a finding is fixed, of another length."""
+
+    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
+        took = {
+            rank: (fixed_ns or {}).get(rank, 0.0) if done else compute_ns[rank]
+            for rank, done in fixes.items()
+        }
+        return {rank: rank_of([ns + SLOWER[side]]) for rank, ns in took.items()}
+
+    forecasts = {rank: forecast_of(rank, round(ns), **more) for rank, ns in compute_ns.items()}
+    return JobForecast.of(forecasts, made, list(compute_ns))
+
+
+JOB = {0: 500.0, 1: 990.0, 2: 400.0}
+
+
+def test_the_job_s_step_is_that_of_the_rank_that_the_others_wait_for() -> None:
+    """At the least slowdown 1,020 ns and at the most 970 ns, each with the step's own error."""
+    found = job(JOB)
+    step = found.step
+    assert (step.unprofiled_ns, step.traced_ns, step.bound) == (1_000, 2_002, "bound of 1")
+    assert step.basis == "3 ranks replayed together: text of 1"
+    assert step.low_ns == round(970 * (1 - STEP_RESIDUAL))
+    assert step.high_ns == round(1_020 * (1 + STEP_RESIDUAL))
+    own = found.of_rank(2)
+    assert (own.unprofiled_ns, own.traced_ns, own.gpu_ns, own.gap_ns) == (1_000, 2_002, 20, 2)
+
+
+def test_a_job_whose_step_was_timed_has_that_step_and_no_interval() -> None:
+    step = job({0: 1_000.0, 1: 1_000.0}, measured=True).step
+    assert (step.low_ns, step.unprofiled_ns, step.high_ns, step.traced_ns) == (1_000, 1_000, 1_000, 2_001)
+    assert step.basis == "alone"
+
+
+def test_fixes_of_a_rank_that_nobody_waits_for_save_nothing() -> None:
+    found = job(JOB, dict.fromkeys(JOB, 100.0))
+    assert found.edited({0: (1,), 2: (3,)}).ns == pytest.approx(1_000)
+    assert found.edited({1: (1,)}).ns == pytest.approx(510)  # then the others wait for rank 0
+    assert found.edited({0: (1,), 1: (1,)}).ns == pytest.approx(410)
+    assert found.edited({1: (), 7: (1,)}) is found.base  # nothing is fixed, or of a rank that is not replayed
+
+
+@pytest.mark.parametrize(("alone_share", "beyond"), [(0.5, False), (0.02, True)])
+def test_a_saving_of_the_job_is_as_wide_as_the_rank_s_own_for_its_size(
+    alone_share: float, beyond: bool
+) -> None:
+    found = job(JOB, dict.fromkeys(JOB, 100.0))
+    alone = Saving(1, 1, 1, alone_share, alone_share - 0.1, alone_share + 0.2, "", beyond)
+    said = found.saving({1: (1,)}, alone)
+    scale = min(math.sqrt(0.49 * 0.51 / (alone_share * (1 - alone_share))), 1.0)
+    assert said.share == pytest.approx(0.49)
+    assert (said.low_share, said.high_share) == (
+        pytest.approx(0.49 - 0.1 * scale),
+        pytest.approx(0.49 + 0.2 * scale),
+    )
+    assert (said.step_ns, said.low_ns, said.high_ns) == tuple(
+        round(1_000 * share) for share in (said.share, said.low_share, said.high_share)
+    )
+    assert said.beyond is beyond
+    assert said.basis == "all 3 ranks replayed together without it"
+    none = found.saving({0: (1,)}, alone)
+    assert (none.share, none.low_share, none.high_share) == (0.0, -LEAST, LEAST)
+
+
+def test_a_step_with_all_fixed_keeps_the_interval_in_proportion() -> None:
+    found = job(JOB, dict.fromkeys(JOB, 100.0))
+    fixed = found.fixed({1: (1,)})
+    assert fixed.basis == "all 3 ranks replayed together with all findings fixed"
+    assert (fixed.unprofiled_ns, fixed.low_ns, fixed.high_ns) == (
+        510,
+        round(found.step.low_ns * 0.51),
+        round(found.step.high_ns * 0.51),
+    )
+
+
+def test_late_ranks_would_run_the_program_of_the_median_of_the_others() -> None:
+    found = job({0: 500.0, 1: 990.0, 2: 400.0, 3: 450.0, 4: 800.0})
+    assert found.as_peers([1]).unprofiled_ns == 810  # rank 4 is late still
+    both = found.as_peers([1, 4])
+    assert both.unprofiled_ns == 510
+    assert both.basis.endswith("replayed together, with the program of rank 3 in place of theirs")
+    assert found.as_peers([0, 1, 4]).basis.endswith(
+        "with the program of rank 3 in place of theirs"
+    )  # of two the later
+    with pytest.raises(Unavailable, match="keep some as peers"):
+        found.as_peers(list(range(5)))
+
+
+def test_of_many_ranks_those_that_are_waited_for_most_are_replayed() -> None:
+    times = {rank: 900.0 - rank for rank in range(MOST_TOGETHER + 2)}
+    found = job(times)
+    assert sorted(found.blocks) == list(range(MOST_TOGETHER))
+    said = f"the {MOST_TOGETHER} most awaited of {MOST_TOGETHER + 2} ranks"
+    assert found.step.basis.startswith(f"{said} replayed together: ")
+    assert found.fixed({0: (1,)}).basis.startswith(said)
+    assert found.step.traced_ns == 2_000 + MOST_TOGETHER + 1  # of all ranks
+
+
+def test_ranks_that_never_meet_or_were_sampled_otherwise_are_no_job() -> None:
+    def refused(*ranks: RankForecast) -> str:
+        with pytest.raises(Unavailable) as error:
+            JobForecast.of(dict(enumerate(ranks)), lambda fixes, side: {}, [0, 1])
+        return str(error.value)
+
+    assert "no steps that all ranks have" in refused(forecast_of(0, 500))
+    assert "no steps that all ranks have" in refused(forecast_of(0, 500), forecast_of(1, 500, steps=2.0))
+    assert "without a collective" in refused(forecast_of(0, 500), forecast_of(1, 500, meets=False))
