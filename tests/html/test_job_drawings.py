@@ -109,7 +109,7 @@ def test_of_many_ranks_culprits_and_those_that_wait_most_are_drawn(count: int, l
     ]
     assert names == [f"rank {rank}" for rank in (0, *range(1 + left, count))] * 2
     notes = [one.text for one in page.of_class("note")]
-    assert notes == [f"{left} ranks that wait less are left out."] * bool(left)
+    assert notes == [f"{left} rank{'s' * (left != 1)} with less waiting left out."] * bool(left)
 
 
 def test_of_many_steps_the_first_forty_are_drawn() -> None:

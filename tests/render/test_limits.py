@@ -191,8 +191,10 @@ def test_so_many_devices_have_a_bar_and_the_others_are_counted(devices: int, sho
     assert len(begin) == shown
     first = lines[begin[0] + 1 : [*begin, lines.index("", begin[-1])][1]]
     assert len([line for line in first if " % " in line]) == rows
-    told = [line for line in lines if "more devices: --verbose shows them" in line]
-    assert told == [f"... and {devices - 4} more devices: --verbose shows them"] * (devices > 4)
+    told = [line for line in lines if "--verbose shows all" in line and "more device" in line]
+    assert told == [f"... and {devices - 4} more device{'s' * (devices > 5)}: --verbose shows all"] * (
+        devices > 4
+    )
 
 
 def outcomes(**counts: int) -> tuple[Outcome, ...]:

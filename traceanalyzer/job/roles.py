@@ -15,11 +15,12 @@ from traceanalyzer.timeline.nesting import Nesting
 _DESCRIBED = (
     ("tensor", r"(?i)(?:^|[^a-z])(?:tp|tensor)(?:[^a-z]|$)|tensor_(?:model_)?parallel"),
     ("pipeline", r"(?i)(?:^|[^a-z])(?:pp|pipeline)(?:[^a-z]|$)|pipeline_(?:model_)?parallel"),
+    ("data", r"(?i)(?:^|[^a-z])(?:dp|fsdp|ddp|data|hsdp)(?:[^a-z]|$)|data_parallel|dp_(?:shard|replicate)"),
     ("expert", r"(?i)(?:^|[^a-z])(?:ep|expert)(?:[^a-z]|$)|expert_(?:model_)?parallel"),
     ("context", r"(?i)(?:^|[^a-z])(?:cp|context)(?:[^a-z]|$)|context_parallel"),
-    ("data", r"(?i)(?:^|[^a-z])(?:dp|fsdp|ddp|data|hsdp)(?:[^a-z]|$)|data_parallel|dp_(?:shard|replicate)"),
 )
-"""What torch's meshes (mesh_tp), Megatron (TENSOR_MODEL_PARALLEL_GROUP) and DeepSpeed call groups; the first counts."""
+"""What torch's meshes (mesh_tp), Megatron (TENSOR_MODEL_PARALLEL_GROUP) and DeepSpeed call groups; the first counts:
+gradients of experts and of ranks that share a context are reduced over DATA_PARALLEL_GROUP_WITH_CP and dp_shard_cp."""
 _EXPERTS = frozenset({"dispatch", "combine"})  # DeepEP's
 _GRADIENTS = r"AccumulateGrad|FSDP::"  # DistributedDataParallel's hooks, and what FSDP calls its collectives
 

@@ -41,7 +41,7 @@ def short_kernel(kernel: str) -> str:
         return wrapped[1][:_MAX_LETTERS]
     plain = _PLAIN.search(kernel)
     if plain is None or "<" not in kernel:
-        return _bare(kernel).partition("(")[0][:_MAX_LETTERS]
+        return _bare(kernel).partition("(")[0].rstrip()[:_MAX_LETTERS]
     inner = _LAMBDA.search(kernel, plain.end()) or _FUNCTOR.search(kernel, plain.end())
     return f"{plain[1]}({inner[1]})"[:_MAX_LETTERS] if inner else plain[1][:_MAX_LETTERS]
 

@@ -10,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Ns
 
 _MAX_DIGITS = 30  # int64 has 19; a number of a billion digits would take minutes to write out
+_ROUNDS_UP = 0.9995  # of a unit: from there on three digits of the smaller one would be all of it
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
@@ -42,7 +43,7 @@ def format_ns(ns: float) -> str:
     """Nanoseconds as people read them: three significant digits and a unit, `1.24 ms`, `850 ns`."""
     size = abs(ns)
     for scale, unit in _SCALES:
-        if size >= scale * 0.9995:
+        if size >= scale * _ROUNDS_UP:
             return f"{_three_digits(ns / scale)} {unit}"
     return f"{ns:.0f} ns"
 
@@ -55,7 +56,7 @@ def _three_digits(value: float) -> str:
 def format_bytes(count: float) -> str:
     """Bytes in binary units, `33.5 MiB`."""
     for scale, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if abs(count) >= scale:
+        if abs(count) >= scale * _ROUNDS_UP:
             return f"{_three_digits(count / scale)} {unit}"
     return f"{count:.0f} B"
 

@@ -81,12 +81,12 @@ def addmm_launches(analysis: Analysis) -> Facts:
     copies = launched.kind.one_of("copy_d2d")
     kernels = launched.kind.one_of("compute")
     copied = sums_of(owner, copies.astype(np.int64), len(adds)) > 0
-    each = kernels.sum() / max(len(np.unique(owner)), 1)
     for name, of_name in adds.by(adds.name):
         own = np.isin(adds.rows, of_name.rows)
         count, seeded = int(np.isin(np.flatnonzero(own), owner).sum()), int((copied & own).sum())
         if count == 0:
             continue
+        each = int((kernels & own[owner]).sum()) / count
         words = (
             f"is fused at the dispatcher only: {seeded:,} of {count:,} copy the bias before the product"
             if seeded

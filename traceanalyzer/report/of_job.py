@@ -14,11 +14,7 @@ from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.severity import holding_up, in_job, of_fault
 
 _PACE = "Other ranks are slower: until they are fixed, this saves the job nothing. After that: "
-_STANDS_OUT = 2.0  # times the median rank's cost: then it is this rank's; chosen
-_MOST_REPLAYS, _LEAST_REPLAYS = (
-    320,
-    5,
-)  # of ranks for findings, those that saved their rank most; 1 to 5 ms each
+_MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved most; 1 to 5 ms each
 
 Group = Sequence[Brief]
 

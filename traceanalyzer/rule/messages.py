@@ -62,8 +62,8 @@ def message_fields(
             if part
             else ""
         ),
-        "times": _times(counts[0]),
-        "times_a_step": _often_a_step(_times, counts[1], in_steps, steps),
+        "times": times(counts[0]),
+        "times_a_step": _often_a_step(times, counts[1], in_steps, steps),
         "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
@@ -127,7 +127,8 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _times(count: int) -> str:
+def times(count: int) -> str:
+    """`once`, `twice`, `12 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 

@@ -49,7 +49,9 @@ def job_drawings(page: Page) -> Html | None:
         return None
     left_out = len(job.ranks) - len(ranks)
     note = (
-        tag("p", f"{left_out} ranks that wait less are left out.", class_="note drawn") if left_out else None
+        tag("p", f"{left_out} rank{'s' * (left_out != 1)} with less waiting left out.", class_="note drawn")
+        if left_out
+        else None
     )
     return together((_axis(page, job, ranks), _heat(page, job, ranks), note))
 

@@ -85,7 +85,9 @@ def put_ranks(page: Page, job: JobReport) -> None:
     page.put(_LEGEND, style="dim")
     left = len(job.ranks) - len(rows) + 1
     if left > 0:
-        page.put(f"and {left} ranks between these; `--rank N` shows one rank alone", style="dim")
+        page.put(
+            f"and {left} rank{'s' * (left != 1)} between these; `--rank N` shows one rank alone", style="dim"
+        )
     for part, why in (job.unavailable or {}).items():
         page.put(f"{part}: {why}", style="dim")
 
@@ -115,7 +117,8 @@ def _shown(job: JobReport) -> Sequence[RankReport]:
     first = set(job.culprits)
     by_hold = sorted(job.ranks, key=lambda one: (one.rank not in first, -one.holding_up_ns, one.rank))
     chosen = {one.rank for one in by_hold[: _RANKS // 2]}
-    by_wait = sorted(job.ranks, key=lambda one: (-one.waiting_ns, one.rank))
+    others = [one for one in job.ranks if one.rank not in chosen]
+    by_wait = sorted(others, key=lambda one: (-one.waiting_ns, one.rank))
     chosen |= {one.rank for one in by_wait[: _RANKS - len(chosen)]}
     return [one for one in job.ranks if one.rank in chosen]
 

@@ -185,7 +185,8 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
         also = _legend(parts.others.values()) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
-        page.put(f"... and {len(devices) - _DEVICES} more devices: --verbose shows them", style="dim")
+        more = len(devices) - _DEVICES
+        page.put(f"... and {more} more device{'s' * (more != 1)}: --verbose shows all", style="dim")
     page.blank()
     _next(page, report, parts)
     for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
@@ -227,10 +228,15 @@ def _left_out(report: Report, parts: Triage) -> str:
     """What this screen does not show, as numbers."""
     idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
     failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
-    ran = {one.rule for one in report.outcomes} - idle - failed
+    ran = {one.rule for one in report.outcomes if one.status in (Status.FOUND, Status.CLEAR)}
     judged = any(trace.accounting for trace in report.traces)
     told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
-    told += [f"{len(idle - ran)} others do not apply to this trace"] if idle - ran else []
+    if others := len(idle - ran):
+        told += [
+            "1 other does not apply to this trace"
+            if others == 1
+            else f"{others} others do not apply to this trace"
+        ]
     told += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
     own = " Findings about the profiler itself are not shown." * costly

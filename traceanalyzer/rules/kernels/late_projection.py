@@ -161,7 +161,7 @@ def _upsampled(ops: Calls, number: Rows, signatures: list[Signature], limits: Li
         maker, layer = signatures[first], signatures[second]
         if not maker.name.startswith(_UPSAMPLING) or not (widths := _narrows(layer, limits)):
             continue
-        small, wide = next(iter(tensors(maker)), ()), tensors(layer)[0]
+        small, wide = next(iter(tensors(maker)), ()), _data(layer)
         times = math.prod(wide) / max(math.prod(small), 1)
         readers = {which for which, op in enumerate(signatures) if wide in tensors(op)}
         alone = all(which == second or signatures[which].name.startswith("autograd::") for which in readers)
@@ -181,7 +181,7 @@ def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: L
         rows = (*tensors(summed)[0][:1], *tensors(summed)[-1][1:]) if sparse else tensors(summed)[0]
         later = (signatures[which] for which in number[at + 1 : last].tolist())
         layer = next((op for op in later if rows in tensors(op) and not _scales(op)), None)
-        widths = _narrows(layer, limits) if layer is not None and tensors(layer)[0] == rows else None
+        widths = _narrows(layer, limits) if layer is not None and _data(layer) == rows else None
         source = next((i for i in range(at - 1, max(at - limits.near_ops, 0) - 1, -1) if gathers[i]), None)
         if widths is None or (source is None and not sparse):
             continue
@@ -214,11 +214,20 @@ def _scales(op: Signature) -> bool:
     return op.name in _SCALING and (len(shapes) == 1 or shapes[1:2] in ([(shapes[0][0], 1)], [(1,)]))
 
 
+def _operands(layer: Signature) -> list[Shape]:
+    """Shapes of data and weight, and what else it takes; of addmm its bias comes first."""
+    return tensors(layer)[1:] if layer.name == "aten::addmm" else tensors(layer)
+
+
+def _data(layer: Signature) -> Shape:
+    return next(iter(_operands(layer)), ())
+
+
 def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
     """(width before, width after) of a linear layer or 1x1 convolution without padding; None for other ops."""
     if op.name not in _LAYERS:
         return None
-    shapes = tensors(op)[1:] if op.name == "aten::addmm" else tensors(op)
+    shapes = _operands(op)
     if len(shapes) < 2:
         return None
     data, weight = shapes[:2]

@@ -15,6 +15,7 @@ from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.messages import times
 from traceanalyzer.rules.kernels.hand_written_attention.attention_spans import attention_spans
 from traceanalyzer.timeline import kernel_families as families
 
@@ -98,13 +99,13 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
 
 
 def _often(found: Work, backward: Mask) -> str:
-    """`4 times a step in forward and 4 times in backward`; in all where steps differ."""
+    """`4 times a step in forward and once in backward`; in all where steps differ."""
     counts = int((~backward).sum()), int(backward.sum())
     steps = len(np.unique(found.step)) if (found.step >= 0).all() else 0
     whole = steps > 0 and not any(count % steps for count in counts)
     forward, back = (count // steps if whole else count for count in counts)
     when = "a step" if whole else "in all"
-    return f"{forward} times {when} in forward" + f" and {back} times in backward" * bool(back)
+    return f"{times(forward)} {when} in forward" + f" and {times(back)} in backward" * bool(back)
 
 
 def _fused_ns(found: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
