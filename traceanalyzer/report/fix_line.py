@@ -39,7 +39,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     if first in replayed:
         return f"{which}{also}: {gives}" + (f"; {unknown.format(listed(later))}" if later else "")
     whose = f"; {unknown.format(listed([first, *later]))}" if later else ", whose saving cannot be predicted"
-    rest = f"; without it, {which}{also}: {gives}" if len(own) > 1 else ""
+    rest = f"; apart from these, {which}{also}: {gives}" if len(own) > 1 else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
 

@@ -165,7 +165,9 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
                 if frames > 1
                 else "a compiled region, called {times_a_step}, takes"
             )
-            + " {cpu} of CPU time a step under the profiler, and the kernels that they launch take {gpu}",
+            + " {cpu} of CPU time a step under the profiler, and the kernels that "
+            + ("they launch" if frames > 1 else "it launches")
+            + " take {gpu}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
             info=True,
