@@ -15,7 +15,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "The times that findings name are part of these rows: do not add them."
+_LEGEND = "Each finding's time is already contained in these rows."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

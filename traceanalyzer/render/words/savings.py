@@ -28,14 +28,14 @@ _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 # Causes that are codes, as people call them.
 _CAUSES = {
     "after-backward": "one by one after backward",
-    "batch": "fewer launches help",
+    "batch": "fewer launches can help",
     "below-bounds": "neither compute- nor memory-bound",
-    "compile": "torch.compile helps",
+    "compile": "torch.compile can help",
     "compute": "compute-bound",
     "dispatching": "launching",
     "emptied": "cache emptied",
     "few-blocks": "few CUDA blocks",
-    "graph": "a CUDA graph helps",
+    "graph": "a CUDA graph can help",
     "latency": "short kernels",
     "layers": "in each layer",
     "link": "host link",

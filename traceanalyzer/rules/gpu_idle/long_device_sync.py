@@ -30,8 +30,8 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
     timing, one synchronisation at the end.
     How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not part of the cost.
-    When it is wrong: the GPU has long been idle when the call begins, because the profiler slows the CPU.
-    Without the profiler, the GPU may still be busy then, and is idle for less time.
+    When it is wrong: the profiler slows the CPU, so the GPU may run out of work in the recording, but not
+    without the profiler. Then this call costs less than the finding says.
     See also: implicit-sync for synchronisation inside an op (.item(), .cpu(), nonzero).
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """

@@ -100,7 +100,7 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     size); for rows, compute linear(x) first, then gather and sum its rows. Add a bias once, after the sum.
     How sure: names, shapes and order of ops are recorded. The trace does not show which tensor an op reads,
     so confidence is medium.
-    When it is wrong: code that is not recorded as an op also reads the layer's input.
+    When it is wrong: a custom kernel, which the trace does not show as an op, also reads the layer's input.
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels.
     Source: calculated, not measured: (A X) W = A (X W).
     """

@@ -56,8 +56,8 @@ def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     """Ops read or write every n-th number, but memory also moves the numbers in between.
 
     What it looks for: pointwise ops and copies of a tensor without a contiguous dimension. An example is
-    x[..., 0], one component of many. The time of ops that build the whole tensor x (cat, stack), index it, or
-    sum over its last dimension counts, too, because this layout also slows these ops.
+    x[..., 0], one component of many. The cost also includes ops that build the whole tensor x (cat, stack),
+    index it, or sum over its last dimension, because this layout slows them, too.
     Why it costs: memory delivers 64 bytes at once, and the op uses only a few of these bytes.
     Bad: a tensor f of shape (height, width, 9), and f[..., i] in each op. Good: f of shape (9, height,
     width), and f[i].

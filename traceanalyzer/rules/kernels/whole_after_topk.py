@@ -57,7 +57,7 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     How sure: the rule concludes from shapes and the order of ops that the mask keeps what topk has chosen. So
     confidence is medium.
     When it is wrong: the rows are compared with a number that does not come from topk.
-    Saving: work on k elements of each row is simulated, instead of work on whole rows.
+    Saving: predicted as if the later ops worked on k elements of each row, instead of on whole rows.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

@@ -139,9 +139,9 @@ def launch_bound(
     - "not certain" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
       saving is small and may be zero;
     - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
-    - "a CUDA graph helps" (`graph`): most steps launch the same kernels on the same grids;
-    - "torch.compile helps" (`compile`): eager pointwise kernels can be fused;
-    - "fewer launches help" (`batch`): neither a CUDA graph nor torch.compile fits.
+    - "a CUDA graph can help" (`graph`): most steps launch the same kernels on the same grids;
+    - "torch.compile can help" (`compile`): eager pointwise kernels can be fused;
+    - "fewer launches can help" (`batch`): neither a CUDA graph nor torch.compile fits.
     When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not
     enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
