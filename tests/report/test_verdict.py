@@ -146,7 +146,8 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     unknown = replace(first, saving=None)
     assert verdict_of(head, [unknown, second]).fix == f"{begin}, whose saving cannot be predicted"
     assert verdict_of(head, [unknown, second, unknown, second]).fix == (
-        f"{begin}; what 1 and 3 would save cannot be predicted; apart from these, findings 2 and 4 (scheduler-gap): {ABOUT}"
+        f"{begin}; what 1 and 3 would save cannot be predicted; "
+        f"apart from these, findings 2 and 4 (scheduler-gap): {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [unknown]).fix == begin
