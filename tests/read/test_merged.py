@@ -138,6 +138,23 @@ def test_ranks_are_numbered_by_stage_first() -> None:
     assert _ranks(list(reversed(marks))) == {marks[0]: 0, marks[2]: 1, marks[1]: 2, marks[3]: 3}
 
 
+@pytest.mark.parametrize(
+    ("marks", "ranks"),
+    [
+        (["PP1-DP0", "PP0-DP1"], [1, 0]),
+        (["DP1-TP0", "DP0-TP1"], [0, 1]),  # the numbers in tensor parallelism tell them apart
+        (["DP1-TP0", "DP0-TP1", "DP0-TP0"], [2, 1, 0]),  # here they do not
+        (["TP0", "TP5", "DP1"], [0, 1, 2]),
+        (["EP2", "EP10"], [0, 1]),
+        ([4, 2], [4, 2]),
+    ],
+)
+def test_ranks_have_their_own_numbers_or_the_order_of_stages_replicas_and_parts(
+    marks: list[Any], ranks: list[int]
+) -> None:
+    assert _ranks(marks) == dict(zip(marks, ranks, strict=True))
+
+
 def test_event_ids_are_places_in_the_merged_file(tmp_path: Path) -> None:
     merged = labelled([rank_trace(rank) for rank in (0, 1)])
     for trace in load_job(written(tmp_path / "merged.json", merged)).values():

@@ -186,3 +186,12 @@ def test_args_without_a_column_are_counted_by_rows() -> None:
     more = {"device": 0, "stream": 7, "correlation": 3, "mystery": 1}
     trace = of(op(), kernel(args=more), kernel(args=more), kernel(args={"device": 0, "stream": 7}))
     assert trace.meta.other_args == {"kernel.mystery": 2}
+
+
+def test_a_category_whose_rows_were_all_left_out_is_none_of_the_trace() -> None:
+    """Its rows are counted, and what only they had was not recorded."""
+    python = op(cat="python_function", name="train.py(1): main", ts=2 * LATE_US)
+    trace = of(op(), kernel(), kernel(cat="gpu_memcpy", ts=2 * LATE_US), python)
+    assert trace.meta.rows == {"cpu": {"cpu_op": 1}, "gpu": {"kernel": 1}}
+    assert trace.meta.counted == {"outside the recording": 2}
+    assert not trace.meta.capabilities["stacks"]

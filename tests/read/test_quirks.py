@@ -212,7 +212,7 @@ def test_rocm() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "linked"),
-    [({}, True), ({"tid": 99}, False), ({"ts": LATE_US + 10}, False)],
+    [({}, True), ({"tid": 99}, False), ({"ts": LATE_US + 5.249}, True), ({"ts": LATE_US + 5.25}, False)],
 )
 def test_an_external_id_equal_to_the_correlation_needs_its_op(changes: dict[str, Any], linked: bool) -> None:
     """Until torch 2.6 rows that belong to no op carried their own correlation."""

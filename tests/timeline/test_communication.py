@@ -10,7 +10,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATION
-from traceanalyzer.timeline.transfers import transfer_ns
+from traceanalyzer.timeline.transfers import at_most, transfer_ns
 
 US = 1_000
 NAMED = (
@@ -184,3 +184,33 @@ def test_a_stream_of_its_own_does_more_than_half_of_its_time_nothing_else(named_
 @pytest.mark.parametrize(("dur_us", "kind"), [(50, "communication"), (49, "compute")])
 def test_a_kernel_of_few_blocks_that_communicates_takes_50_us(dur_us: int, kind: str) -> None:
     assert two_streams(blocks=20, dur_us=dur_us) == [kind] * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "transfers_us"),
+    [
+        ([(0, 0, 1_000, 900), (0, 0, 1_000, 300)], [300, 300]),  # the quickest of its like
+        ([(0, 0, 1_000, 1_000), (0, 0, 500, 3_000)], [1_000, 600]),  # at the best rate, and 100 us
+        ([(0, 0, 1_000, 1_000), (0, 0, 10, 60)], [1_000, 60]),  # no longer than it took
+        ([(0, 0, 1_000, 1_000), (0, 1, 1_000, 5_000)], [1_000, 5_000]),  # another device has its own rate
+        ([(0, 0, 1_000, 1_000), (1, 0, 1_000, 5_000)], [1_000, 5_000]),  # and another kernel
+        (
+            [(0, 0, 1_000, 1_000), (0, 0, -1, 5_000), (0, 0, -1, 4_000)],
+            [1_000, 4_000, 4_000],
+        ),  # of unknown size
+    ],
+)
+def test_moving_data_takes_what_the_quickest_takes_or_the_best_rate_allows(
+    rows: list[tuple[int, int, int, int]], transfers_us: list[int]
+) -> None:
+    """(kernel, device, thousands of elements, us) of each collective."""
+    name, device, elements, took = np.array(rows, np.int64).T
+    grid = np.zeros(len(rows), np.int64)
+    found = at_most(name, grid, device, np.where(elements < 0, -1, elements * US), took * US)
+    assert (found // US).tolist() == transfers_us
+
+
+def test_collectives_on_other_grids_have_the_rate_of_their_kernel() -> None:
+    zero, million = np.zeros(2, np.int64), np.full(2, 1_000_000)
+    found = at_most(zero, np.array([0, 1]), zero, million, np.array([1_000, 5_000]) * US)
+    assert (found // US).tolist() == [1_000, 1_100]

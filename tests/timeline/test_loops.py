@@ -84,6 +84,25 @@ def test_steps_are_alike_in_kind_order_and_number() -> None:
     assert stepped([["a", "b"], ["a", "b"], ["a", "c"]]) == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(("grid", "share"), [(132, 1.0), (133, 0.5)])
+def test_steps_are_alike_on_the_same_grids_and_in_the_order_of_their_launches(
+    grid: int, share: float
+) -> None:
+    """Two streams, of which now the one and now the other begins first."""
+    trace = TraceBuilder()
+    for step in range(2):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 1_000 * US)
+        for at, name in enumerate("ab"):
+            number = 2 * step + at + 1
+            trace.launch("cudaLaunchKernel", begin + 10 * at * US, 5 * US, number)
+            start = begin + (100 if at == step else 200) * US
+            shape = (grid if step else 132, 1, 1)
+            trace.kernel(start, 20 * US, number, name=name, stream=7 + at, grid=shape)
+    analysis = Analysis(trace.load())
+    assert same_steps(analysis.trace, analysis.index(DeviceWork), analysis.index(Steps)) == share
+
+
 @pytest.mark.parametrize(
     ("kernel", "op", "name"),
     [

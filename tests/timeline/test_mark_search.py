@@ -47,3 +47,17 @@ def test_a_number_that_fits_no_column_counts_from_0(digits: str, number: int) ->
     trace.annotation("ProfilerStep#7", 0, 400)
     trace.annotation(f"ProfilerStep#{digits}", 500, 400)
     assert steps_of(trace).number.tolist() == [7, number]
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [(("llama 7b", "llama 7b"), "llama 7b"), (("batch 1", "batch 2"), "batch #")]
+)
+def test_a_step_is_called_by_its_name_and_by_what_is_alike_of_several(
+    names: tuple[str, str], kind: str
+) -> None:
+    trace = TraceBuilder()
+    for start, name in zip((0, 500), names, strict=True):
+        trace.annotation(name, start, 400)
+    steps = steps_of(trace)
+    assert steps.kind == kind
+    assert repr(kind) in steps.source

@@ -1,0 +1,144 @@
+"""Values at the ends of what a column holds, and what pids and labels say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.schema import Storage
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.columns.quirks import coerced, destination, lane_number
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("large", [2 * GIB - 1, 2 * GIB, 5 * GIB, -2 * GIB, -2 * GIB - 1])
+def test_a_number_of_more_than_32_bits_is_kept_beside_small_ones(large: int) -> None:
+    """Bytes of copies and of memsets, and of the allocator: rows with other args, which make one column."""
+    trace = TraceBuilder()
+    trace.memcpy(0, 100, 1, size=abs(large))
+    trace.memset(200, 10, 2, size=4)
+    trace.kernel(300, 10, 3)
+    trace.op("aten::empty", 0, 100)
+    trace.memory(10, 512)
+    trace.memory(20, large)
+    loaded = trace.load()
+    assert loaded.gpu["bytes"].fillna(-1).tolist() == [abs(large), 4, -1]
+    assert loaded.memory["bytes"].tolist() == [512, large]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (7, 7),
+        (7.0, 7),
+        (7.5, NULL_INT),
+        (-3, -3),
+        ("25738", 25738),
+        ("-3", -3),
+        ("stream 7", 7),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, NULL_INT),
+        ("Spans", NULL_INT),
+        (2**63 - 1, 2**63 - 1),
+        (2**63, NULL_INT),
+        (True, NULL_INT),
+        (None, NULL_INT),
+    ],
+)
+def test_a_lane_is_the_number_that_it_is_called(value: Any, number: int) -> None:
+    assert lane_number(value) == number
+
+
+@pytest.mark.parametrize(
+    ("storage", "value", "kept"),
+    [
+        (Storage.INT, 3, 3),
+        (Storage.INT, 3.0, 3),
+        (Storage.INT, 3.5, None),
+        (Storage.INT, "3", 3),
+        (Storage.INT, "0xff", 255),
+        (Storage.INT, "-", None),
+        (Storage.INT, 2**63 - 1, 2**63 - 1),
+        (Storage.INT, 2**63, None),
+        (Storage.INT, -(2**63), None),  # it stands for null
+        (Storage.INT, float("inf"), None),
+        (Storage.FLOAT, "1.5", 1.5),
+        (Storage.FLOAT, 2, 2.0),
+        (Storage.FLOAT, "0x10", 16.0),
+        (Storage.TEXT, "a", "a"),
+        (Storage.TEXT, [1], "[1]"),
+        (Storage.JSON, "a", '"a"'),
+        (Storage.JSON, None, None),
+    ],
+)
+def test_a_value_is_kept_as_its_column_holds_it_or_is_null(storage: Storage, value: Any, kept: Any) -> None:
+    assert coerced(storage, value) == kept
+
+
+@pytest.mark.parametrize(
+    ("said", "pid", "device"),
+    [
+        ({}, 3, 3),
+        ({}, 63, 63),
+        ({}, 64, None),  # a process
+        ({}, -1, None),
+        ({}, "GPU 5", 5),
+        ({}, "trace of GPU 5", None),
+        ({"process_labels": "GPU 2"}, 4321, 2),
+        ({"process_name": "GPU 2"}, 4321, 2),
+        ({"process_labels": "GPU 1", "process_name": "GPU 2"}, 3, 1),
+        ({"process_labels": "CPU"}, 3, None),
+        ({"process_labels": "CPU", "process_name": "python"}, 3, None),
+        ({"process_name": "CPU"}, 3, 3),
+    ],
+)
+def test_the_device_of_a_row_is_that_of_its_process_or_its_ordinal(
+    said: dict[str, str], pid: Any, device: int | None
+) -> None:
+    assert Declared(processes={str(pid): said}).device_of(pid) == device
+
+
+def test_what_is_declared_last_holds_and_of_recorded_spans_the_first() -> None:
+    first, later = Declared(), Declared()
+    span = {"cat": "Trace", "name": "PyTorch Profiler (0)", "dur": 5}
+    for declared, name, start in ((first, "main", 1_000), (later, "worker", 9_000)):
+        declared.add({"name": "thread_name", "pid": 1, "tid": 2, "args": {"name": f" {name} "}}, 0)
+        declared.add({"name": "process_name", "pid": 1, "args": {"name": name}}, 0)
+        declared.add({**span, "name": "Iteration Start"}, 1)
+        declared.add({**span, "dur": -5}, 2)
+        declared.add(span, start)
+    first.add({"name": "process_labels", "pid": 1, "args": {"labels": "GPU 0"}}, 0)
+    first.update(later)
+    assert first.threads == {"1/2": "worker"}
+    assert first.processes == {"1": {"process_name": "worker", "process_labels": "GPU 0"}}
+    assert first.window_ns == (1_000, 6_000)
+
+
+@pytest.mark.parametrize(
+    ("category", "event", "place"),
+    [
+        ("new", {"ph": "X", "args": {"device": 0, "stream": 7}}, ("gpu", "new")),
+        ("new", {"ph": "X", "args": {"device": 0}}, ("cpu", "new")),
+        ("new", {"ph": "X"}, ("cpu", "new")),
+        (None, {"ph": "X", "args": {"Task Type": "AI_CORE"}}, ("gpu", "ascend_task")),
+        ("new", {"ph": "X", "args": {"Task Type": "AI_CORE"}}, ("cpu", "new")),
+        (None, {"ph": "X", "pid": "CPU functions"}, ("cpu", "cpu_op")),
+        ("new", {"ph": "X", "pid": "CPU functions"}, ("cpu", "new")),
+        (None, {"ph": "i", "name": "[memory]"}, ("memory", "cpu_instant_event")),
+        (None, {"ph": "i", "name": "Record Window End"}, ("counted", "window mark")),
+        ("new", {"ph": "i"}, ("counted", "phase i")),
+        ("Trace", {"ph": "X"}, ("counted", "window mark")),
+        ("ac2g", {"ph": "t"}, ("counted", "flow:ac2g")),
+        ("clock", {"ph": "C"}, ("counters", "clock")),
+        ("new", {"ph": "M"}, ("counted", "metadata")),
+        ("new", {}, ("counted", "no phase")),
+        ("new", {"ph": "XX"}, ("counted", "no phase that is known")),
+        (None, 7, ("counted", "unreadable")),
+    ],
+)
+def test_where_events_of_unknown_categories_belong(category: Any, event: Any, place: tuple[str, str]) -> None:
+    assert destination(category, event) == place

@@ -1,0 +1,125 @@
+"""Which steps are cold, empty or cut, where the window ends without marks, and whose step unlinked work is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import Steps
+
+
+def stepping(*durations: int, idle: tuple[int, ...] = ()) -> TraceBuilder:
+    """Steps of these lengths; each but those in `idle` launches a kernel, which ends within it."""
+    trace, start = TraceBuilder(), 0
+    for number, took in enumerate(durations):
+        trace.step(number, start, took)
+        if number not in idle:
+            trace.launch("cudaLaunchKernel", start + 1, 5, number + 1)
+            trace.kernel(start + 10, took - 12, number + 1)
+        start += took
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("durations", "idle", "steady"),
+    [
+        ((150, 100, 100, 100), (), [True, True, True, True]),  # one and a half times the later ones
+        ((151, 100, 100, 100), (), [False, True, True, True]),
+        ((900, 900, 900, 100, 100, 100, 100), (), [False, False, False, True, True, True, True]),
+        ((900, 900, 900, 100, 100), (), [False, False, True, True, True]),  # half of them at most
+        ((100, 900, 100, 100, 100, 100), (), [True] * 6),  # a usual one came before
+        ((1_000, 1_000, 1_000, 1_000, 99), (4,), [True, True, True, True, False]),
+        ((1_000, 1_000, 1_000, 1_000, 100), (4,), [True] * 5),  # a tenth of the others
+        ((1_000, 1_000, 1_000, 1_000, 99), (), [True] * 5),  # short, but it works
+        ((1_000, 99, 1_000, 1_000), (1,), [True, True, True, True]),  # not at the end
+        ((160, 100, 5), (2,), [False, True, False]),
+        ((149, 100, 5), (2,), [True, True, False]),  # the usual length is that of those that are not empty
+    ],
+)
+def test_steps_are_cold_or_empty_from_these_limits_on(
+    durations: tuple[int, ...], idle: tuple[int, ...], steady: list[bool]
+) -> None:
+    assert Analysis(stepping(*durations, idle=idle).load()).index(Steps).steady.tolist() == steady
+
+
+def test_a_step_is_cold_that_is_so_on_one_of_several_devices() -> None:
+    trace, start = TraceBuilder(), 0
+    for number, second in enumerate((700, 300, 300, 300, 300)):
+        trace.step(number, 100 * number, 100)
+        for device, took in enumerate((1_000, second)):
+            trace.launch("cudaLaunchKernel", 100 * number + 10 * device, 5, 2 * number + device + 1)
+            trace.kernel(
+                20 + (start if device else 1_000 * number), took, 2 * number + device + 1, device=device
+            )
+        start += second
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.durations_ns(0)[:3].tolist() == [1_020, 1_000, 1_000]
+    assert steps.steady.tolist() == [False, True, True, True, True]
+
+
+@pytest.mark.parametrize(("begin", "cut"), [(99, False), (100, False), (101, True)])
+def test_a_step_is_cut_where_the_window_leaves_a_hundredth_out(begin: int, cut: bool) -> None:
+    trace = stepping(10_000, 10_000).load()
+    whole = Analysis(trace).index(StepMarks).whole_ns[0]
+    assert Analysis(trace, (whole + begin, 20_000)).index(Steps).cut.tolist() == [cut, False]
+    assert not Analysis(trace).index(Steps).cut.any()
+
+
+def test_steps_in_use_reach_from_the_first_that_works_to_the_last() -> None:
+    steps = Analysis(stepping(100, 100, 100, 100, 100, idle=(0, 2, 4)).load()).index(Steps)
+    assert (steps.in_use, steps.working) == ((1, 4), 3)
+    marks = TraceBuilder()
+    for number in range(3):
+        marks.step(number, 100 * number, 100)
+    assert Analysis(marks.load()).index(Steps).in_use == (0, 3)
+
+
+def test_a_recording_is_warm_that_began_amid_a_step_or_of_which_a_later_part_is_asked() -> None:
+    trace = stepping(1_000, 1_000)
+    assert not Analysis(trace.load()).index(Steps).warm
+    assert Analysis(trace.load(), (1_200, 1_900)).index(Steps).warm
+    earlier = trace.shifted(1_000)
+    earlier.launch("cudaLaunchKernel", 100, 10, 77)
+    earlier.kernel(200, 100, 77)
+    assert Analysis(earlier.load()).index(Steps).warm
+
+
+def test_unlinked_work_of_a_device_that_links_none_is_in_the_step_in_which_it_lies() -> None:
+    """On the other device it goes with what ran before it there, and before the first launch with no step."""
+    trace = TraceBuilder()
+    trace.kernel(5, 10, 90)
+    for number in (0, 1):
+        trace.step(number, 1_000 * number, 1_000)
+        trace.launch("cudaLaunchKernel", 1_000 * number + 20, 10, number + 1)
+        trace.kernel(1_000 * number + 50, 100, number + 1)
+    trace.kernel(900, 20, 91, device=1)
+    trace.kernel(1_100, 20, 92, device=1)
+    trace.kernel(1_900, 20, 93)
+    steps = Analysis(trace.load()).index(Steps)
+    assert steps.of_work.tolist() == [-1, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("work", "op", "sync", "end"),
+    [
+        (500, 300, 0, 500),  # the last work
+        (200, 300, 0, 300),  # the op that launched it
+        (200, 300, 400, 400),  # a wait for the device
+    ],
+)
+def test_without_marks_the_window_ends_with_what_the_device_was_told(
+    work: int, op: int, sync: int, end: int
+) -> None:
+    """And not with an op after it that launches nothing."""
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, op)
+    trace.op("aten::mm", 10, 50)
+    trace.launch("cudaLaunchKernel", 20, 10, 1)
+    trace.kernel(100, work - 100, 1)
+    if sync:
+        trace.launch("cudaStreamSynchronize", 350, sync - 350, 2)
+    trace.op("aten::size", 900, 50)
+    steps = Analysis(trace.load()).index(Steps)
+    assert (steps.kind, steps.cpu_end_ns.tolist()) == ("window", [end])
