@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.builder import H200, TraceBuilder
+from tests.builder import H200, TraceBuilder, content_of, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
 from traceanalyzer.model.finding import Status
 
@@ -81,3 +82,14 @@ def found(trace: Trace, rule: str) -> list[Finding]:
     report = diagnose(trace, select=[rule])
     assert [outcome.why for outcome in report.outcomes if outcome.status is Status.FAILED] == []
     return list(report.findings)
+
+
+def begun_later(trace: Trace) -> Trace:
+    """The same recording without what the CPU did in the first step: its kernels were launched before."""
+    content = json.loads(content_of(trace))
+    (end,) = (one["ts"] + one["dur"] for one in content["traceEvents"] if one.get("name") == "ProfilerStep#0")
+    cpu = ("cpu_op", "cuda_runtime", "user_annotation")
+    content["traceEvents"] = [
+        one for one in content["traceEvents"] if one.get("cat") not in cpu or one["ts"] > end
+    ]
+    return load_bytes(json.dumps(content).encode())

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rules.kernel_programs import NVJET, US, Op, found, program
+from tests.rules.kernel_programs import NVJET, US, Op, begun_later, found, program
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
 PRODUCT = Op("aten::mm", NVJET, 100)
@@ -44,3 +44,22 @@ def test_writing_in_place_takes_cpu_time_that_a_cat_does_not() -> None:
     (one,) = found(program([quick]), "strided-copy")
     assert one.saving is not None
     assert -4 * US < one.saving.step_ns < -1 * US
+
+
+def test_what_was_appended_last_is_told() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, more, 128]) for rows, more in ((500, 1), (501, 2), (503, 3))]
+    (one,) = found(program([*grows, PRODUCT]), "strided-copy")
+    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x3x128")
+
+
+def test_concatenations_that_were_launched_before_the_recording_may_be_those_of_the_cache() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
+    (one,) = found(begun_later(program([*grows, PRODUCT], steps=2)), "strided-copy")
+    assert (one.cause, one.count) == ("growing-buffer", 2)
+
+
+def test_a_small_write_stays_of_what_is_written_in_place() -> None:
+    """At most 3 us, and no more than the concatenation took."""
+    short, long = (replace(cat([32, 64], [32, 64]), dur=dur) for dur in (2, 10))
+    (one,) = found(program([short, long]), "strided-copy")
+    assert one.cost_ns == 6 * 7 * US

@@ -84,3 +84,21 @@ def test_few_pairs_other_rows_and_pairs_that_others_read_stay() -> None:
     ):
         assert found(program(unlike), "materialised-pairs") == []
     assert found(program(crossed(layer)), "materialised-pairs") == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "times"),
+    [(ROWS, 1), ([2_048, 40, 16], 0), ([4_096, 40, 32], 0), ([40, 16], 0)],
+    ids=["items", "other-items", "other-columns", "no-items"],
+)
+def test_pairs_are_of_the_rows_that_are_gathered(rows: list[int], times: int) -> None:
+    gather = Op("aten::index", MOVE, 200, [rows, []], [F32, ""])
+    layer, _, _, *rest = crossed()
+    assert len(found(program([layer, gather, gather, *rest]), "materialised-pairs")) == times
+
+
+def test_a_sum_of_another_tensor_does_not_sum_up_the_pairs() -> None:
+    other = Op(
+        "aten::sum", SUM, 300, [ROWS, [], [], []], [F32, "ScalarList", "Scalar", ""], scalars=["", "[-1]"]
+    )
+    assert found(program([*crossed()[:-1], other]), "materialised-pairs") == []

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.rules.programs import TO_DEVICE, TO_HOST, US, Program, found
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.rule.registry import find_rule
 
 SIZE = 8 << 20
+LOADER = "enumerate(DataLoader)#_Iter.__next__"
 
 
 def steps(*, down: bool, worker: str | None, back: int = 0) -> Program:
@@ -45,6 +51,45 @@ def test_what_is_sent_back_needs_no_copy_where_its_op_runs_on_the_device() -> No
     assert saved_ns(None, 8) < saved_ns(None, 0) + 20 * US
 
 
+@pytest.mark.parametrize(("back", "replaced"), [(8, True), (3 << 20, False)])
+def test_only_a_few_bytes_are_what_the_host_made_of_the_data(back: int, replaced: bool) -> None:
+    """Whatever is larger is other data, and its copy does not go with the op."""
+    trace = steps(down=True, worker="aten::argmax", back=back).trace.load()
+    hits = find_rule("exposed-copy").hits(Analysis(trace))
+    (down,) = (one for one in hits if one.named_by == "device to host")
+    assert any(isinstance(edit, Replace) for edit in down.edits()) is replaced
+
+
+def test_the_op_that_works_longest_is_named() -> None:
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        made.copy(TO_HOST, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        for worker, dur in (("aten::abs", 50), ("aten::argmax", 300), ("aten::neg", 40)):
+            made.trace.op(worker, made.now, dur * US)
+            made.now += (dur + 5) * US
+        made.kernel(dur=200 * US)
+    (one,) = found(made.trace, "exposed-copy")
+    assert one.evidence["worker"] == "aten::argmax"
+
+
+@pytest.mark.parametrize(("annotation", "worker"), [(LOADER, None), ("augment", "aten::randn")])
+def test_what_a_data_loader_does_makes_no_data_that_the_step_could_make(
+    annotation: str, worker: str | None
+) -> None:
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        made.trace.annotation(annotation, made.now, 310 * US)
+        made.trace.op("aten::randn", made.now + 5 * US, 300 * US)
+        made.now += 320 * US
+        made.copy(TO_DEVICE, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+    (one,) = found(made.trace, "exposed-copy")
+    assert one.evidence.get("worker") == worker
+
+
 def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
     (one,) = found(steps(down=False, worker="aten::randn").trace, "exposed-copy")
     assert "; on the host, aten::randn makes the data" in one.message
@@ -68,7 +113,7 @@ def as_array(pause_ns: int, *, loading: bool = False) -> Program:
         made.copy(TO_HOST, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
         made.trace.op("aten::resolve_neg", made.now, 1 * US)
         if loading:
-            made.trace.annotation("enumerate(DataLoader)#_Iter.__next__", made.now + 5 * US, pause_ns)
+            made.trace.annotation(LOADER, made.now + 5 * US, pause_ns)
         made.now += pause_ns + 6 * US
         made.kernel(dur=200 * US)
     return made

@@ -54,6 +54,13 @@ def test_few_neighbours_need_no_distance_of_all_pairs() -> None:
     assert one.cost_ns == pytest.approx(6 * 1_260e3 * (1 - 8 * 30_000 / ROWS**2), rel=1e-4)
 
 
+def test_a_list_may_have_a_row_for_each_dimension() -> None:
+    """As nonzero().t() has it."""
+    turned = Op("aten::index_select", SCAN, 9, [[2, 30_000], [], [1]], [LONG, "Scalar", LONG])
+    (one,) = found(program([*neighbours()[:-1], turned]), "materialised-pairs")
+    assert "aten::nonzero lists 30,000 of them" in one.message
+
+
 def test_what_takes_or_counts_listed_pairs_needs_no_others() -> None:
     whole = [ROWS, ROWS]
     taken = Op("aten::index", ADD, 40, [whole, [], []], [F32, "", ""])

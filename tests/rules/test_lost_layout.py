@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
+from tests.rules.kernel_programs import BF16, NVJET, Op, begun_later, found, program
 
 MOVED = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
@@ -87,8 +87,17 @@ def test_channels_in_groups_are_channels_as_well() -> None:
         [copy(LAST, FIRST, "aten::conv2d"), convolution(LAST)],
         # both in one layout, once a slice of more channels
         [copy(LAST, [802816, 1, 14336, 256], "aten::contiguous"), convolution(LAST)],
+        # a convolution whose weights are channels first, and backward, take what they need
+        [copy(FIRST, LAST, "aten::conv2d"), convolution(LAST)],
+        [copy(FIRST, LAST, "autograd::engine::evaluate_function: AddBackward0"), convolution(LAST)],
     ],
-    ids=["channels-first", "other-tensors", "first-layer", "slices"],
+    ids=["channels-first", "other-tensors", "first-layer", "slices", "convolution", "backward"],
 )
 def test_other_copies_break_no_layout(ops: list[Op]) -> None:
     assert [one.cause for one in found(program(ops), "strided-copy")] == ["transposition"]
+
+
+def test_copies_that_were_launched_before_the_recording_may_be_those_of_the_layout() -> None:
+    assert [one.cause for one in found(begun_later(program(broken(), steps=2)), "strided-copy")] == [
+        "lost-layout"
+    ]

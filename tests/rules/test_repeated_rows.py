@@ -22,3 +22,5 @@ def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
     copy = replace(copied(*EXPANDED), inside="aten::multinomial")
     (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert "draw all samples from the one row" in one.advice
+    (both,) = found(program([copy, replace(copy, inside="aten::clone")]), "strided-copy")
+    assert "draw all samples from the one row" not in both.advice

@@ -52,11 +52,18 @@ COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kern
 
 
 @pytest.mark.parametrize(
-    ("second", "cause"), [([64, 1, 8, 2], "concatenation"), ([64, 32, 8, 1], "transposition")]
+    ("width", "strides", "cause"),
+    [
+        (8, [[128, 1, 16, 2], [64, 1, 8, 2]], "concatenation"),
+        (8, [[128, 1, 16, 2], [64, 32, 8, 1]], "transposition"),
+        (1, [[512, 1, 64, 64], [512, 1, 64, 1]], "concatenation"),  # the stride of one element says nothing
+    ],
 )
-def test_cat_of_parts_in_one_order_transposes_nothing(second: list[int], cause: str) -> None:
-    half = [64, 64, 8, 8]
-    join = Op("aten::cat", COPY, 300, [[half, half], []], strides=[[[128, 1, 16, 2], second], []])
+def test_cat_of_parts_in_one_order_transposes_nothing(
+    width: int, strides: list[list[int]], cause: str
+) -> None:
+    half = [64, 64, 8, width]
+    join = Op("aten::cat", COPY, 300, [[half, half], []], strides=[strides, []])
     (one,) = found(program([join, Op("aten::mm", NVJET, 300)]), "strided-copy")
     assert one.cause == cause
 

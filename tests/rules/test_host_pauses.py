@@ -1,0 +1,76 @@
+"""Pauses of the host: how long they are, whose, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.rules.hosts import MS, alarms, said_by
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer.model.finding import Confidence
+
+SLUG = "host-gap"
+US = 1_000
+
+
+@pytest.mark.parametrize(
+    ("pause_us", "stacks", "said"),
+    [(90, False, False), (110, False, True), (190, True, False), (210, True, True)],
+)
+def test_recorded_stacks_make_pauses_twice_as_long(pause_us: int, stacks: bool, said: bool) -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(100):
+            loop.launched(kernel_ns=2_000)
+        loop.pause(pause_us * US, "train.py(12): metrics" if stacks else None)
+
+    assert bool(alarms(loop_of(body), SLUG)) is said
+
+
+@pytest.mark.parametrize(
+    ("functions", "by"), [(("a", "a", "b"), "train.py(1): a"), (("a", "b"), None), (("a", "b", "c"), None)]
+)
+def test_many_short_pauses_are_one_function_s_that_has_more_than_half(
+    functions: Sequence[str], by: str | None
+) -> None:
+    def body(loop: Loop, _: int) -> None:
+        for function in functions:
+            loop.pause(150 * US, f"train.py({'abc'.index(function) + 1}): {function}")
+            loop.launched()
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert one.by == by
+
+
+@pytest.mark.parametrize(("steps", "sure"), [(1, Confidence.MEDIUM), (3, Confidence.HIGH)])
+def test_a_single_step_shows_no_pause_for_sure(steps: int, sure: Confidence) -> None:
+    (one,) = said_by(loop_of(lambda loop, _: loop.pause(3 * MS, "train.py(12): metrics"), steps), SLUG)
+    assert (one.by, one.confidence) == ("train.py(12): metrics", sure)
+
+
+@pytest.mark.parametrize(("steps", "said"), [(4, False), (5, True)])
+def test_another_thread_holds_the_launching_one_up_in_most_of_the_time(steps: int, said: bool) -> None:
+    """At least 0.7 of it, of six steps."""
+
+    def body(loop: Loop, number: int) -> None:
+        if number < steps:
+            loop.python("report.py(9): run", loop.now, 3 * MS, python_id=1_000 + number, tid=77)
+        loop.pause(3 * MS, "train.py(5): forward")
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert ("another thread runs report.py(9): run" in one.message) is said
+
+
+def test_a_pause_within_a_function_that_also_launches_is_moved_as_well() -> None:
+    def body(loop: Loop, number: int) -> None:
+        begin = loop.now
+        loop.launched()
+        loop.pause(3 * MS)
+        for _ in range(100):
+            loop.launched()
+        loop.python("train.py(5): step", begin, loop.now - begin, python_id=500 + number)
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert one.by == "train.py(5): step"
+    assert one.message.startswith("long pauses without ops")
+    assert one.advice.startswith("Move it out of the loop")

@@ -1,0 +1,110 @@
+"""Which remedy a step that waits for launches is sent to, and what stands in the way of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.hosts import said_by
+from tests.rules.launches import GEMM, POINTWISE, US, of_rule
+from tests.rules.loops import Loop, loop_of
+from traceanalyzer.model.finding import Severity
+
+COMPLEX = POINTWISE.replace("<float>", "<c10::complex<float> >")
+STACKED = "If the repetitions are independent"
+
+
+def stepped(
+    *, waits: Collection[tuple[int, int]] = (), kernel: str = GEMM, grows: int = 0, trained: int | None = None
+) -> TraceBuilder:
+    """Five steps of 40 products.
+
+    Args:
+        waits: (step, number of launches before it) of each wait for the device.
+        grows: so many launches more in each step.
+        trained: in which step an optimizer's step is; -1 before the first.
+    """
+    trace, number, at = TraceBuilder(), 0, 0
+    if trained == -1:
+        trace.annotation("Optimizer.step#Adam.step", 0, 15 * US)
+        trace.op("aten::add_", 1 * US, 5 * US)
+        trace.launch("cudaLaunchKernel", 2 * US, 2 * US, 9_000)
+        trace.kernel(5 * US, 2 * US, 9_000, name=GEMM)
+        at = 20 * US
+    for step in range(5):
+        begin, count = at, 40 + grows * step
+        for piece in range(count + 1):
+            if (step, piece) in waits:
+                trace.launch("cudaStreamSynchronize", at, 4 * US, 100_000 + number)
+                at += 6 * US
+            if piece < count:
+                number += 1
+                trace.op("aten::mm", at, 10 * US)
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+                trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
+                at += 12 * US
+        if trained == step:
+            trace.annotation("Optimizer.step#Adam.step", at - 24 * US, 24 * US)
+        trace.step(step, begin, at - begin)
+    return trace
+
+
+@pytest.mark.parametrize(("place", "cut"), [(0, False), (1, True), (39, True), (40, False)])
+def test_only_a_wait_between_launches_cuts_the_graph(place: int, cut: bool) -> None:
+    (one,) = of_rule(stepped(waits=[(step, place) for step in range(5)]), "launch-bound")
+    assert one.cause == "graph"
+    assert ("capture the step in two graphs" in one.advice) is cut
+
+
+@pytest.mark.parametrize(("steps", "cause"), [(2, "graph"), (3, "batch")])
+def test_waits_of_most_steps_stand_in_the_way_of_a_graph(steps: int, cause: str) -> None:
+    waits = [(step, place) for step in range(steps) for place in (10, 20, 30)]
+    (one,) = of_rule(stepped(waits=waits), "launch-bound")
+    assert one.cause == cause
+    assert ("also waits between launches, 3 times a step" in one.advice) is (cause == "batch")
+
+
+@pytest.mark.parametrize(("trained", "said"), [(-1, False), (0, True), (4, True)])
+def test_an_optimizer_within_the_steps_is_captured_with_them(trained: int, said: bool) -> None:
+    (one,) = of_rule(stepped(trained=trained), "launch-bound")
+    assert ("Adam.step" in one.advice or "capturable=True" in one.advice) is said
+
+
+@pytest.mark.parametrize(("kernel", "cause"), [(POINTWISE, "compile"), (COMPLEX, "batch"), (GEMM, "batch")])
+def test_a_compiler_fuses_pointwise_kernels_of_real_numbers(kernel: str, cause: str) -> None:
+    (one,) = of_rule(stepped(kernel=kernel, grows=1), "launch-bound")
+    assert one.cause == cause
+
+
+def test_stacking_repetitions_is_advised_once() -> None:
+    (one,) = of_rule(stepped(grows=1), "launch-bound")
+    assert (one.cause, one.advice.count(STACKED)) == ("batch", 1)
+    (one,) = of_rule(stepped(), "launch-bound")
+    assert (one.cause, one.advice.count(STACKED)) == ("graph", 1)
+
+
+@pytest.mark.parametrize(("first", "where"), [(19, " at decode"), (20, ""), (21, " at encode")])
+def test_a_loop_is_placed_where_more_than_half_of_it_launches(first: int, where: str) -> None:
+    """Of 40 launches in each step."""
+    trace = stepped()
+    for step in range(5):
+        begin, length = step * 480 * US, 12 * US
+        trace.annotation("encode", begin, first * length)
+        trace.annotation("decode", begin + first * length, (40 - first) * length - US)
+    (one,) = of_rule(trace, "launch-bound")
+    assert str(one.evidence["loop"]).endswith(f"aten::mm){where}")
+
+
+def test_a_single_late_batch_does_not_make_fetching_slow() -> None:
+    """100 us for each of the others: the batch was ready."""
+
+    def body(loop: Loop, number: int) -> None:
+        dur = 300 * US if number == 3 else 100 * US
+        loop.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", loop.now, dur)
+        loop.now += dur
+
+    (one,) = (one for one in said_by(loop_of(body), "scheduler-gap") if one.cause == "data-loading")
+    assert one.severity is Severity.INFO
+    assert one.advice.startswith("Nothing to do")

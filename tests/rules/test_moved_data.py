@@ -1,0 +1,70 @@
+"""Work that only moves data: what of it is counted, and what it is taken for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules import programs
+from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, found, program
+
+SLUG = "data-movement"
+COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda>(int)"
+PRODUCT = Op("aten::mm", NVJET, 100)
+CLONE = Op("aten::clone", COPY, 100)
+CACHE = [96, 16, 1088, 64]
+
+
+def picked(shape: list[int], along: str) -> Op:
+    types = [BF16, "Scalar", "long int"]
+    kernel = "void vectorized_gather_kernel<16, long>(char*)"
+    return Op("aten::index_select", kernel, 100, [shape, [], [shape[0]]], types, scalars=["", along, ""])
+
+
+def test_conversions_of_gradients_follow_those_of_forward() -> None:
+    (one,) = found(program([CLONE, PRODUCT]), SLUG)
+    assert one.by == "aten::clone"
+    mirror = replace(CLONE, inside="autograd::engine::evaluate_function: ToCopyBackward0")
+    assert found(program([mirror, PRODUCT]), SLUG) == []
+
+
+def test_copies_that_were_queued_before_the_recording_are_of_no_op() -> None:
+    (one,) = found(begun_later(program([CLONE, PRODUCT], steps=3)), SLUG)
+    assert (one.by, one.count) == ("aten::clone", 2)
+
+
+@pytest.mark.parametrize(("along", "cause"), [("0", "reorderings"), ("", "reorderings"), ("1", "gathers")])
+def test_state_is_reordered_along_its_rows(along: str, cause: str) -> None:
+    (one,) = found(program([*[picked([96, 96, 1088, 64], along)] * 4, PRODUCT]), SLUG)
+    assert one.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("reader", "cause"),
+    [("aten::relu", "gathers"), ("aten::cat", "reorderings"), ("aten::bmm", "reorderings")],
+)
+def test_what_is_computed_with_number_by_number_is_no_state(reader: str, cause: str) -> None:
+    """A cache is appended to, and products read it."""
+    reads = Op(reader, NVJET, 100, [CACHE], [BF16])
+    (one,) = (one for one in found(program([*[picked(CACHE, "0")] * 4, reads]), SLUG) if one.by != reader)
+    assert one.cause == cause
+
+
+@pytest.mark.parametrize(("after", "cause"), [(False, "graph-inputs"), (True, "copies")])
+def test_what_a_compiled_region_copies_after_its_graph_is_no_input_of_it(after: bool, cause: str) -> None:
+    trace = TraceBuilder()
+    for step in range(5):
+        at, number = 1_000 * US * step, 2 * step + 1
+        trace.step(step, at, 1_000 * US)
+        trace.op("Torch-Compiled Region: 0/0", at + 10 * US, 100 * US)
+        graph, copy = (20, 60) if after else (60, 30)
+        trace.launch("cudaGraphLaunch", at + graph * US, 20 * US, number)
+        trace.op("aten::clone", at + (copy - 5) * US, 30 * US)
+        trace.launch("cudaLaunchKernel", at + copy * US, 10 * US, number + 1)
+        first, last = at + 100 * US, at + (700 if after else 300) * US
+        trace.kernel(first if after else last, 600 * US, number, name="nvjet_tst_128x256")
+        trace.kernel(last if after else first, 200 * US, number + 1, name=COPY)
+    (one,) = programs.found(trace, SLUG)
+    assert (one.by, one.cause) == ("aten::clone" if after else one.by, cause)
