@@ -30,6 +30,7 @@ def cut(name: str, shape: list[int], *scalars: Any) -> Op:
         ([512, 197, 384], ("aten::chunk", 4, 0), [PIECE, PIECE], "50 %"),
         ([512, 197, 384], ("aten::split", 128, 0), [PIECE], "25 %"),
         ([128, 4, 197, 384], ("aten::unbind", 1), [PIECE], "25 %"),
+        ([4, 128, 197, 384], ("aten::unbind", 0), [PIECE], "25 %"),
         ([512, 197, 384], ("aten::split", 100, 0), [[100, 197, 384]], None),  # the last one is smaller
     ],
 )

@@ -84,7 +84,9 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     shown = shown[: min(_SHOWN, max(ops, 1))]
     own = outer[members]
     lines = own.line.or_else(own.annotation).sums(launched[members])
-    line = next((name for name, count in lines.items() if count > _IN_EACH * sum(lines.values())), None)
+    line = next(
+        (name for name, count in lines.items() if count > _IN_EACH * int(launched[members].sum())), None
+    )
     where = f" at {line}" if line else ""
     several = int(alike.sum()) > len(np.unique(group[loops.first[alike]]))
     whole = round(total / steps) % repeats == 0

@@ -130,7 +130,8 @@ def pieces(op: Signature) -> tuple[int, Shape, int] | None:
         return None
     try:
         whole, at = op.shape(0), int(op.scalar(1 if name == "unbind" else 2)) % len(op.shape(0))
-        size = {"unbind": 1, "split": int(op.scalar(1)), "chunk": whole[at] // int(op.scalar(1))}[name]
+        asked = int(op.scalar(1))  # of unbind the dimension, which may be 0
+        size = 1 if name == "unbind" else asked if name == "split" else whole[at] // asked
         left = () if name == "unbind" else (size,)
         return None if whole[at] % size else (at, (*whole[:at], *left, *whole[at + 1 :]), whole[at] // size)
     except UNREADABLE:
