@@ -14,7 +14,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.report.diagnosis import left_together
-from traceanalyzer.report.slowest import slowest_of
+from traceanalyzer.report.slowest import rank_of, slowest_of
 
 
 def head(rank: int, step_ns: int, waiting_ns: int | None) -> TraceReport:
@@ -33,6 +33,46 @@ def test_of_ranks_that_take_about_as_long_the_slowest_is_the_one_that_waits_leas
     assert slowest_of([first, second]) is second
     assert slowest_of([replace(first, waiting_ns=None), second]).rank == 0  # type: ignore[union-attr]
     assert slowest_of([first, replace(second, step=samples.estimate(16 * MS))]) is first
+
+
+def test_of_ranks_of_which_one_has_no_measured_waiting_the_longest_is_the_slowest() -> None:
+    """That it waits for nothing is not known."""
+    every = [head(0, 18_600_000, 8 * MS), head(1, 18_200_000, 3 * MS), head(2, 18_300_000, None)]
+    assert slowest_of(every) is every[0]
+    assert slowest_of(every[:2]) is every[1]
+
+
+@pytest.mark.parametrize(("step_ns", "slowest"), [(19_000_000, 1), (18_999_999, 0)])
+def test_ranks_are_alike_within_a_twentieth_of_the_longest(step_ns: int, slowest: int) -> None:
+    every = [head(0, 20 * MS, 2 * MS), head(1, step_ns, MS)]
+    assert slowest_of(every) is every[slowest]
+    assert slowest_of(every[::-1]) is every[slowest]
+
+
+def test_ranks_that_are_equal_or_do_not_communicate_have_no_slowest() -> None:
+    first, second = head(0, 20 * MS, 0), head(1, 18 * MS, 0)
+    assert slowest_of([first]) is None
+    assert slowest_of([first, replace(second, step=first.step)]) is None
+    assert slowest_of([first, replace(second, step=None)]) is None
+    for parts, known in (
+        ({"compute": 100 * MS, "communication": 0}, False),
+        ({"compute": 100 * MS}, False),
+        ({"compute_over_communication": MS}, True),
+    ):
+        other = replace(second, accounting=(samples.accounting(parts_ns=parts),))
+        assert (slowest_of([first, other]) is first) is known
+        assert (slowest_of([other, first]) is first) is known
+    unmeasured = [head(rank, ms * MS, None) for rank, ms in enumerate((18, 20, 20))]
+    assert slowest_of(unmeasured) is unmeasured[1]
+
+
+def test_a_rank_that_is_not_the_slowest_is_said_to_be_replayed_alone() -> None:
+    first, second = head(0, 20 * MS, 0), head(1, 18 * MS, 0)
+    assert [rank_of(one, first) for one in (first, second)] == [
+        "rank 0, the slowest",
+        "rank 1, replayed alone",
+    ]
+    assert rank_of(second, None) == "rank 1"
 
 
 def test_fixes_that_are_worth_nothing_bring_the_step_nowhere() -> None:

@@ -1,0 +1,185 @@
+"""Tracks beside the trace: what findings are called and say, how idle time is cut, and how busy a device was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Finding, Occurrence, Severity
+from traceanalyzer.model.overlay import Drift
+from traceanalyzer.render.perfetto.chrome import us
+from traceanalyzer.render.perfetto.evened import evened
+from traceanalyzer.report.overlay.counters import busy_counters, memory_counters
+from traceanalyzer.report.overlay.findings import Numbered, finding_tracks, numbered
+from traceanalyzer.report.overlay.idle import _track
+
+US = 1_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"cause": "late", "by": "aten::mm"}, "3 scheduler-gap: late, aten::mm"),
+        ({"cause": "late", "by": None}, "3 scheduler-gap: late"),
+        ({"cause": "", "by": "aten::mm"}, "3 scheduler-gap: aten::mm"),
+        ({"cause": "", "by": None}, "3 scheduler-gap"),
+    ],
+)
+def test_a_finding_is_called_by_its_number_and_what_is_known(changes: dict[str, Any], title: str) -> None:
+    assert Numbered(3, samples.finding(0, **changes)).title == title
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "said"), [(1_500_000, ", saves 1.50 ms a step"), (0, ""), (-1_500_000, ""), (None, "")]
+)
+def test_a_slice_says_what_fixing_it_saves(step_ns: int | None, said: str) -> None:
+    saves = None if step_ns is None else replace(samples.saving(), step_ns=step_ns)
+    one = Numbered(1, samples.finding(0, saving=saves))
+    assert one.label == one.title + said
+
+
+def test_there_is_a_track_for_each_severity_the_highest_first_with_slices_by_their_time() -> None:
+    def at(severity: Severity, *starts: int) -> Finding:
+        return samples.finding(*starts, severity=severity, rule=f"r{starts[0]}")
+
+    found = [at(Severity.LOW, 9), at(Severity.INFO, 4), at(Severity.HIGH, 7), at(Severity.LOW, 8, 1)]
+    tracks = list(finding_tracks(numbered(samples.report(findings=tuple(found)))))
+    assert [one.name for one in tracks] == ["Findings: high", "Findings: low", "Findings: info"]
+    low = tracks[1]
+    assert (low.start_ns - ORIGIN).tolist() == [1, 8, 9]
+    assert [low.names[kind] for kind in low.kind] == ["4 r8: late", "4 r8: late", "1 r9: late"]
+    assert [low.args[kind]["finding"] for kind in low.kind] == [4, 4, 1]
+    assert [list(one["event_ids"]) for one in low.own] == [[1, 2], [8, 9], [9, 10]]  # type: ignore[arg-type]
+
+
+def test_a_slice_has_what_its_finding_and_its_occurrence_say() -> None:
+    at = Occurrence(ORIGIN + 5, ORIGIN + 3, 7_000, 0, None, 12, None, (4,))
+    found = samples.finding(
+        0,
+        occurrences=(at,),
+        by="aten::mm",
+        saving=replace(samples.saving(), step_ns=-2 * MS),
+        evidence={
+            "op": "aten::mm",
+            "count": 4,
+            "share": 0.1,
+            "total_ns": 3,
+            "lines": {"a": 1, "b": 2},
+            "no": None,
+        },
+    )
+    (track,) = finding_tracks([Numbered(2, found)])
+    assert (track.start_ns.tolist(), track.end_ns.tolist()) == ([ORIGIN + 5], [ORIGIN + 5])
+    assert track.own == [{"cost_ns": 7_000, "device": 0, "thread": 12, "event_ids": (4,)}]
+    (args,) = track.args
+    assert {key: args[key] for key in args if key.startswith("evidence")} == {
+        "evidence_op": "aten::mm",
+        "evidence_lines": "a: 1, b: 2",
+        "evidence_no": "None",
+    }
+    assert args["cost"] == "12.0 ms in total (12.0 % of the window)"
+    assert (args["saving"], args["saving_step_ns"]) == ("-2.00 ms a step, 46.0 % to 54.0 % of it", -2 * MS)
+    assert (args["cause"], args["by"], args["count"], args["severity"]) == ("late", "aten::mm", 1, "high")
+    (track,) = finding_tracks([Numbered(2, replace(found, by=None, saving=None))])
+    assert not {"by", "saving", "saving_step_ns"} & set(track.args[0])
+
+
+class Names(list[str | None]):
+    """Texts with a code for each, as in a trace."""
+
+    @property
+    def code(self) -> np.ndarray[Any, Any]:
+        return np.array([sorted({str(one) for one in self}).index(str(one)) for one in self])
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "op", "slices"),
+    [
+        (10, "dispatching", "aten::mm", [(0, 20)]),  # it is cut at a step
+        (9, "dispatching", "aten::mm", [(0, 9), (10, 20)]),
+        (10, "python", "aten::mm", [(0, 10), (10, 20)]),
+        (10, "dispatching", "aten::add", [(0, 10), (10, 20)]),
+    ],
+)
+def test_stretches_that_touch_are_one_where_cause_and_op_are_one(
+    end: int, cause: str, op: str, slices: list[tuple[int, int]]
+) -> None:
+    idle: Any = SimpleNamespace(
+        start_ns=np.array([0, 10]),
+        end_ns=np.array([end, 20]),
+        cause=Names(["dispatching", cause]),
+        op=SimpleNamespace(name=Names(["aten::mm", op])),
+    )
+    track = _track(idle, 3)
+    assert track.name == "Idle: device 3"
+    assert list(zip(track.start_ns.tolist(), track.end_ns.tolist(), strict=True)) == slices
+    last = track.args[track.kind[-1]]
+    assert last == {"cause": cause, "op": op}
+
+
+def test_how_busy_a_device_was_is_told_of_every_ten_microseconds_of_a_short_window() -> None:
+    trace = TraceBuilder()
+    for number, (start, end) in enumerate(((0, 15), (18, 20), (30, 40)), 1):
+        trace.kernel(start * US, (end - start) * US, number)
+    trace.kernel(12 * US, 6 * US, 9, stream=8)  # beside the first
+    (busy,) = busy_counters(Analysis(trace.load()))
+    at = busy.at_ns - busy.at_ns[0]
+    assert (at // US).tolist() == [0, 10, 20, 30, 40]
+    assert busy.value.tolist() == [100.0, 100.0, 0.0, 100.0, 0.0]
+    assert (busy.unit, busy.name) == ("%", "Busy: device 0")
+    assert busy.about == "Share of every 10.0 µs in which any work ran on the device."
+
+
+def test_what_an_allocator_does_not_tell_is_not_drawn() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 0, 10 * US)
+    trace.memory(1 * US, 64, allocated=64, reserved=128)
+    trace.memory(2 * US, 32, device_type=0, device=-1, allocated=32)
+    drawn = {one.name: one.value.tolist() for one in memory_counters(Analysis(trace.load()))}
+    assert drawn == {
+        "Memory allocated: CUDA:0": [64.0],
+        "Memory reserved: CUDA:0": [128.0],
+        "Memory allocated: CPU": [32.0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, b"0.000"), (7, b"0.007"), (999, b"0.999"), (1_000, b"1.000"), (-1_500, b"-1.500"), (-7, b"-0.007")],
+)
+def test_times_are_exact_decimals_of_microseconds(ns: int, text: bytes) -> None:
+    assert us(ns) == text
+
+
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"ts":2000000.000,"dur":500.000}', b'{"ts":1999900.000,"dur":499.950}'),
+        (b'{"ts": 1000000}', b'{"ts":1000000.000}'),
+        (b'{"ts":0,"ph":"M","dur":20000}', b'{"ts":100.000,"ph":"M","dur":19998.000}'),
+        (b'{"dur":20000,"ts":1000000}', b'{"dur":19998.000,"ts":1000000.000}'),
+        (b'{"ts":%d}' % (DAY_US + 1_000_001), b'{"ts":%d}' % (DAY_US + 1_000_001)),  # no time of this trace
+        (b'{"ts":%d}' % (DAY_US + 1_000_000), b'{"ts":%d.000}' % (DAY_US + 1_000_000 - 8_640_000)),
+        (b'{"ts":%d}' % (-DAY_US + 999_999), b'{"ts":%d}' % (-DAY_US + 999_999)),
+        (rb'{"name":"\"ts\":2000000"}', rb'{"name":"\"ts\":2000000"}'),
+    ],
+)
+def test_times_of_a_clock_that_drifts_are_moved_within_a_day_of_where_it_was_measured(
+    before: bytes, after: bytes
+) -> None:
+    """A clock that gains 100 us a second, and is right at the first second."""
+    drift = Drift(100.0, 1_000 * MS)
+    for cut in (len(before), len(before) // 2):
+        assert b"".join(evened(lambda: [before[:cut], before[cut:]], drift)) == after  # noqa: B023
+        assert b"".join(evened(lambda: [before[:cut], before[cut:]], Drift())) == before  # noqa: B023
