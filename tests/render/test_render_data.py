@@ -199,3 +199,30 @@ def test_markdown_has_a_bar_for_each_part_of_the_window_which_is_never_empty() -
     text = render_markdown(samples.report(samples.trace(accounting=(device,))))
     bars = [line.count("█") for line in text.splitlines() if "█" in line]
     assert bars == [13, 1, 7]  # idle time comes last
+
+
+def test_markdown_counts_what_is_for_information_of_each_rank_alone() -> None:
+    """And lists the others of that rank."""
+    texts = render_markdown(samples.two_ranks()).split("## ")[1:]
+    for text in texts:
+        assert text.count("\n1 more for information.\n") == 1
+        assert len([line for line in text.splitlines() if line.startswith("- **")]) == 3
+        assert "12.3" not in text
+    late, quiet = samples.findings(0)[0], samples.findings(1)[3]
+    report = replace(samples.two_ranks(), findings=(late, quiet, replace(quiet, cause="other")))
+    first, second = render_markdown(report).split("## ")[1:]
+    assert "for information" not in first
+    assert "\nNo finding above `info`. 2 more for information.\n" in second
+    none = render_markdown(samples.report(findings=()))
+    assert "\nNo finding above `info`. \n" in none
+
+
+def test_markdown_shows_texts_of_a_trace_as_they_are() -> None:
+    found = samples.finding(0, message="a_b*c* `d` [e](f) <g> | #h \\\x1b[0m", advice="Do_it")
+    text = render_markdown(samples.report(samples.trace(meta=samples.meta("_x_.json")), findings=(found,)))
+    assert text.startswith("## \\_x\\_.json\n")
+    said = "a\\_b\\*c\\* \\`d\\` \\[e\\](f) &lt;g&gt; \\| \\#h \\\\"
+    (line,) = [line for line in text.splitlines() if line.startswith("- **")]
+    assert said in line
+    assert line.endswith(". Do\\_it")
+    assert "\x1b" not in text

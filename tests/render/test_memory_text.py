@@ -1,0 +1,150 @@
+"""The memory view as people read it: amounts with their shares, what is left out, and what allocators asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.allocator.memory_ops import ops_by_memory
+from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.render.text.memory import render_memory
+
+MIB = 1 << 20
+
+
+def lines_of(trace: TraceBuilder, *, limit: int = 10, width: int = 80) -> list[str]:
+    """The text, without blanks at the ends of lines."""
+    loaded = trace.load()
+    text = render_memory(
+        Analysis(loaded).index(MemoryView),
+        ops_by_memory(loaded),
+        origin_ns=loaded.meta.origin_ns,
+        limit=limit,
+        width=width,
+    )
+    return [line.strip() for line in text.splitlines()]
+
+
+def blocks(*mib: int, before: int = 0, step: bool = True) -> TraceBuilder:
+    """A block for each op, of so many MiB; a negative amount frees the block of the op before."""
+    trace = TraceBuilder(profile_memory=1)
+    total = before * MIB
+    if step:
+        trace.step(0, 0, 100_000)
+    for number, size in enumerate(mib):
+        total += size * MIB
+        trace.op(f"aten::op{number}", 1_000 * number, 900)
+        address = number if size > 0 else number - 1
+        trace.memory(
+            1_000 * number + 500, size * MIB, address=address, allocated=total, reserved=total + 2 * MIB
+        )
+    return trace
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_places_beyond_the_limit_are_one_line(limit: int) -> None:
+    trace = blocks(8, 4, 2)
+    for at, size in ((2_700, MIB), (2_800, MIB)):  # in the last op
+        trace.memory(at, size, address=at, allocated=15 * MIB + (at == 2_800) * MIB, reserved=18 * MIB)
+    said = lines_of(trace, limit=limit)
+    begin = said.index("alive at the peak:") + 1
+    every = [
+        "8.00 MiB   50.0 %     1 x aten::op0",
+        "4.00 MiB   25.0 %     1 x aten::op1",
+        "4.00 MiB   25.0 %     3 x aten::op2",
+    ]
+    rest = {1: "8.00 MiB   50.0 %     4 x other places (2)", 2: "4.00 MiB   25.0 %     3 x other places (1)"}
+    shown = [*every[:limit], *([rest[limit]] if limit in rest else [])]
+    assert said[begin : begin + len(shown)] == shown
+    assert said[begin + len(shown)] == "allocated in the recording and not freed: 16.0 MiB"
+    ops = said[said.index("self      total   CPU self  CPU total   calls  op") + 1 :]
+    assert [line.split()[-1] for line in ops[: ops.index("")]] == [f"aten::op{n}" for n in range(limit)]
+
+
+@pytest.mark.parametrize(("before", "told"), [(0, False), (4, True)])
+def test_what_was_allocated_before_is_a_part_of_the_peak(before: int, told: bool) -> None:
+    said = lines_of(blocks(12, before=before))
+    amount = "4.00 MiB   25.0 %         allocated before the recording"
+    assert (amount in said) is told
+    assert (
+        said[1]
+        == f"1 allocations, 0 frees; {f'{before}.00 MiB' if before else '0 B'} before, {12 + before}.0 MiB after"
+    )
+
+
+def test_what_is_freed_is_neither_alive_nor_kept_and_all_of_nothing_has_no_share() -> None:
+    said = lines_of(blocks(8, -8))
+    assert said[said.index("alive at the peak:") + 1].split() == [
+        "8.00",
+        "MiB",
+        "100.0",
+        "%",
+        "1",
+        "x",
+        "aten::op0",
+    ]
+    at = said.index("allocated in the recording and not freed: 0 B")
+    assert said[at + 1] == ""
+    assert said[2] == "reserved at most 10.0 MiB"
+    assert said[3] == "reserved less allocated: 2.00 MiB at the peak, 2.00 MiB at most"
+
+
+@pytest.mark.parametrize(("change", "said"), [(-3, "3.00 MiB freed"), (3, "3.00 MiB allocated"), (0, None)])
+def test_what_happens_between_the_ops_of_steps_is_said_apart(change: int, said: str | None) -> None:
+    trace = blocks(8)
+    if change:
+        trace.memory(50_000, change * MIB, address=77, allocated=(8 + change) * MIB, reserved=16 * MIB)
+    lines = lines_of(trace)
+    told = [line for line in lines if line.startswith("in steps")]
+    assert told == ([f"in steps, but between ops: {said}"] if said else [])
+    assert not [line for line in lines if line.endswith("ProfilerStep#0") and "x" not in line]
+
+
+def test_net_allocation_is_in_mib_of_the_device_and_of_the_cpu() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::outer", 0, 10_000)
+    trace.op("aten::inner", 1_000, 2_000)
+    trace.memory(1_500, 3 * MIB, address=1, allocated=3 * MIB, reserved=4 * MIB)
+    trace.memory(1_600, MIB // 2, address=2, device_type=0, device=-1)
+    trace.memory(5_000, -MIB, address=3, allocated=2 * MIB, reserved=4 * MIB)
+    said = lines_of(trace)
+    rows = {line.split()[-1]: line.split()[:-1] for line in said if "aten::" in line and " x " not in line}
+    assert rows == {
+        "aten::inner": ["3.00", "3.00", "0.50", "0.50", "1"],
+        "aten::outer": ["-1.00", "2.00", "0.00", "0.50", "1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("times", "said"), [(0, None), (1, "Out of memory: 1 time."), (2, "Out of memory: 2 times.")]
+)
+def test_how_often_memory_ran_out_is_the_last_line(times: int, said: str | None) -> None:
+    trace = blocks(8)
+    for at in range(times):
+        trace.memory(90_000 + at, MIB, name="[OutOfMemory]", allocated=8 * MIB, reserved=8 * MIB)
+    lines = lines_of(trace)
+    assert lines[-1] == (said or "Allocator calls to the driver: none; all blocks came from the cache.")
+
+
+def test_calls_to_the_driver_are_counted_with_their_time() -> None:
+    trace = blocks(8)
+    for number in range(2):
+        trace.launch("cudaMalloc", 60_000 + 2_000 * number, 1_500, number + 1)
+    lines = lines_of(trace)
+    assert lines[-2:] == ["Allocator calls to the driver:", f"2 x {'cudaMalloc':<28} 3.00 µs"]
+
+
+def test_without_running_totals_amounts_count_from_nothing_and_it_says_so() -> None:
+    trace = blocks(8, 4)
+    doubt = "the trace has no running totals: amounts count from 0 at its start"
+    assert doubt not in lines_of(trace)
+    for event in trace.events:
+        if event.get("cat") == "cpu_instant_event":
+            event["args"] = {
+                key: value for key, value in event["args"].items() if not key.startswith("Total")
+            }
+    said = lines_of(trace)
+    assert said[0].startswith("CUDA:0: peak 12.0 MiB at ")
+    assert said[2] == doubt
+    assert not [line for line in said if line.startswith("reserved")]

@@ -1,0 +1,80 @@
+"""What of a table is not exact is said in a sentence, and nothing of a table that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.notes import table_notes
+from traceanalyzer.torch_table.printed import printed_table
+
+US = 1_000
+
+
+def built(**header: Any) -> TraceBuilder:
+    """An op and a kernel, with the profiler's own mark of when it began."""
+    trace = TraceBuilder(**header)
+    trace.event(
+        ph="X",
+        cat="Trace",
+        ts=0.0,
+        dur=500.0,
+        pid="Spans",
+        tid="PyTorch Profiler",
+        name="PyTorch Profiler (0)",
+    )
+    trace.op("aten::mm", 10_001, 50 * US)
+    trace.launch("cudaLaunchKernel", 20_001, 5 * US, 1)
+    trace.kernel(80_001, 50 * US, 1)
+    return trace
+
+
+def notes(trace: TraceBuilder, *, python_functions: bool = False) -> list[str]:
+    loaded = trace.load()
+    averages = key_averages(loaded, python_functions=python_functions)
+    return [*table_notes(loaded, averages, python_functions=python_functions)]
+
+
+def test_of_an_exact_table_nothing_is_said() -> None:
+    assert notes(built()) == []
+    assert notes(built(with_flops=1, record_shapes=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [({"with_flops": 1}, ["FLOPs need shapes, which were not recorded"]), ({"record_shapes": 1}, [])],
+)
+def test_flops_without_shapes_are_missed(header: dict[str, Any], said: list[str]) -> None:
+    assert notes(built(**header)) == said
+
+
+def test_without_the_begin_of_the_recording_a_last_digit_may_differ() -> None:
+    trace = built()
+    del trace.events[0]
+    (note,) = notes(trace)
+    assert note.startswith("the file does not say when the recording began")
+
+
+def test_python_functions_are_counted_where_they_are_left_out() -> None:
+    trace = built(with_stack=1)
+    for number in range(1_200):
+        trace.python(f"a.py({number}): f", 200 * US + number * 10, 5, python_id=number + 1)
+    (note,) = notes(trace)
+    assert note.startswith("1,200 python_function rows are left out")
+    assert notes(trace, python_functions=True) == []
+
+
+def test_synchronisation_records_are_told_to_count() -> None:
+    trace = built()
+    trace.work("cuda_sync", "Stream Sync", 140 * US, 10 * US, 0, 7, {"correlation": 9})
+    (note,) = notes(trace)
+    assert note.startswith("synchronisation records count as time on the device")
+
+
+@pytest.mark.parametrize("by", ["cpu_time_total", "cuda_time_total", None])
+def test_totals_do_not_depend_on_the_order_of_the_rows(by: str | None) -> None:
+    table = printed_table(key_averages(built().load()), by)
+    assert (round(table.self_cpu_us, 3), round(table.self_device_us, 3)) == (50.0, 50.0)
