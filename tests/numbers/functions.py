@@ -164,7 +164,7 @@ def _grids() -> Iterable[tuple[Callable[..., Any], Grid]]:
         *(table.format_time, rounded, offsets.format_offset, wire.varint),
     ):
         yield of_number, _one(NUMBERS)
-    for of_share in (units.format_share, shown.percent, savings._two_digits):
+    for of_share in (units.format_share, shown.percent, savings._rounded):
         yield of_share, _one(SHARES)
     pairs = [*product(NUMBERS[::23], NUMBERS[::19])]
     for of_pair in (words.format_span, shown.times, table.format_share):

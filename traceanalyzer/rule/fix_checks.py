@@ -24,10 +24,10 @@ _DURATIONS = ("dur_ns", "work_ns", "cpu_ns", "leaving_ns")  # that an edit gives
 def check_fix(hits: Hits, lost: LostTime) -> None:
     """Rows of edits are rows of the trace, and some of them are of the occurrences or of what they lost."""
     linked, near = None, None
-    changes = not hits.edits()
+    if hits.edits() and all(map(_changes_nothing, hits.edits())):
+        raise ValueError("fix changes no row and no span: leave it out, or look at the mask that chose them")
     for edit in hits.edits():
         rows, work = _rows_in(edit, hits)
-        changes |= not _changes_nothing(edit)
         starts, ends = (as_ints(getattr(edit, name, ())) for name in ("starts_ns", "ends_ns"))
         first, last = bounds_of(hits.occurrences.events)
         complain(
@@ -46,8 +46,6 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
         if not linked and len(rows) + len(work) + len(starts) and not hits.fixed_elsewhere:
             near = near or _Near.of(hits, lost)
             linked = bool(near.met(rows, work, starts, ends).any())
-    if not changes:
-        raise ValueError("fix changes no row and no span: leave it out, or look at the mask that chose them")
     if linked is False:
         raise ValueError(
             "nothing that fix changes is of the occurrences or of what they lost: are these rows of another hit? "

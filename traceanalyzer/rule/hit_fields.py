@@ -14,7 +14,7 @@ from traceanalyzer.rule.recorded_with import FEATURES
 
 ROUNDING = 1e-9  # of a quotient of sums
 
-FRAMEWORKS = frozenset(
+OF_EVERY_FINDING = frozenset(
     [
         "by",
         "count",
@@ -57,7 +57,7 @@ def check_advice(advice: str, evidence: Iterable[str]) -> None:
         mark, name = field[0][1:-1], field[1]
         if mark in FEATURES or (name in _OF_COMPILERS and name not in evidence):
             continue
-        if mark == name or name in FRAMEWORKS or name in evidence:
+        if mark == name or name in OF_EVERY_FINDING or name in evidence:
             raise ValueError(
                 f"advice has {field[0]}: it is no template; what holds of one finding is said in the message"
             )
@@ -82,7 +82,7 @@ def check_evidence(evidence: Any, message: str) -> None:
             raise ValueError(
                 f"evidence has the name {name!r}: names are letters, digits and _, as of a variable"
             )
-        if name in FRAMEWORKS or (name.endswith(_FORMS) and _stem(name) in FRAMEWORKS):
+        if name in OF_EVERY_FINDING or (name.endswith(_FORMS) and _stem(name) in OF_EVERY_FINDING):
             raise ValueError(f"evidence {name} is said of every finding already: give it another name")
         if isinstance(value, Texts):
             continue

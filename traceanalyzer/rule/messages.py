@@ -7,7 +7,7 @@ from typing import Any
 
 from traceanalyzer.model import units
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.rule.hit_fields import FRAMEWORKS
+from traceanalyzer.rule.hit_fields import OF_EVERY_FINDING
 
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
@@ -47,19 +47,19 @@ def message_fields(
         stem, _, unit = name.rpartition("_")
         if unit in _FORMS and value is not None and not isinstance(value, Mapping):
             shown[stem or unit] = _FORMS[unit](value)
-            own = factor if name in FRAMEWORKS else factor * part
+            own = factor if name in OF_EVERY_FINDING else factor * part
             shown[f"{stem}_each"] = each = _FORMS[unit](value * own)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
         if isinstance(value, Mapping):
             shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
-    part = evidence.get("total_ns", 0) < _NEARLY * lost_ns
+    shared = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
         "elsewhere": _Shares(
             f"; in the recording, {shown['total_a_step']} {_OF_WHAT} counts for this finding, "
             "and the rest for other findings"
-            if part
+            if shared
             else ""
         ),
         "times": times(counts[0]),

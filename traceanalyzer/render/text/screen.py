@@ -232,11 +232,7 @@ def _left_out(report: Report, parts: Triage) -> str:
     judged = any(trace.accounting for trace in report.traces)
     told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
     if others := len(idle - ran):
-        told += [
-            "1 other does not apply to this trace"
-            if others == 1
-            else f"{others} others do not apply to this trace"
-        ]
+        told += [f"{others} other{'s do' if others > 1 else ' does'} not apply to this trace"]
     told += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
     own = " Findings about the profiler itself are not shown." * costly

@@ -191,7 +191,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span}){also}"
     saves = ("may save" if info else "saves") if saving.sure else "not sure: saves"
-    return f"{severity}  {saves} {_two_digits(share)} ({span}){also}"
+    return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 
 
 def probably_nothing(saving: Saving) -> bool:
@@ -205,15 +205,15 @@ def saves_nothing(saving: Saving) -> bool:
     return share < _NEXT_TO_NOTHING and (saving.high_share < _WORTH_A_WORD or share < -_NEXT_TO_NOTHING)
 
 
-def _two_digits(share: float) -> str:
-    """Percent with what an interval beside it leaves sure: `59 %`, `5.0 %`."""
-    share = min(share, _MOST)
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+def _rounded(share: float) -> float:
+    """Percent with what an interval beside it leaves sure: 59 and 5.0."""
+    percent = 100 * min(share, _MOST)
+    return round(percent, 1) if share < 0.0995 else round(percent)
 
 
 def _percents(saving: Saving) -> str:
     """The interval, `44 to 52 %`; never below nothing, never all of the step, and around what stands before it."""
-    low, high = (min(round(100 * max(share, 0.0)), 99) for share in (saving.low_share, saving.high_share))
-    told = float(_two_digits(saving.share).removesuffix(" %"))
-    low, high = min(low, math.floor(max(told, 0.0))), max(high, min(math.ceil(told), 99))
+    told = max(_rounded(saving.share), 0.0)
+    low = min(round(100 * min(max(saving.low_share, 0.0), _MOST)), math.floor(told))
+    high = max(round(100 * min(max(saving.high_share, 0.0), _MOST)), math.ceil(told))
     return f"{low} %" if low == high else f"{low} to {high} %"

@@ -72,19 +72,21 @@ def implicit_sync(
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
+    charged = idle.waited()
     for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
         waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
         if cause == "copy-to-device" and np.isin(waiting.rows, moved.launch.rows).all():
             continue  # the call that copies waits itself: exposed-copy's
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
-        lines, idling = found.line.sums(found.dur_ns), idle.waited()[idle.waited().call.inside(found)]
+        lines, waiter = found.line.sums(found.dur_ns), charged.call.index_of_enclosing(found)
+        idling = charged[waiter >= 0]
         waited = _waited_ns(waiting)
         loops = loops_after(found if cause == "copy-to-host" else found[:0], stretches, limits.min_loop_ops)
         yield Hits(
             occurrences=found,
             named_by=op,
             cause=cause,
-            lost=_lost(found, counting, idle),
+            lost=_lost(found, counting, idling, waiter[waiter >= 0]),
             fix=(
                 _fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
                 DropSpans(loops.start_ns, loops.end_ns),
@@ -143,12 +145,11 @@ def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     return f"; the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
 
 
-def _lost(found: Calls, spent: Work, idle: IdleTime) -> LostTime:
-    """The idle time charged to what is inside, and the work that is done only to read."""
-    charged = idle.waited()
-    waiting, working = charged.call.index_of_enclosing(found), spent.launch.index_of_enclosing(found)
-    parts = LostTime.all_of(charged[waiting >= 0], waiting[waiting >= 0]), LostTime.all_of(spent, working)
-    return LostTime.joined([parts[0], parts[1][working >= 0]])
+def _lost(found: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
+    """The idle time charged to what is inside each, and the work that is done only to read."""
+    working = spent.launch.index_of_enclosing(found)
+    reading = LostTime.all_of(spent[working >= 0], working[working >= 0])
+    return LostTime.joined([LostTime.all_of(idling, waiter), reading])
 
 
 def _fix(
