@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.report import report_samples as samples
 from traceanalyzer.model.report import IDLE
-from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _before, _largest
+from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _before, _largest, device_bar
+from traceanalyzer.render.text.page import Page
 
 NS = st.integers(1, 10**9)
 
@@ -50,3 +53,12 @@ def test_a_call_that_launches_many_kernels_is_not_what_the_device_waits_for() ->
         "cudaGraphLaunch",
         "hipGraphLaunch",
     ]
+
+
+def test_the_bar_of_few_rows_is_of_all_the_time() -> None:
+    """Of four devices each has room for two rows: idle time, and its largest cause."""
+    time, page = samples.accounting(), Page(80)
+    device_bar(page, time, rank=None, most=2)
+    assert [line[4:14].strip() for line in page.lines[1:3]] == ["idle", "data loadi"]
+    busy, idle = (page.lines[0].count(glyph) for glyph in "■·")
+    assert idle / (busy + idle) == pytest.approx(time.classes_ns[IDLE] / time.length_ns, abs=0.05)

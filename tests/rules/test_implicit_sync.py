@@ -11,7 +11,8 @@ import pytest
 from tests.builder import TID
 from tests.loaded import selected
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
-from traceanalyzer import Report, Severity
+from traceanalyzer import Report, Severity, diagnose
+from traceanalyzer.model.finding import Status
 
 Shared = Callable[[str], Path]
 
@@ -275,3 +276,13 @@ def test_what_a_step_reads_last_is_its_result_unless_it_trains(after: str, cause
     (read,) = found(program.trace, "implicit-sync")
     assert (read.cause, read.count) == (cause, 10)
     assert (read.severity is Severity.INFO) == (cause == "result")
+
+
+def test_values_are_read_also_where_the_host_never_pauses() -> None:
+    program = Program()
+    program.step(0)
+    program.kernel()
+    program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::item", "aten::_local_scalar_dense"))
+    program.kernel()
+    (outcome,) = diagnose(program.trace.load(), select=["implicit-sync"]).outcomes
+    assert outcome.status in (Status.FOUND, Status.CLEAR)

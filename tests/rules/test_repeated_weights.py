@@ -112,3 +112,10 @@ def test_a_parametrization_is_known_by_its_frame(frame: str, found: bool) -> Non
             trace.python(frame, at * OP_US * US, 2 * OP_US * US, python_id=(number := number + 1))
     said = of_rule(trace, "computed-weight")
     assert [(one.cause, one.count) for one in said] == ([("repeated", 20 * 3)] if found else [])
+
+
+@pytest.mark.parametrize(("calls", "count"), [(5, 0), (6, 12)])
+def test_gradients_of_the_step_before_are_no_part_of_what_makes_a_weight(calls: int, count: int) -> None:
+    """Two gradients a step, right after each other's steps: 6 computations are three for each, 4 of them needless."""
+    trace = steps_of(step(MASKED, calls, ["ReluBackward0"], [op(LEAF, W)] * 2))
+    assert sum(one.count for one in of_rule(trace, "computed-weight") if one.cause == "repeated") == count

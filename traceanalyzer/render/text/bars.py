@@ -66,6 +66,9 @@ def device_bar(
     causes = [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
     rows = [*rows, *causes] if most is None else _largest(rows, causes, most, time.length_ns)
     classes = [(name, ns) for _, name, ns, _ in rows if name]
+    left_ns = time.length_ns - sum(ns for _, ns in classes)
+    if left_ns > _LEAST_REST * time.length_ns:  # there was no row for it
+        classes.insert(sum(name != IDLE for name, _ in classes), ("other", left_ns))
     cells = bar([ns for _, ns in classes], page.width - len(label) - 2)
     drawn = (page.styled(_glyph(name) * n, _style(name)) for (name, _), n in zip(classes, cells, strict=True))
     page.lines.append(f"{label}  {''.join(drawn)}")

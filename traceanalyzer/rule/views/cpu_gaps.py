@@ -255,7 +255,7 @@ class HostCalls(CallsAfterCpuGaps):
         """
         outermost = self._computing()
         stretch = np.searchsorted(self.start_ns, outermost.start_ns, side="right") - 1
-        inside = (stretch >= 0) & (outermost.end_ns <= self.end_ns[stretch])
+        inside = (stretch >= 0) & (outermost.end_ns <= np.append(self.end_ns, 0)[stretch])
         return outermost[inside], stretch[inside]
 
     def subject(self, most: float, alone: float) -> Texts:

@@ -56,8 +56,8 @@ class Limits:
     )
     skew_times: float = limit(
         2.0,
-        "the finding shows the median and the longest pause if the longest is at least this many times as "
-        "long as the median; chosen",
+        "the finding shows the median and the longest pause if the longest is more than this many times "
+        "as long as the median; chosen",
     )
 
 

@@ -47,8 +47,8 @@ class Limits:
     )
     near_ops: int = limit(
         8,
-        "at most this many ops are between gathering and summing, and at most as many between summing and "
-        "the layer; views are not counted; chosen",
+        "the sum comes at most this many ops after the gathering, and the layer at most this many after the "
+        "sum; views are not counted; chosen",
     )
     min_gpu_share: float = limit(
         0.05, "the work that would have fewer channels must take at least this share of GPU time; chosen"

@@ -28,8 +28,8 @@ from traceanalyzer.timeline.names import is_compilation
 class Limits:
     max_versions: int = limit(
         8,
-        "a frame is regarded as recompiled too often if it has more versions than this; this is the default"
-        " of torch._dynamo.config.recompile_limit in torch 2.11",
+        "a frame is regarded as recompiled too often if it has at least this many versions; this is the"
+        " default of torch._dynamo.config.recompile_limit in torch 2.11",
     )
     min_times: float = limit(
         2.0,

@@ -35,6 +35,7 @@ from traceanalyzer.rules.kernels.computed_weight.weight_chains import Chain, cha
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
+_LEAF = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def computed_weight(
     gradients, minus the time of the two small products with A and B.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0) & ~calls.name.meets(VIEWING_OP.search)]
+    making = ~calls.name.meets(VIEWING_OP.search) & ~calls.name.one_of(_LEAF)
+    ops = calls[calls.is_top_op & (calls.step >= 0) & making]
     ops = ops[np.lexsort((ops.start_ns, ops.thread))]
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     shaped = any(op.dims for op in signatures)
@@ -109,7 +111,7 @@ def computed_weight(
     trained = calls.name.matches(_BACKWARD).any()
     again = None
     if trained:
-        leaves = calls[calls.name.one_of("torch::autograd::AccumulateGrad") & (calls.step >= 0)]
+        leaves = calls[calls.name.one_of(_LEAF) & (calls.step >= 0)]
         which, of_leaves = signatures_of(calls.events.trace, leaves.rows)
         shapes = [next(iter(tensors(of_leaves[at])), ()) for at in which.tolist()]
         made = chains_of(ops, number, signatures, limits.min_calls_share, copies=True) if shaped else []
@@ -172,7 +174,7 @@ def _low_rank(
     limits: Limits,
 ) -> Iterator[Hits]:
     weights = {one.weight for one in chains}
-    leaves = calls[calls.name.one_of("torch::autograd::AccumulateGrad")]
+    leaves = calls[calls.name.one_of(_LEAF)]
     whole = {shape for op in signatures_of(calls.events.trace, leaves.rows)[1] for shape in tensors(op)}
     weights -= whole  # all of the matrix is trained
     chains = [one for one in chains if one.weight in weights]

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls
@@ -48,7 +48,7 @@ def chains_of(
     Args:
         copies: what only casts or copies a weight makes it, too.
     """
-    layers, thread = np.flatnonzero(ops.name.matches(_LAYERS)), ops.thread
+    layers, (place, _) = np.flatnonzero(ops.name.matches(_LAYERS)), grouped([ops.thread, ops.step])
     makes = cache(lambda which, weight: _makes(signatures[which], weight))
     weight_of = cache(lambda which: _weight(signatures[which]))
     found, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
@@ -57,7 +57,7 @@ def chains_of(
         if weight is None:
             continue
         counts[weight] = counts.get(weight, 0) + 1
-        chain = _before(layer, weight, thread, number, makes, copies=copies)
+        chain = _before(layer, weight, place, number, makes, copies=copies)
         if chain is not None:
             found.setdefault(weight, []).append(chain)
     often = {weight for weight, own in found.items() if len(own) >= min_calls_share * counts[weight]}
@@ -91,16 +91,20 @@ def _makes(op: Signature, weight: Shape) -> _Making:
 def _before(
     layer: int,
     weight: Shape,
-    thread: Rows,
+    place: Rows,
     number: Rows,
     makes: Callable[[int, Shape], _Making],
     *,
     copies: bool,
 ) -> Chain | None:
-    """The ops from the first that makes the weight up to the layer; None where nothing is computed."""
+    """The ops from the first that makes the weight up to the layer; None where nothing is computed.
+
+    Args:
+        place: equal for ops of one thread and step.
+    """
     first, rank, packed, computes = layer, 0, False, False
     at = layer - 1
-    while at >= 0 and thread[at] == thread[layer]:
+    while at >= 0 and place[at] == place[layer]:
         op = makes(int(number[at]), weight)
         if not op.whole and (at == layer - 1 or not op.own):
             break

@@ -26,8 +26,8 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 class Limits:
     max_kernels_between: int = limit(
         8,
-        "at most this many kernels are allowed between a product and the softmax (scale, mask, bias, "
-        "conversions, dropout)",
+        "the softmax comes at most this many kernels after the first product, and the second product at most "
+        "this many after the softmax; between them are scale, mask, bias, conversions, dropout",
     )
     fused_share: float = limit(
         0.475,

@@ -22,8 +22,8 @@ class Limits:
     )
     spike_times: float = limit(
         5.0,
-        "first steps are regarded as warm-up if they have more than this many times the calls of the median"
-        " step",
+        "first steps are regarded as warm-up if their calls take more than this many times as long as those of"
+        " the median step",
     )
     off_share: float = limit(
         0.5,
