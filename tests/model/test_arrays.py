@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -11,7 +13,20 @@ from hypothesis import strategies as st
 from tests.builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, among, distinct, grouped, numbered, pick, sums_of
+from traceanalyzer.model.arrays import (
+    Rows,
+    among,
+    distinct,
+    distinct_pairs,
+    frozen,
+    grouped,
+    median_of,
+    narrowed,
+    numbered,
+    pick,
+    starts_of_runs,
+    sums_of,
+)
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.nesting import Nesting
@@ -37,6 +52,59 @@ def test_groups_come_in_order_of_first_sight(rows: list[tuple[int, int]]) -> Non
     seen = list(dict.fromkeys(rows))
     assert group.tolist() == [seen.index(row) for row in rows]
     assert first.tolist() == [rows.index(row) for row in seen]
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([-2, 0, 1, 7, 2**50])] * 3), max_size=30))
+def test_groups_of_three_keys_are_told_apart_as_well(rows: list[tuple[int, int, int]]) -> None:
+    keys = [np.array([row[i] for row in rows], np.int64) for i in (0, 1, 2)]
+    group, first = grouped(keys)
+    seen = list(dict.fromkeys(rows))
+    assert group.tolist() == [seen.index(row) for row in rows]
+    assert first.tolist() == [rows.index(row) for row in seen]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-1, 5, 2**50])), max_size=30))
+def test_pairs_come_sorted_and_once(rows: list[tuple[int, int]]) -> None:
+    pairs = distinct_pairs(*(np.array([row[i] for row in rows], np.int64) for i in (0, 1)))
+    assert [*zip(*(side.tolist() for side in pairs), strict=True)] == sorted(set(rows))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 40)), max_size=20))
+def test_a_median_is_the_middle_or_the_mean_of_both_in_the_middle(rows: list[tuple[int, int]]) -> None:
+    rows = [*rows, (0, 3), (1, 8), (2, 2)]
+    number, some = (np.array(side) for side in zip(*rows, strict=True))
+    expected = [median(value for own, value in rows if own == group) for group in range(3)]
+    assert median_of(number, some).tolist() == expected
+
+
+@given(values)
+def test_narrowed_numbers_are_the_same(some: Rows) -> None:
+    narrow = narrowed(some)
+    assert narrow.tolist() == some.tolist()
+    if all(0 <= one < 256 for one in some.tolist()):
+        assert narrow.itemsize == 1
+
+
+@given(values)
+def test_a_run_starts_where_a_value_differs_from_the_one_before(some: Rows) -> None:
+    told = some.tolist()
+    expected = [at == 0 or told[at] != told[at - 1] for at in range(len(told))]
+    assert starts_of_runs(some).tolist() == expected
+
+
+def test_what_all_see_is_read_only_in_tuples_lists_and_mappings_too() -> None:
+    @dataclass
+    class Made:
+        one: Rows
+        pair: tuple[Rows, ...]
+        named: dict[str, Rows]
+        told: list[str]
+
+    made = Made(*(np.zeros(1, np.int64), (np.zeros(1, np.int64),) * 2, {"a": np.zeros(1, np.int64)}, ["a"]))
+    assert frozen(made) is made
+    every = made.one, *made.pair, *made.named.values()
+    assert not any(one.flags.writeable for one in every)
+    assert frozen(3) == 3
 
 
 @given(values, values)

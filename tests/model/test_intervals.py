@@ -63,3 +63,31 @@ def test_covered(pairs: list[tuple[int, int]], asked: list[tuple[int, int]]) -> 
     truth = points(*made(pairs))
     expected = [len(truth & set(range(a, b))) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     assert intervals.covered(made(pairs), starts, ends).tolist() == expected
+
+
+@given(PAIRS, st.lists(st.integers(-22, 60), max_size=8))
+def test_cut_intervals_touch_where_an_instant_lies_inside(
+    pairs: list[tuple[int, int]], at: list[int]
+) -> None:
+    """Once, however often the instant is given; at their own ends they are left whole."""
+    starts, ends = made(pairs)
+    cut_starts, cut_ends = intervals.cut(starts, ends, np.array(sorted(at), np.int64))
+    edges = {one for one in at for start, end in zip(starts, ends, strict=True) if start < one < end}
+    assert cut_starts.tolist() == sorted([*starts.tolist(), *edges])
+    assert cut_ends.tolist() == sorted([*ends.tolist(), *edges])
+
+
+@given(PAIRS, PAIRS)
+def test_pairs_that_overlap_share_a_nanosecond(
+    pairs: list[tuple[int, int]], asked: list[tuple[int, int]]
+) -> None:
+    members, (starts, ends) = made(pairs), made(asked)
+    owner, member = intervals.overlaps(members, starts, ends)
+    spans, wanted = ([*zip(*(side.tolist() for side in of), strict=True)] for of in (members, (starts, ends)))
+    shared = [[max(0, min(end, last) - max(start, first)) for first, last in spans] for start, end in wanted]
+    assert [*zip(owner.tolist(), member.tolist(), strict=True)] == [
+        (row, at) for row, times in enumerate(shared) for at, time in enumerate(times) if time > 0
+    ]
+    best, longest = intervals.longest_overlap(members, starts, ends)
+    assert longest.tolist() == [max(times, default=0) for times in shared]
+    assert best.tolist() == [times.index(max(times)) if max(times, default=0) > 0 else -1 for times in shared]

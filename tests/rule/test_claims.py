@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -155,3 +157,107 @@ def test_a_step_has_its_part_of_what_all_steps_lost() -> None:
     """The window has four steps, of which one lost 7 ns."""
     found = only((0, 7), (STEP, 0))
     assert (found.cost_per_step_ns, found.evidence["per_step_ns"], found.evidence["total_ns"]) == (1, 1, 7)
+
+
+def _each_costs(*places: tuple[int, int]) -> list[int]:
+    """ms that each of as many kernels costs, of which each lost the stretch (start, end) in ms."""
+    work = traced(*[(80 * MS + number * MS, MS) for number in range(len(places))]).index(Work)
+    start, end = (np.array(side) * MS for side in zip(*places, strict=True))
+    lost = LostTime(np.arange(len(places)), np.zeros(len(places), np.int64), start, end)
+    (found,) = findings([Hits(work, "m", "a.", lost=lost)])
+    assert sum(one.cost_ns for one in found.occurrences) == found.cost_ns
+    return [one.cost_ns // MS for one in found.occurrences]
+
+
+@pytest.mark.parametrize(
+    ("places", "costs"),
+    [
+        ([(10, 40), (10, 30)], [10, 20]),  # of two that begin together the shorter has its own
+        ([(10, 30), (10, 40)], [20, 10]),
+        ([(0, 30), (5, 10), (20, 40)], [30, 0, 10]),  # what lies in one is over before it is
+        ([(20, 30), (10, 40)], [0, 30]),
+        ([(10, 20), (20, 30), (30, 30)], [10, 10, 0]),
+    ],
+)
+def test_what_several_occurrences_lost_is_counted_once(
+    places: list[tuple[int, int]], costs: list[int]
+) -> None:
+    assert _each_costs(*places) == costs
+
+
+ORDER = (
+    "RECORDING", "ONCE", "EVENT", "WORK", "PATTERN", "GENERAL", "HOST_CATCH_ALL", "LAUNCHES", "CATCH_ALL", "REMAINDER"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "second"), [*pairwise(ORDER)])
+def test_the_specific_has_the_time_before_the_general(first: str, second: str) -> None:
+    """Whatever they lost, and whatever their names are."""
+    work = traced((0, 10 * MS)).index(Work)
+    less = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([6 * MS])))
+    general, specific = settled(
+        [
+            *pending_of("a", Claims[second], [Hits(work, "m", "a.")]),
+            *pending_of("b", Claims[first], [less]),
+        ],
+        (0, LENGTH),
+    )
+    assert specific.cost_ns == 6 * MS
+    assert general.cost_ns == (0 if second in ("HOST_CATCH_ALL", "CATCH_ALL") else 4 * MS)
+
+
+def test_a_third_rule_has_what_the_first_two_leave_on_its_device() -> None:
+    """30 ms of one device, and 10 of another, which nobody else claims."""
+    work = traced((0, 30 * MS), (0, 10 * MS, 1)).index(Work)
+    one = work[work.device == 0]
+    at = int(one.start_ns[0])
+
+    def lost(start: int, end: int) -> LostTime:
+        return LostTime(*(np.array([value]) for value in (0, 0, at + start * MS, at + end * MS)))
+
+    claimed = [
+        Hits(one, "m", "a.", lost=lost(0, 10)),
+        Hits(one, "m", "a.", lost=lost(5, 25)),
+        Hits(work, "m", "a."),
+    ]
+    orders = Claims.RECORDING, Claims.EVENT, Claims.REMAINDER
+    every = [
+        pending
+        for order, hits in zip(orders, claimed, strict=True)
+        for pending in pending_of(order.name, order, [hits])
+    ]
+    assert [(found.device, found.cost_ns // MS) for found in settled(every, (0, LENGTH))] == [
+        (0, 10),
+        (0, 15),
+        (0, 5),
+        (1, 10),
+    ]
+
+
+@pytest.mark.parametrize(("others_ns", "kept"), [(2 * MS, 2 * MS), (2 * MS + 1, 0)])
+def test_of_a_window_a_net_keeps_its_rest_by_the_time_within(others_ns: int, kept: int) -> None:
+    """The last 4 ms of 10: others have half of these, or more."""
+    work = traced((0, 10 * MS)).index(Work)
+    end = int(work.end_ns[0])
+    named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
+    net, _ = settled(
+        [
+            *pending_of("net", Claims.CATCH_ALL, [Hits(work, "m", "a.")]),
+            *pending_of("named", Claims.EVENT, [named]),
+        ],
+        (end - 4 * MS, end),
+    )
+    assert net.cost_ns == kept
+
+
+def test_of_rules_that_claim_together_the_precedence_decides_and_then_the_name_whatever_they_lost() -> None:
+    work = traced((0, 10 * MS)).index(Work)
+    less = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([3 * MS])))
+    given = [("b", (0, 1), Hits(work, "m", "a.")), ("a", (0, 1), less), ("z", (-1, 2), less)]
+    every = [
+        replace(one, precedence=precedence)
+        for name, precedence, hits in given
+        for one in pending_of(name, Claims.EVENT, [hits])
+    ]
+    assert [one.cost_ns for one in settled(every[:2], (0, LENGTH))] == [7 * MS, 3 * MS]
+    assert [one.cost_ns for one in settled(every, (0, LENGTH))] == [7 * MS, 0, 3 * MS]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.rule.careless import left_out
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.rule.registry import all_rules, configured
+from traceanalyzer.rule.registry import all_rules, configured, rules_of
+from traceanalyzer.version import __version__
 
 _RULE = """
 from collections.abc import Iterator
@@ -90,6 +93,60 @@ def test_what_no_rule_can_mean_leaves_its_file_out(
     assert old in _RULE
     found = left_out(tmp_path, monkeypatch, _RULE.replace(old, new, 1))
     assert why in str(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('since="0.1"', f'since="{__version__}"', None),
+        ('since="0.1"', f'since="{__version__}.1"', "is later than this version"),
+        ('since="0.1"', 'since="0.1a"', "since='0.1a' is no version"),
+        ("5_000", "100", None),
+        ("5_000", "99", "limit max_pause_ns=99: less than any kernel or call takes, give ns"),
+        ("5_000", "0", None),
+        ("5_000", "-1", "limit max_pause_ns=-1: finite and not negative"),
+        ("5_000", "5_000.0", "limit max_pause_ns=5000.0: not a whole number"),
+        ("max_pause_ns: int = limit(5_000", "pause_share: float = limit(1.0", None),
+        ("max_pause_ns: int = limit(5_000", "pause_share: float = limit(1", None),
+        ("max_pause_ns: int = limit(5_000", "pause_share: float = limit(1.01", "and a share at most 1"),
+        ("max_pause_ns: int = limit(5_000", "max_share_of_gaps: float = limit(1.01", "and a share at most 1"),
+        ("max_pause_ns: int = limit(5_000", "pause_times: float = limit(1.01", None),
+        ("causes=", "choices=('pause', 'wait'), causes=", None),
+        ("causes=", "choices=('pause', 'paws'), causes=", "choices has paws, which causes lacks"),
+        ('("pause", "wait")', '("pause", "long-wait-2")', None),
+        ('("pause", "wait")', '("pause", "Wait")', "cause 'Wait' is not kebab-case"),
+        ('("pause", "wait")', '("pause", "long_wait")', "cause 'long_wait' is not kebab-case"),
+        ('("pause", "wait")', '("pause", "wait-")', "cause 'wait-' is not kebab-case"),
+        ("causes=", "min_share=1.0, causes=", None),
+        (
+            "causes=",
+            "min_share=1.5, causes=",
+            "limit min_share=1.5: finite and not negative, and a share at most 1",
+        ),
+    ],
+)
+def test_what_is_just_possible_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str | None
+) -> None:
+    assert old in _RULE
+    found = left_out(tmp_path, monkeypatch, _RULE.replace(old, new, 1))
+    assert found is None if why is None else why in str(found)
+
+
+def test_a_rule_may_have_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With files that help it, in which no rule is; nothing is looked for in those that begin with a line."""
+    folder = tmp_path / "host" / "my_rule"
+    folder.mkdir(parents=True)
+    (tmp_path / "host" / "__init__.py").touch()
+    (tmp_path / "host" / "_shared.py").touch()
+    (folder / "__init__.py").write_text(_RULE)
+    (folder / "helper.py").write_text("from traceanalyzer.rules.host.host_gap import host_gap\n")
+    package = ModuleType(f"{tmp_path.name}_folder")
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    rules, broken = rules_of(package)
+    assert ([one.slug for one in rules], broken) == (["my-rule"], ())
+    assert rules[0].group == "host"
 
 
 @pytest.mark.parametrize(

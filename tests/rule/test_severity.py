@@ -11,8 +11,10 @@ import pytest
 from tests.loaded import analysed
 from tests.recorded import FIXTURES
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.saving import Saving
+from traceanalyzer.replay.behind import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.rule.severity import severity_of
+from traceanalyzer.rule.severity import adds, graded, holding_up, in_job, of_fault, severity_of
 from traceanalyzer.rule.views import IdleTime, Work
 
 SHARES = (0.0, 0.004, 0.005, 0.02, 0.03, 0.05, 0.09, MIN_OPEN_SHARE, 0.5, 1.0)
@@ -38,3 +40,84 @@ def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(vi
             bounds += [Severity.of(idle), Severity.LOW]
         lowest = max(bounds, key=lambda one: one.rank)
         assert severity_of(hits, cost, None, idle) is lowest, (cost, idle, most)
+
+
+def saved(share: float, low: float) -> Saving:
+    return Saving(1, 1, 1, share, low, share, "replayed")
+
+
+@pytest.mark.parametrize(
+    ("share", "low", "severity"),
+    [
+        (0.2, 0.03, Severity.HIGH),  # the low end reaches the class below
+        (0.2, 0.029, Severity.MEDIUM),
+        (0.2, 0.004, Severity.LOW),
+        (0.2, 0.0, Severity.LOW),  # cannot be told from nothing
+        (0.2, -0.1, Severity.LOW),
+        (0.05, 0.005, Severity.MEDIUM),
+        (0.05, 0.004, Severity.LOW),
+        (0.05, 0.0, Severity.LOW),
+        (0.02, 0.001, Severity.LOW),
+        (0.02, 0.0, Severity.INFO),
+        (0.004, 0.003, Severity.INFO),
+    ],
+)
+def test_a_saving_counts_at_both_its_ends(share: float, low: float, severity: Severity) -> None:
+    """Whatever it cost."""
+    assert graded(0.5, saved(share, low)) is severity
+    hits: Any = SimpleNamespace(info=False, normal_share=0.0, max_severity=Severity.INFO, occurrences=())
+    assert severity_of(hits, 0.0, saved(share, low), 0.0) is severity
+    hits.info = True
+    assert severity_of(hits, 0.5, saved(share, low), None) is Severity.INFO
+    assert graded(0.05, None) is Severity.MEDIUM
+
+
+@pytest.mark.parametrize(("share", "longer"), [(-0.004, False), (-0.005, True), (0.2, False)])
+def test_a_fix_that_makes_the_step_longer_is_info(share: float, longer: bool) -> None:
+    assert adds(saved(share, share)) is longer
+    assert not adds(None)
+
+
+def test_a_fault_is_as_severe_as_the_worst_of_it_or_as_all_of_it_together() -> None:
+    low, medium = Severity.LOW, Severity.MEDIUM
+    assert of_fault([low, medium], 0.001, saved(0.01, 0.01)) is medium
+    assert of_fault([low, low], 0.001, saved(0.2, 0.2)) is Severity.HIGH
+    assert of_fault([low, low], 0.04, None) is medium
+
+
+def finding(severity: Severity, cause: str = "", late: float | None = None) -> Any:
+    evidence = {} if late is None else {LATE_SHARE: late}
+    return SimpleNamespace(severity=severity, cause=cause, cost_share=0.2, evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("severity", "cause", "saving", "expected"),
+    [
+        (Severity.HIGH, "", saved(0.02, 0.02), Severity.LOW),
+        (Severity.LOW, "", saved(0.2, 0.2), Severity.HIGH),
+        (Severity.INFO, "", saved(0.2, 0.2), Severity.INFO),
+        (Severity.HIGH, "waiting", saved(0.04, 0.04), Severity.MEDIUM),
+        (Severity.HIGH, "waiting", None, Severity.INFO),
+        (Severity.HIGH, "transfer", None, Severity.HIGH),
+    ],
+)
+def test_in_a_job_a_finding_is_as_severe_as_what_it_saves_the_job(
+    severity: Severity, cause: str, saving: Saving | None, expected: Severity
+) -> None:
+    """Without a saving waiting is others' doing."""
+    assert in_job(finding(severity, cause), saving) is expected
+
+
+@pytest.mark.parametrize(
+    ("severity", "late", "expected"),
+    [
+        (Severity.INFO, 0.03, Severity.LOW),
+        (Severity.INFO, 0.0299, Severity.INFO),
+        (Severity.INFO, None, Severity.INFO),
+        (Severity.HIGH, 0.5, Severity.HIGH),
+    ],
+)
+def test_what_others_wait_for_long_is_low_at_least(
+    severity: Severity, late: float | None, expected: Severity
+) -> None:
+    assert holding_up(finding(severity, late=late)) is expected

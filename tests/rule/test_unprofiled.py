@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.loaded import analysed
-from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.unprofiled import busy_share, is_busy, only_profiled
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
+from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,40 @@ def test_without_a_replay_nothing_is_known() -> None:
     assert busy_share(None) is None
     assert not only_profiled(None)
     assert not is_busy(None)
+
+
+def replayed(*steps: tuple[float, float], open_: bool = False) -> Any:
+    """A forecast whose step takes (ns, work of the busiest stream in ns) with each plausible CPU."""
+    base = [SimpleNamespace(ns=ns, gpu_ns=gpu_ns) for ns, gpu_ns in steps]
+    return SimpleNamespace(base=base, step=SimpleNamespace(open=open_))
+
+
+@pytest.mark.parametrize(
+    ("steps", "share"),
+    [
+        ([(100, 50), (80, 50)], 0.625),  # the quickest CPU
+        ([(80, 50), (100, 50)], 0.625),
+        ([(100, 120)], 1.0),
+        ([(0, 0)], 0.0),
+    ],
+)
+def test_the_busiest_stream_works_all_of_the_step_at_most(
+    steps: list[tuple[float, float]], share: float
+) -> None:
+    assert busy_share(replayed(*steps)) == share
+
+
+@pytest.mark.parametrize(("more", "busy"), [(-1e-6, False), (1e-6, True)])
+def test_a_device_is_busy_where_less_idles_than_the_replays_error(more: float, busy: bool) -> None:
+    """And surely so where a slow CPU leaves it busy as well."""
+    step = (1.0, 1 - MIN_OPEN_SHARE + more)
+    assert only_profiled(replayed(step)) is busy
+    assert is_busy(replayed(step)) is busy
+    assert not is_busy(replayed(step, open_=True))
+
+
+def test_what_to_do_where_the_device_is_busy_is_nothing_first() -> None:
+    assert busy_advice("Take .item() out of the loop.") == (
+        "Nothing to do: without the profiler the GPU is probably busy all the time. If you measure that it is not, "
+        "take .item() out of the loop."
+    )
