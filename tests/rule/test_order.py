@@ -110,6 +110,7 @@ def test_what_says_why_the_kernels_of_a_chain_are_there_stands_before_the_chain(
         (0.59, 0.1, HIGH, {}),
         (0.41, 0.1, HIGH, {}),
         (0.4, 0.1, HIGH, {0: [1]}),  # a quarter
+        (0.4, 0.1, MEDIUM, {0: [1]}),
         (0.4, 0.1, LOW, {}),
     ],
 )

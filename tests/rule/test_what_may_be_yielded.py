@@ -59,7 +59,7 @@ def test_times_are_no_more_than_all_threads_and_streams_have_together(two_device
         check(hit(work, evidence={"wait_ns": most, "moved_bytes": 10**15, "waits": 10**15}))
     for more in (3 * LENGTH + 1, {"mm": 5, "add": 3 * LENGTH + 1}, [3 * LENGTH + 1, 2]):
         with pytest.raises(
-            ValueError, match="evidence wait_ns is 3e.08: all threads and streams have 3e.08 together"
+            ValueError, match=r"evidence wait_ns is 3e\+08: all threads and streams have 3e\+08 together"
         ):
             check(hit(work, evidence={"wait_ns": more}))
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.rule.careless import hit, why, yielding
 from tests.rule.grouped import traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay import edits, rewrites
-from traceanalyzer.rule import Work
+from traceanalyzer.rule import LostTime, Work
 from traceanalyzer.rule.checks import check
 
 MS = 1_000_000
@@ -130,3 +131,62 @@ def test_a_fix_changes_something(analysis: Analysis) -> None:
         assert "fix changes no row and no span: leave it out" in said
     work = analysis.index(Work)
     check(hit(work, fix=[edits.DropWork([]), edits.DropWork(work.entries)]))
+
+
+@pytest.mark.parametrize(("length", "most"), [(80, 100.0 * MS), (2, 10.0 * MS)])
+def test_what_a_fix_leaves_is_as_long_as_the_trace_or_ten_ms_at_most(length: int, most: float) -> None:
+    """A trace of 100 ms, and one of little more than 2 ms."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 1_000, 1)
+    trace.kernel(1_000, length * MS, 1)
+    if length == 80:
+        trace.step(0, 0, 100 * MS)
+    work = Analysis(trace.load()).index(Work)
+    check(hit(work, fix=edits.Resize(work.entries, most)))
+    with pytest.raises(ValueError, match="1 of 1 dur_ns of Resize are longer than the trace: times are ns"):
+        check(hit(work, fix=edits.Resize(work.entries, most + 1)))
+
+
+def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
+    """The last of each is, what comes after it is not."""
+    work = analysis.index(Work)
+    rows = len(work.events.nesting.parent)
+    for fix in (edits.Drop([rows - 1]), edits.DropWork([4]), rewrites.Compile([0, 4]), edits.DropSpans([0], [100 * MS])):
+        check(hit(work, fix=fix))
+    wrong: list[tuple[Any, str]] = [
+        (edits.Drop([0, rows]), "1 of 2 rows of Drop are no rows of trace.cpu"),
+        (edits.DropWork([4, 5]), "1 of 2 entries of DropWork are no entries of DeviceWork"),
+        (rewrites.Compile([5]), "1 of 1 entries of Compile are no entries of DeviceWork"),
+        (edits.DropSpans([0], [100 * MS + 1]), "1 of 1 spans of DropSpans lie outside of the trace"),
+        (edits.DropSpans([-1], [100 * MS]), "1 of 1 spans of DropSpans lie outside of the trace"),
+    ]
+    for fix, said in wrong:
+        with pytest.raises(ValueError, match=said):
+            check(hit(work, fix=fix))
+
+
+def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they_lose(analysis: Analysis) -> None:
+    """Of the second of five kernels: its op and call, its step, and whatever runs at the same time."""
+    work = analysis.index(Work)
+    own = work[1:2]
+    step = own.op.parent.rows
+    for rows in (own.op.rows, own.launch.rows, step):
+        check(hit(own, fix=edits.Drop(rows)))
+        check(hit(own.op, info=True, fix=edits.Drop(rows)))
+    at = int(own.start_ns[0])
+    for spans in (([at], [at + 1]), ([at - 5], [at]), ([at + 2 * MS], [at + 3 * MS])):
+        check(hit(own, fix=edits.DropSpans(*spans)))
+    others: list[Any] = [
+        edits.Drop(work[3:4].op.rows),
+        edits.DropWork(work[3:4].entries),
+        edits.DropSpans([at + 2 * MS + 1], [at + 3 * MS]),
+        edits.DropSpans([at - 9 * MS], [at - 8 * MS]),
+    ]
+    for fix in others:
+        with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences or of what they lost"):
+            check(hit(own, fix=fix))
+    lost = LostTime(*(np.array([value]) for value in (0, 0, at + 3 * MS, at + 50 * MS)))
+    for fix in others[:3]:
+        check(hit(own, fix=fix, lost=lost))
+    check(hit(own, fix=others[1], related=[work[3:4]]))
+    check(hit(own, fix=others[0], related=[work[3:4].op]))
