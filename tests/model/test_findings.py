@@ -136,7 +136,14 @@ def test_idle_time_is_a_frame_with_the_share_of_each_window() -> None:
 def test_findings_are_a_frame_with_seconds_of_their_own_trace_and_numbers_of_the_saving() -> None:
     frame = _of_ranks().to_frame()
     assert frame[["start_s", "end_s"]].to_numpy().tolist() == [[2.0, 3.0], [0.0, 1.0]]
-    numbers = ["saving_ns", "saving_low_ns", "saving_high_ns", "saving_share", "saving_low_share", "saving_high_share"]
+    numbers = [
+        "saving_ns",
+        "saving_low_ns",
+        "saving_high_ns",
+        "saving_share",
+        "saving_low_share",
+        "saving_high_share",
+    ]
     assert frame[numbers].iloc[0].tolist() == [30, 20, 40, 0.3, 0.2, 0.4]
     assert frame[numbers].iloc[1].isna().all()
     assert [str(frame[name].dtype) for name in numbers] == ["Int64"] * 3 + ["float64"] * 3

@@ -40,7 +40,9 @@ def layered(ops: str, least: int, low: int = 0, high: int | None = None, names: 
         ("AbCAbCxY" * 2 + "AbCxAbCY", []),
     ],
 )
-def test_iterations_begin_with_layers_that_repeat_and_hold_more_than_these(ops: str, loops: list[Loop]) -> None:
+def test_iterations_begin_with_layers_that_repeat_and_hold_more_than_these(
+    ops: str, loops: list[Loop]
+) -> None:
     assert layered(ops, 3) == loops
 
 

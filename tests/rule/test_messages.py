@@ -10,7 +10,7 @@ from tests.rule.grouped import MS, STEP, findings, kernels, only, scope
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.messages import message_fields
+from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.ranking import ranked
 from traceanalyzer.rule.views import Work
 
@@ -185,3 +185,81 @@ def test_of_a_window_totals_are_what_it_has_of_them() -> None:
 def test_what_other_findings_have_of_the_lost_time_is_told(lost_ns: int, text: str) -> None:
     fields = message_fields({"total_ns": MS}, (4, 4), 4, 4, lost_ns=lost_ns)
     assert fields["elsewhere"] == text
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "steps", "text"),
+    [
+        (1, 1, "2.00 ms in total"),
+        (2, 2, "600 µs a step"),
+        (3, 4, "300 µs a step"),  # three quarters; over all of the steps
+        (2, 3, "2.00 ms in total"),
+    ],
+)
+def test_a_total_is_over_the_steps_where_three_quarters_have_it(in_steps: int, steps: int, text: str) -> None:
+    fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, steps, within=0.6)
+    assert fields["spent_a_step"] == text
+
+
+@pytest.mark.parametrize(
+    ("count", "in_steps", "steps", "text"),
+    [
+        (90, 20, 20, "4 times a step"),  # 4.5
+        (3, 2, 4, "3 times in total, in 2 of 4 steps"),
+        (2, 2, 4, "in 2 of 4 steps, once each"),
+        (3, 3, 4, "once a step"),
+        (7, 0, 0, "7 times"),
+        (5_000, 1, 1, "5,000 times"),
+    ],
+)
+def test_about_as_often_is_a_whole_number_and_what_few_steps_have_is_counted(
+    count: int, in_steps: int, steps: int, text: str
+) -> None:
+    assert message_fields({}, (count, count), in_steps, steps)["times_a_step"] == text
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "steps", "text"),
+    [
+        (0, 3, "over the window"),
+        (1, 1, "in the one recorded step"),
+        (2, 2, "in every step"),
+        (1, 2, "in 1 of 2 steps"),
+        (2_000, 2_001, "in 2,000 of 2,001 steps"),
+    ],
+)
+def test_steps_are_said_as_people_say_them(in_steps: int, steps: int, text: str) -> None:
+    assert message_fields({}, (1, 1), in_steps, steps)["in_steps"] == text
+
+
+@pytest.mark.parametrize(("lost_ns", "shared"), [(10 * MS, False), (10 * MS + 2, True)])
+def test_a_finding_that_has_four_fifths_of_what_was_lost_does_not_speak_of_others(
+    lost_ns: int, shared: bool
+) -> None:
+    fields = message_fields({"total_ns": 8 * MS}, (4, 4), 4, 4, lost_ns=lost_ns)
+    assert bool(fields["elsewhere"]) is shared
+
+
+def test_numbers_and_lists_are_plain_and_a_message_says_something() -> None:
+    given = {"ratio": 0.12345, "large": 1234.5, "rows": [12_345, 0.5, None, True], "flag": False, "name": "a"}
+    fields = message_fields(given, (1, 1), 0, 0)
+    assert [fields[name] for name in given] == [
+        "0.123",
+        "1.23e+03",
+        "12,345, 0.5, unknown, True",
+        "False",
+        "a",
+    ]
+    assert filled("{name} ", fields) == "a "
+    for message in (" {empty}", "\n"):
+        with pytest.raises(ValueError, match="says nothing: its fields are empty"):
+            filled(message, {"empty": " "})
+
+
+def test_the_engines_words_are_left_out_of_all_fields() -> None:
+    name = "autograd::engine::evaluate_function: MmBackward0"
+    fields = message_fields({"op": name, "ops": {name: 3, "aten::mm": 1}}, (1, 1), 0, 0)
+    assert (fields["op"], f"{fields['ops']:of it}") == (
+        "MmBackward0",
+        "MmBackward0 (75 % of it), aten::mm (25 %)",
+    )

@@ -11,7 +11,9 @@ from tests.rules.launches import Shared
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.own_code import package_of
+from traceanalyzer.rule.own_code import caller_of, librarys, package_of, user_frame_hint
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.user_code import UserCode
 
 MS = 1_000_000
@@ -78,3 +80,94 @@ def test_python_is_recorded_where_any_row_says_who_called_it(stacks: tuple[int, 
     assert code.recorded is recorded
     shown = ["/home/ann/net.py(3): forward" if number in stacks else None for number in range(2)]
     assert [*code.around(np.arange(2)).values()] == shown
+
+
+MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "vision/net.py(8): forward"
+PAUSE = 200_000
+
+
+def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
+    """A pause of 200 us from 15 us on, and frames by their begin and end in us."""
+    trace = TraceBuilder()
+    trace.step(0, 0, MS)
+    for number, at in enumerate((5, 215), start=1):
+        trace.op("aten::mm", at * 1_000, 10_000)
+        trace.launch("cudaLaunchKernel", (at + 2) * 1_000, 4_000, number)
+        trace.kernel((at + 8) * 1_000, 30_000, number)
+    for number, (name, start, end) in enumerate(frames, start=1):
+        trace.python(name, start * 1_000, (end - start) * 1_000, python_id=number)
+    found = Analysis(trace.load()).index(CallsAfterCpuGaps)
+    assert found.dur_ns.tolist() == [PAUSE]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("frames", "function", "said"),
+    [
+        (
+            [(MAIN, 0, 900), (RUN, 1, 800)],
+            RUN,
+            "This code is in the package lightning: call the package less often",
+        ),
+        (
+            [(MAIN, 0, 900), (RUN, 40, 800)],
+            RUN,
+            "This code is in the package lightning",
+        ),  # not yet at its begin
+        ([(MAIN, 0, 900), (RUN, 1, 800), ("mine.py(1): hook", 110, 120)], RUN, "the package lightning"),
+        (
+            [(MAIN, 0, 900), (FORWARD, 1, 800)],
+            FORWARD,
+            "Use {torch.compile} or a CUDA graph: this Python code of",
+        ),
+        ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", ""),  # begun there
+        ([(MAIN, 0, 900)], MAIN, ""),
+        ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
+    ],
+)
+def test_what_to_do_about_a_library_is_said_of_its_functions_alone(
+    frames: list[tuple[str, int, int]], function: str, said: str
+) -> None:
+    text = librarys(paused(*frames), function)
+    assert said in text if said else text == ""
+
+
+@pytest.mark.parametrize(
+    ("frames", "line", "caller"),
+    [
+        ([(MAIN, 0, 900), (RUN, 1, 800)], RUN, MAIN),
+        ([(MAIN, 0, 900), ("train.py(9): step", 1, 850), (RUN, 2, 800)], RUN, "train.py(9): step"),
+        ([(MAIN, 0, 900), (FORWARD, 1, 850), (RUN, 2, 800)], RUN, MAIN),  # through another library
+        ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", None),
+        (
+            [("mine/a.py(1): main", 0, 900), ("mine/b.py(2): f", 1, 890), (RUN, 2, 800)],
+            RUN,
+            "mine/b.py(2): f",
+        ),
+        ([(MAIN, 0, 900)], MAIN, None),
+        ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, None),
+    ],
+)
+def test_the_caller_of_a_library_is_the_users_innermost(
+    frames: list[tuple[str, int, int]], line: str, caller: str | None
+) -> None:
+    calls = paused(*frames).after
+    assert caller_of(calls, line) == caller
+
+
+@pytest.mark.parametrize("done_there", [True, False])
+def test_only_what_a_library_does_is_to_be_avoided(done_there: bool) -> None:
+    """By the first of the lines, of the occurrences that the finding has."""
+    found = paused((MAIN, 0, 900), (RUN, 100, 800))
+    calls = Calls.build(found.events)
+    ops = calls[calls.is_op]
+    given = {"lines": {RUN: 3, MAIN: 1}}
+    said = user_frame_hint(ops, np.array([1]), given, done_there=done_there)
+    assert said == f" The op is called by the package lightning, which your code calls in {MAIN}." + (
+        " Look for an argument that avoids this, or call it less often." if done_there else ""
+    )
+    assert user_frame_hint(ops, np.array([0]), given, done_there=True) == ""
+    assert user_frame_hint(ops, np.array([1]), {"lines": {MAIN: 1, RUN: 3}}, done_there=True) == ""
+    assert user_frame_hint(ops, np.array([1]), {}, done_there=True) == ""
+    work = Work.build(found.events)
+    assert user_frame_hint(work, np.array([1]), given, done_there=False) == said.partition(" Look")[0]

@@ -151,7 +151,12 @@ def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
     """The last of each is, what comes after it is not."""
     work = analysis.index(Work)
     rows = len(work.events.nesting.parent)
-    for fix in (edits.Drop([rows - 1]), edits.DropWork([4]), rewrites.Compile([0, 4]), edits.DropSpans([0], [100 * MS])):
+    for fix in (
+        edits.Drop([rows - 1]),
+        edits.DropWork([4]),
+        rewrites.Compile([0, 4]),
+        edits.DropSpans([0], [100 * MS]),
+    ):
         check(hit(work, fix=fix))
     wrong: list[tuple[Any, str]] = [
         (edits.Drop([0, rows]), "1 of 2 rows of Drop are no rows of trace.cpu"),
@@ -165,7 +170,9 @@ def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
             check(hit(work, fix=fix))
 
 
-def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they_lose(analysis: Analysis) -> None:
+def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they_lose(
+    analysis: Analysis,
+) -> None:
     """Of the second of five kernels: its op and call, its step, and whatever runs at the same time."""
     work = analysis.index(Work)
     own = work[1:2]
@@ -183,7 +190,9 @@ def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they
         edits.DropSpans([at - 9 * MS], [at - 8 * MS]),
     ]
     for fix in others:
-        with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences or of what they lost"):
+        with pytest.raises(
+            ValueError, match="nothing that fix changes is of the occurrences or of what they lost"
+        ):
             check(hit(own, fix=fix))
     lost = LostTime(*(np.array([value]) for value in (0, 0, at + 3 * MS, at + 50 * MS)))
     for fix in others[:3]:

@@ -1,0 +1,154 @@
+"""What work is called: by the op that the user called, the collective, or what runs forward again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.evidence import (
+    called_names,
+    called_ops,
+    conversion_of,
+    differentiated_twice,
+    shapes_in_words,
+)
+from traceanalyzer.rule.recomputed_ops import recomputed
+from traceanalyzer.rule.views import Calls, Work
+
+US = 1_000
+Nested = tuple[str, int | None]  # op, its number
+
+
+class Nests(TraceBuilder):
+    """Ops within ops, the last of which launches a kernel, one nest every 100 us."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+
+    def nest(
+        self, *ops: Nested, kernel: str = "void k<float>(int)", launches: bool = True, **last: Any
+    ) -> None:
+        at = 100 * US * self.made
+        self.made += 1
+        for depth, (name, number) in enumerate(ops):
+            args = {} if number is None else {"Sequence number": number}
+            self.op(
+                name,
+                at + depth * US,
+                (60 - 2 * depth) * US,
+                **args,
+                **(last if depth == len(ops) - 1 else {}),
+            )
+        if launches:
+            if ops:
+                self.launch("cudaLaunchKernel", at + 20 * US, US, self.made)
+            self.kernel(at + 30 * US, 10 * US, self.made, name=kernel)
+
+    def all_work(self) -> Work:
+        return Analysis(self.load()).index(Work)
+
+
+NODE = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
+
+
+def test_work_is_called_as_the_user_called_it_and_within_nodes_by_its_own_op() -> None:
+    trace = Nests()
+    trace.nest(("aten::linear", None), ("aten::addmm", None))
+    trace.nest(
+        ("autograd::engine::evaluate_function: MmBackward0", None), ("MmBackward0", None), ("aten::mm", None)
+    )
+    trace.nest(kernel="void other<float>(int)")
+    work = trace.all_work()
+    assert called_names(work).values().tolist() == [
+        "aten::linear",
+        "autograd::engine::evaluate_function: MmBackward0",
+        "void other<float>(int)",
+    ]
+    assert called_ops(work).values().tolist() == ["aten::linear", "aten::mm", "other"]
+
+
+def test_collectives_of_several_groups_are_called_by_these_and_other_work_as_before() -> None:
+    trace = Nests()
+    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
+    for group in ("tensor", "data", "tensor"):
+        known = {"Collective name": "allreduce", "Process Group Description": group}
+        trace.nest(("c10d::allreduce_", None), ("record_param_comms", None), kernel=reduce, **known)
+        trace.nest(("aten::mm", None))
+    assert called_names(trace.all_work()).values().tolist() == [
+        "allreduce of tensor",
+        "aten::mm",
+        "allreduce of data",
+        "aten::mm",
+        "allreduce of tensor",
+        "aten::mm",
+    ]
+
+
+def test_what_a_checkpoint_runs_again_is_called_by_its_forward_op() -> None:
+    trace = Nests()
+    trace.nest((NODE, None), ("CheckpointFunctionBackward", 3), ("aten::linear", 7), ("aten::addmm", 7))
+    trace.nest((NODE, None), ("CheckpointFunctionBackward", 3), ("aten::mm", None))
+    trace.nest((NODE, None), ("TanhBackward0", 4), ("aten::mul", 9))
+    work = trace.all_work()
+    assert recomputed(work.events).name.values().tolist() == ["aten::linear"]
+    assert called_names(work).values().tolist() == ["aten::linear", NODE, NODE]
+
+
+@pytest.mark.parametrize(
+    ("plain", "again"),
+    [
+        (("aten::neg", None, True), ["aten::mul"]),  # a gradient is computed beside: a second forward
+        (("aten::neg", None, False), []),  # without work it is none
+        (("aten::neg", 9, True), []),  # gradients of gradients
+    ],
+)
+def test_a_node_that_also_computes_without_recording_runs_forward_again(
+    plain: tuple[str, int | None, bool], again: list[str]
+) -> None:
+    trace = TraceBuilder()
+    name, number, launches = plain
+    trace.op("MineBackward", 0, 90 * US, **{"Sequence number": 3})
+    trace.op("aten::mul", 10 * US, 20 * US, **{"Sequence number": 8})
+    trace.op(name, 40 * US, 20 * US, **({} if number is None else {"Sequence number": number}))
+    trace.op("autograd::engine::evaluate_function: MulBackward0", 70 * US, 5 * US, **{"Sequence number": 8})
+    if launches:
+        trace.launch("cudaLaunchKernel", 45 * US, US, 1)
+    trace.kernel(60 * US, 10 * US, 1)
+    events = Analysis(trace.load()).index(Calls).events
+    assert recomputed(events).name.values().tolist() == again
+
+
+@pytest.mark.parametrize(
+    ("op", "twice"),
+    [("TanhBackward0", False), ("TanhBackwardBackward0", True), ("BackwardBackwardHelper", False)],
+)
+def test_gradients_of_gradients_are_nothing_that_torch_compiles(op: str, twice: bool) -> None:
+    trace = Nests()
+    trace.nest(("aten::mm", None))
+    trace.nest((op, None), ("aten::mul", None))
+    said = differentiated_twice(trace.all_work())
+    assert ("does not differentiate compiled code twice" in said) is twice
+    assert bool(said) is twice
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        ("", ""),
+        ("[[]]", ""),
+        ("[[7],[8,4],[4,7]]", "8x4, 4x7, 7"),  # a bias last
+        ("[[1],[2],[3,3],[4,4],[5,5],[6,6]]", "3x3, 4x4, 5x5"),
+        ("[[3],[2,2],[3],[2,2]]", "2x2, 3"),
+    ],
+)
+def test_shapes_are_said_in_words_with_vectors_last(dims: str, said: str) -> None:
+    assert shapes_in_words(dims) == said
+
+
+def test_a_conversion_is_of_the_first_two_tensors() -> None:
+    assert conversion_of(["double", "c10::Half", "float", "int"]) == "from float16 to float64"
+    assert conversion_of(["c10::Float8_e4m3fn", "c10::BFloat16"]) == "from bfloat16 to Float8_e4m3fn"

@@ -1,0 +1,131 @@
+"""Which rules run, in which order they claim, and what their settings may be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.rule.sample_rules import RULES, Limits
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.rule import registry
+from traceanalyzer.rule.declarations import MIN_SHARE
+from traceanalyzer.rule.registry import (
+    Kind,
+    Rule,
+    configured,
+    find_rule,
+    kind_of,
+    select_rules,
+)
+
+IDLE = next(rule for rule in RULES if rule.slug == "idle-device")
+
+
+@pytest.fixture
+def samples(monkeypatch: pytest.MonkeyPatch) -> tuple[Rule, ...]:
+    monkeypatch.setattr(registry, "all_rules", lambda: RULES)
+    return RULES
+
+
+def test_rules_are_chosen_and_left_out_by_their_slugs(samples: tuple[Rule, ...]) -> None:
+    every = [rule.slug for rule in samples]
+    assert [rule.slug for rule in select_rules()] == every
+    assert [rule.slug for rule in select_rules(["nothing-wrong", "idle-device"])] == [
+        "idle-device",
+        "nothing-wrong",
+    ]
+    assert [rule.slug for rule in select_rules(ignore=["idle-device"])] == [
+        slug for slug in every if slug != "idle-device"
+    ]
+    assert [rule.slug for rule in select_rules(["idle-device"], ["nothing-wrong"])] == ["idle-device"]
+    assert select_rules(["idle-device"], ["idle-device"]) == ()
+    for wrong in ({"select": ["idle"]}, {"ignore": ["idle"]}):
+        with pytest.raises(BadOption, match="no rule is called 'idle'"):
+            select_rules(**wrong)
+
+
+def test_what_may_have_been_meant_is_said_and_else_all_there_are(samples: tuple[Rule, ...]) -> None:
+    with pytest.raises(BadOption) as near:
+        find_rule("idle-devices")
+    assert near.value.remedy == "Did you mean idle-device?"
+    with pytest.raises(BadOption) as far:
+        find_rule("xyz")
+    assert far.value.remedy == f"The rules are: {', '.join(rule.slug for rule in samples)}."
+
+
+def test_the_specific_then_the_older_claims_first() -> None:
+    """Versions are numbers: 0.10 comes after 0.9."""
+    given = [("0.1", 0), ("0.9", 2), ("0.10", 2), ("0.10", 0), ("0.9.1", 0), ("0.9", 0)]
+    rules = [replace(IDLE, since=since, specificity=specificity) for since, specificity in given]
+    ordered = sorted(rules, key=lambda rule: rule.precedence)
+    assert [(rule.since, rule.specificity) for rule in ordered] == [
+        ("0.9", 2),
+        ("0.10", 2),
+        ("0.1", 0),
+        ("0.9", 0),
+        ("0.9.1", 0),
+        ("0.10", 0),
+    ]
+
+
+def test_settings_change_their_limit_of_their_rule_alone(samples: tuple[Rule, ...]) -> None:
+    """Several of one rule add up; all else stays."""
+    settings: dict[str, str | float] = {
+        "idle-device.min_gap_ns": "20000",
+        "idle-device.least": "0.25",
+        "idle-device.min_share": 0.5,
+        "nothing-wrong.min_share": "0",
+    }
+    changed = {rule.slug: rule for rule in configured(samples, settings)}
+    assert dict(changed["idle-device"].in_force()) == {MIN_SHARE: 0.5, "min_gap_ns": 20_000, "least": 0.25}
+    assert changed["nothing-wrong"].min_share == 0.0
+    assert changed["always-failing"] == next(rule for rule in samples if rule.slug == "always-failing")
+    assert [*changed] == [rule.slug for rule in samples]
+    assert IDLE.limits == Limits()
+    (only,) = configured([IDLE], {"idle-device.least": 1})
+    assert (only.min_share, only.limits.least, only.limits.min_gap_ns) == (0.0, 1.0, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("idle-device.min_gap_ns", "1.5", "idle-device.min_gap_ns=1.5: not a whole number"),
+        ("idle-device.min_gap_ns", 1_000.5, "idle-device.min_gap_ns=1000.5: not a whole number"),
+        ("idle-device.min_gap_ns", float("inf"), "idle-device.min_gap_ns=inf: not a whole number"),
+        ("idle-device.least", "much", "idle-device.least=much: not a number"),
+        ("idle-device.least", "inf", "a threshold is finite and not negative"),
+        ("idle-device.least", "nan", "a threshold is finite and not negative"),
+        ("idle-device.least", "-0.1", "a threshold is finite and not negative"),
+        ("idle-device.most", "1", "rule idle-device has no threshold 'most'"),
+        ("nothing-wrong.least", "1", "rule nothing-wrong has no threshold 'least'"),
+        ("nothing.least", "1", "no rule is called 'nothing'"),
+    ],
+)
+def test_settings_that_cannot_be_say_why(
+    samples: tuple[Rule, ...], key: str, value: str | float, said: str
+) -> None:
+    with pytest.raises(BadOption) as error:
+        configured(samples, {key: value})
+    assert said in str(error.value)
+
+
+def test_a_whole_number_may_be_written_as_a_float(samples: tuple[Rule, ...]) -> None:
+    (rule,) = configured([IDLE], {"idle-device.min_gap_ns": 20_000.0})
+    assert rule.limits.min_gap_ns == 20_000
+
+
+def test_findings_are_choices_by_their_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = replace(IDLE, kind=Kind.FACT, causes=("gap", "swap"), choices=("swap",))
+    monkeypatch.setattr(registry, "all_rules", lambda: (chosen,))
+    assert [kind_of("idle-device", cause) for cause in ("gap", "swap", "")] == [
+        Kind.FACT,
+        Kind.CHOICE,
+        Kind.FACT,
+    ]
+    assert kind_of("unknown", "swap") is Kind.FAULT
+
+
+def test_a_rule_without_limits_has_its_least_share_alone() -> None:
+    rule = next(rule for rule in RULES if rule.slug == "nothing-wrong")
+    assert list(rule.in_force()) == [(MIN_SHARE, rule.min_share)]
