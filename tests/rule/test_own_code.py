@@ -57,6 +57,7 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
 def test_packages_are_told_by_the_folder() -> None:
     assert package_of("geometric/utils.py(5): f") == "geometric"
     assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
+    assert package_of("/usr/lib/python3/dist-packages/geometric/utils.py(5): f") == "geometric"
     assert package_of("train.py(5): f(a/b)") is None
     assert package_of("/home/me/train.py(5): f") is None
 
@@ -121,6 +122,11 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
             "Use {torch.compile} or a CUDA graph: this Python code of",
         ),
         ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", ""),  # begun there
+        (
+            [(MAIN, 0, 900), (f"{FORWARD}_rows", 1, 800)],
+            f"{FORWARD}_rows",
+            "This code is in the package vision",
+        ),
         ([(MAIN, 0, 900)], MAIN, ""),
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
     ],

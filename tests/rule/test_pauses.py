@@ -60,6 +60,8 @@ def test_places_that_take_little_of_the_time_are_minor(pauses: CallsAfterCpuGaps
     """Of 1735 us 680 are between a and b, 580 after b and before a, 290 between two of a, and 185 of b."""
     for minor, left in ((185 / 1735 - 1e-9, 6), (185 / 1735 + 1e-9, 5), (0.3, 4), (0.35, 2), (0.5, 0)):
         assert len(pauses.main_places(minor)) == left
+    halves = pauses[np.array([1, 5])]
+    assert [len(halves.main_places(minor)) for minor in (0.5, 0.51)] == [2, 0]
 
 
 @pytest.mark.parametrize(("share", "steps"), [(0.5, [1, 2, 1, 1, 2, 1]), (1.0, [1, 0, 0, 0, 0, 0])])
@@ -76,6 +78,7 @@ def test_a_function_that_covers_most_of_a_pause_names_it(pauses: CallsAfterCpuGa
     assert pauses.torchs_part(495 / 1735 - 1e-9) == TORCHS
     assert pauses.torchs_part(495 / 1735 + 1e-9) is None
     assert pauses[:2].torchs_part(0.1) is None
+    assert pauses[2:3].torchs_part(1.0) == TORCHS
 
 
 def test_functions_have_what_lies_in_them_of_all_pauses(pauses: CallsAfterCpuGaps) -> None:

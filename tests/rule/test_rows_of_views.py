@@ -128,7 +128,7 @@ def test_rows_are_chosen_by_positions_that_there_are() -> None:
         with pytest.raises(IndexError, match="cannot choose of 3 rows") as error:
             positions(wrong, 3)
         assert ("-1 stands for none" in str(error.value)) is hint
-    with pytest.raises(IndexError, match="from -2 to 0 cannot choose of 3 rows$"):
+    with pytest.raises(IndexError, match=r"from -2 to 0 cannot choose of 3 rows$"):
         positions(np.array([-2, 0]), 3)
 
 
@@ -142,3 +142,16 @@ def test_names_that_may_be_meant_are_public() -> None:
 )
 def test_rows_are_repeated_where_they_are_there_already(rows: list[int], there_already: int) -> None:
     assert repeats(np.array(rows, np.int64)) == there_already
+
+
+def test_streams_of_one_number_are_others_on_each_device() -> None:
+    """Beside the first on its device runs the third, beside the second nothing; and in order each device comes alone."""
+    trace = TraceBuilder()
+    places = ((0, 10, 0, 7), (1, 10, 1, 7), (2, 4, 0, 9), (20, 10, 0, 7), (30, 10, 1, 7))
+    for number, (start, dur, device, stream) in enumerate(places, start=1):
+        trace.kernel(start * US, dur * US, number, device=device, stream=stream)
+    work = Analysis(trace.load()).index(Work)
+    assert (work.beside_ns() // US).tolist() == [4, 0, 4, 0, 0]
+    same = work[work.stream == 7]
+    assert (same.in_order().start_ns // US).tolist() == [0, 20, 1, 30]
+    assert (same[::-1].in_order().start_ns // US).tolist() == [0, 20, 1, 30]

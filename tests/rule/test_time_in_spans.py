@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.rule.test_lost_time import US, launched, ns, stretches
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.views import Calls, IdleTime, Work
@@ -131,3 +133,21 @@ def test_needed_times_are_from_nothing_to_what_the_work_takes() -> None:
             quicker(work, wrong)
     assert not_below(np.array([10.0, 70_000.0]), work, 50_000).tolist() == [50_000.0, 70_000.0]
     assert not_below(np.array([10.0, 20.0]), work, 50_000).tolist() == [50_000.0, 40_000.0]
+
+
+def test_a_call_that_waits_has_not_the_idle_time_that_another_ends() -> None:
+    """The device is done at 30; the CPU is told so at 33, and launches at 50."""
+    trace = TraceBuilder()
+    for number, at in enumerate((0, 45), start=1):
+        trace.op("aten::mm", at * US, 8 * US)
+        trace.launch("cudaLaunchKernel", (at + 5) * US, 2 * US, number)
+        trace.kernel((at + 15) * US, 15 * US, number)
+    trace.launch("cudaStreamSynchronize", 10 * US, 23 * US, 9)
+    analysis = Analysis(trace.load())
+    idle, calls = analysis.index(IdleTime), analysis.index(Calls)
+    waits = calls[calls.name.one_of("cudaStreamSynchronize")]
+    assert idle.call.inside(waits).any()
+    assert len(LostTime.launched_by(idle, waits).owner) == 0
+    launches = calls[calls.name.one_of("cudaLaunchKernel")]
+    lost = LostTime.launched_by(idle[idle.before_entries >= 0], launches)
+    assert lost.sums(2).tolist() == [0, 30 * US]

@@ -14,7 +14,7 @@ from tests.rule.careless import hit, why, yielding
 from tests.rule.grouped import traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay import edits, rewrites
-from traceanalyzer.rule import LostTime, Work
+from traceanalyzer.rule import IdleTime, LostTime, Work
 from traceanalyzer.rule.checks import check
 
 MS = 1_000_000
@@ -199,3 +199,24 @@ def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they
         check(hit(own, fix=fix, lost=lost))
     check(hit(own, fix=others[1], related=[work[3:4]]))
     check(hit(own, fix=others[0], related=[work[3:4].op]))
+
+
+def test_what_a_call_launches_is_of_it_however_much_later_it_runs() -> None:
+    """And what is launched before a pause, or after it, of the pause."""
+    trace = TraceBuilder()
+    for number in range(3):
+        trace.op("aten::mm", 20_000 * number, 5_000)
+        trace.launch("cudaLaunchKernel", 20_000 * number + 1_000, 1_000, number + 1)
+        trace.kernel(500_000 + 100_000 * number, 10_000, number + 1)
+    analysis = Analysis(trace.load())
+    work = analysis.index(Work)
+    check(hit(work[1:2].op, info=True, fix=edits.DropWork([1])))
+    with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences"):
+        check(hit(work[1:2].op, info=True, fix=edits.DropWork([2])))
+    idle = analysis.index(IdleTime)
+    pause = idle[idle.next_entries == 1]
+    for fix in (edits.DropWork([0]), edits.DropWork([1]), edits.Drop(work[1:2].launch.rows)):
+        check(hit(pause, fix=fix))
+    for fix in (edits.DropWork([2]), edits.Drop(work[:1].op.rows)):
+        with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences"):
+            check(hit(pause, fix=fix))
