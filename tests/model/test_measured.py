@@ -45,6 +45,9 @@ def test_the_step_is_the_median_of_the_times_before_else_of_those_after(
         ((100.0,), (102.0,), False, (100.0, 102.0)),  # clocks differ by as much
         ((100.0,), (102.1,), True, (100.0, 102.1)),
         ((102.1,), (100.0,), True, (102.1, 100.0)),
+        ((90.0, 100.0), (106.0, 106.0), True, (95.0, 106.0)),
+        ((90.0, 100.0), (105.0, 105.0), False, (95.0, 105.0)),  # blocks of one side spread as far
+        ((105.0, 105.0), (90.0, 100.0), False, (105.0, 95.0)),
     ],
 )
 def test_times_before_and_after_differ_by_more_than_two_hundredths(

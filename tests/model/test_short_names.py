@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.model.short_names import short_kernel, short_op
+from traceanalyzer.model.short_names import marked_functions, plain_kernel, short_kernel, short_op
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,34 @@ def test_a_kernel_is_called_by_its_function_and_what_it_applies(kernel: str, sho
         ("a" * 60, "a" * 60),
         ("a" * 61, f"{'a' * 60}..."),
         ("void at::native::cat<int>(int)", "cat"),
+        ("void at::native::cat<int>", "cat"),
     ],
 )
 def test_an_op_is_called_as_the_user_called_it_in_60_letters(op: str, short: str) -> None:
     assert short_op(op) == short
+
+
+@pytest.mark.parametrize(
+    ("kernel", "plain"),
+    [
+        (
+            "void at::native::reduce_kernel<512, 1, f(int)>(int, (anonymous namespace)::R)",
+            "at::native::reduce_kernel<512, 1, f(int)>",
+        ),
+        ("void (anonymous namespace)::softmax_warp<4>(int)", "softmax_warp<4>"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
+        ("ncclDevKernel_AllReduce", "ncclDevKernel_AllReduce"),
+        ("f(int)::g", "f(int)::g"),
+    ],
+)
+def test_a_plain_kernel_has_no_arguments(kernel: str, plain: str) -> None:
+    assert plain_kernel(kernel) == plain
+
+
+def test_functions_of_python_end_in_parentheses() -> None:
+    text = "in train.py(45): step and net.py(3): forward, a.py(1): f(x) and b.py(2): g.h"
+    assert (
+        marked_functions(text)
+        == "in train.py(45): step() and net.py(3): forward(), a.py(1): f(x) and b.py(2): g.h"
+    )

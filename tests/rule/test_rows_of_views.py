@@ -145,7 +145,7 @@ def test_rows_are_repeated_where_they_are_there_already(rows: list[int], there_a
 
 
 def test_streams_of_one_number_are_others_on_each_device() -> None:
-    """Beside the first on its device runs the third, beside the second nothing; and in order each device comes alone."""
+    """Beside the first on its device runs the third, beside the second nothing; in order each device comes alone."""
     trace = TraceBuilder()
     places = ((0, 10, 0, 7), (1, 10, 1, 7), (2, 4, 0, 9), (20, 10, 0, 7), (30, 10, 1, 7))
     for number, (start, dur, device, stream) in enumerate(places, start=1):
