@@ -258,3 +258,37 @@ def test_calls_of_the_driver_that_allocate_come_by_their_time() -> None:
         ["cudaHostAlloc", 1, 30],
         ["cudaFree", 1, 20],
     ]
+
+
+def test_ops_that_only_free_are_listed_by_how_much_and_those_without_memory_are_not() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    for number, (on_device, on_host) in enumerate(((-30, 0), (0, -50), (0, 20), (0, 0), (10, 0))):
+        at = 1_000 * number
+        trace.op(f"aten::op{number}", at, 500)
+        for kind, change in ((1, on_device), (0, on_host)):
+            if change:
+                trace.memory(at + 100, change, address=number + 1, device_type=kind, device=kind - 1)
+    found = ops_by_memory(trace.load())
+    assert found["name"].tolist() == [f"aten::op{number}" for number in (0, 4, 1, 2)]
+    assert found["self_device_bytes"].tolist() == [-30, 10, 0, 0]
+    assert found["self_cpu_bytes"].tolist() == [0, 0, -50, 20]
+
+
+def test_each_gpu_has_its_own_peak_and_blocks() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    events = ((0, 64, 1, 64), (1, 500, 1, 500), (0, 32, 2, 96), (1, -500, 1, 0), (0, -64, 1, 32))
+    for number, (device, change, address, total) in enumerate(events):
+        trace.memory(1_000 * number, change, address=address, allocated=total, reserved=1_000, device=device)
+    first, second = Analysis(trace.load()).index(MemoryView).devices
+    assert (first.peak_bytes, first.peak_ns, first.allocations, first.frees) == (96, 2_000, 2, 1)
+    assert (second.peak_bytes, second.peak_ns, second.allocations, second.frees) == (500, 1_000, 1, 1)
+    assert (first.kept["bytes"].tolist(), second.kept["bytes"].tolist()) == ([32], [])
+
+
+def test_totals_that_one_event_lacks_are_counted_from_zero() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(1_000, 64, address=1, allocated=564, reserved=1_000)
+    lacking = trace.memory(2_000, 32, address=2)
+    del trace.events[lacking]["args"]["Total Allocated"]
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    assert (device.exact, device.start_bytes, device.peak_bytes) == (False, 0, 96)

@@ -16,6 +16,7 @@ from traceanalyzer.model.job_report import Clock
 from traceanalyzer.model.overlay import Counter, Drift, Overlay, Slices
 from traceanalyzer.model.report import AnalysedWindow, DeviceTime, IdleCause, Report, TraceReport
 from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.trace import Job, Skipped
 from traceanalyzer.model.verdict import Verdict
 
 MS = 1_000_000
@@ -171,3 +172,25 @@ def test_the_collector_is_as_it_was_afterwards(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_what_nobody_misses_is_understood() -> None:
+    counted = {
+        "flow:ac2g": 1,
+        "metadata": 2,
+        "window mark": 3,
+        "of another rank": 4,
+        "unreadable": 5,
+        "odd flow:": 6,
+    }
+    assert samples.meta(counted=counted).not_understood == {"unreadable": 5, "odd flow:": 6}
+
+
+def test_a_job_keeps_what_was_passed_over() -> None:
+    job = Job(skipped=[Skipped("a.json", "no trace")], iterations={"1": ("b.json",)})
+    assert (len(job), job.skipped, job.iterations) == (
+        0,
+        (Skipped("a.json", "no trace"),),
+        {"1": ("b.json",)},
+    )
+    assert (Job().skipped, Job().iterations) == ((), {})

@@ -31,7 +31,7 @@ def test_text_is_exact(us: Decimal) -> None:
     assert us_text_to_ns(f" {us} ") == int(us * 1000)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "nan", "-inf", "1,5", "0x10"])
+@pytest.mark.parametrize("text", ["", "soon", "nan", "-inf", "1,5", "0x10", "1e28", "1e400", "9e999999999"])
 def test_text_that_is_no_number(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a (number|time)"):
         us_text_to_ns(text)
@@ -90,3 +90,8 @@ def test_format_bytes(count: float, text: str) -> None:
 )
 def test_format_share(share: float, text: str) -> None:
     assert format_share(share) == text
+
+
+def test_times_of_as_many_digits_as_there_may_be_are_read() -> None:
+    assert us_text_to_ns("1e27") == 10**30
+    assert us_text_to_ns("-0.0005") == 0
