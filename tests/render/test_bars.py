@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.report import report_samples as samples
-from traceanalyzer.model.report import IDLE
+from tests.report.report_samples import MS
+from traceanalyzer.model.report import IDLE, DeviceTime, IdleCause
 from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _before, _largest, device_bar
 from traceanalyzer.render.text.page import Page
 
@@ -48,10 +49,11 @@ def test_causes_in_few_rows_are_still_all_idle_time(
 
 
 def test_a_call_that_launches_many_kernels_is_not_what_the_device_waits_for() -> None:
-    assert [_before(name) for name in ("aten::mm", "cudaGraphLaunch", "hipGraphLaunch")] == [
+    assert [_before(name) for name in ("aten::mm", "cudaGraphLaunch", "hipGraphLaunch", "mine::Launch")] == [
         "before aten::mm",
         "cudaGraphLaunch",
         "hipGraphLaunch",
+        "before mine::Launch",
     ]
 
 
@@ -62,3 +64,120 @@ def test_the_bar_of_few_rows_is_of_all_the_time() -> None:
     assert [line[4:14].strip() for line in page.lines[1:3]] == ["idle", "data loadi"]
     busy, idle = (page.lines[0].count(glyph) for glyph in "■·")
     assert idle / (busy + idle) == pytest.approx(time.classes_ns[IDLE] / time.length_ns, abs=0.05)
+
+
+def drawn(
+    time: DeviceTime, *, rank: int | None = None, most: int | None = None, width: int = 80
+) -> list[str]:
+    page = Page(width)
+    device_bar(page, time, rank=rank, most=most)
+    return page.lines
+
+
+LEGEND = "  Each finding's time is already contained in these rows."
+
+
+def test_a_device_has_a_bar_and_a_row_for_every_class_and_cause() -> None:
+    """The bar has what is left of 80 columns: 45, of which 35 %, 2 % and 63 % are 16, 1 and 28 whole ones."""
+    first, *rows = drawn(samples.accounting())
+    assert first == "shares of recorded time, device 0  " + "█" * 16 + "▼" + "·" * 28
+    assert rows == [
+        "  █ compute                 35.0 %   35.0 ms",
+        "  ▼ copy to the device       2.0 %   2.00 ms",
+        "  · idle                    63.0 %   63.0 ms",
+        "    data loading            50.0 %   50.0 ms  enumerate(DataLoa…derIter.__next__",
+        "    waiting for launches    12.0 %   12.0 ms  before aten::mm",
+        "    not explained            1.0 %   1.00 ms",
+        LEGEND,
+    ]
+    of_a_rank = drawn(samples.accounting(), rank=0)
+    assert of_a_rank[0].startswith("shares of recorded time, rank 0, device 0  █")
+    assert of_a_rank[1:] == rows[:-1]  # one legend for all ranks stands elsewhere
+
+
+def test_a_device_that_is_never_idle_has_no_row_for_it() -> None:
+    busy = samples.accounting(parts_ns={"compute": 100 * MS, "idle:python": 0}, idle_causes=())
+    assert drawn(busy)[1:] == ["  █ compute                100.0 %    100 ms"]
+
+
+def causes_of(*ops: tuple[str, str, int]) -> list[str]:
+    """Rows of causes, each of (cause, op, ms)."""
+    parts: dict[str, int] = {"compute": 10 * MS}
+    for cause, _, ms in ops:
+        parts[f"idle:{cause}"] = parts.get(f"idle:{cause}", 0) + ms * MS
+    named = tuple(IdleCause(f"idle:{cause}", op, ms * MS) for cause, op, ms in ops)
+    rows = drawn(samples.accounting(parts_ns=parts, idle_causes=named), width=120)
+    return [row[4:] for row in rows if row.startswith("    ")]
+
+
+def test_a_quarter_of_a_cause_names_its_op_and_the_works_own_launch_does_not() -> None:
+    launch = "cudaLaunchKernel"
+    (row,) = causes_of(("python", launch, 26), ("python", "a", 25), ("python", "b", 25), ("python", "c", 24))
+    assert row.endswith("100 ms  a, b")
+
+
+@pytest.mark.parametrize(
+    ("cause", "named"),
+    [
+        ("dispatching", "before aten::mm, aten::add"),
+        ("launch-latency", "before aten::mm, aten::add"),
+        ("synchronisation", "aten::mm, aten::add"),
+    ],
+)
+def test_the_op_that_the_device_waits_for_stands_after_before(cause: str, named: str) -> None:
+    (row,) = causes_of((cause, "cudaLaunchKernel", 30), (cause, "aten::mm", 30), (cause, "aten::add", 25))
+    assert row.endswith(f"  {named}")
+
+
+@pytest.mark.parametrize(("count", "rest"), [(5, False), (6, True)])
+def test_five_causes_have_a_row_and_the_others_one(count: int, rest: bool) -> None:
+    rows = causes_of(*((f"cause-{k}", f"aten::op{k}", 10 - k) for k in range(count)))
+    assert [row.split()[-1] for row in rows[:5]] == [f"aten::op{k}" for k in range(5)]
+    assert rows[5:] == ["other causes             5.0 %   5.00 ms"] * rest
+
+
+def test_causes_of_which_none_has_a_row_have_no_rest() -> None:
+    """Six classes of work take all rows."""
+    classes = [(f"class {k}", f"class {k}", 120 - k, list[str]()) for k in range(5)] + [
+        ("idle", IDLE, 410, [])
+    ]
+    causes = [(f"cause {k}", "", 82, list[str]()) for k in range(5)]
+    rows = _largest(classes, causes, 6, 1000)
+    assert [row[0] for row in rows] == [*(f"class {k}" for k in range(5)), "idle"]
+
+
+@pytest.mark.parametrize(("ns", "shown"), [(4, False), (5, True)])
+def test_of_little_room_none_is_given_to_less_than_half_a_percent(ns: int, shown: bool) -> None:
+    """Where there is room for six rows, what has none of its own is in a row for the rest."""
+    classes = [
+        ("compute", "compute", 995 - ns, list[str]()),
+        ("memset", "memset", ns, []),
+        ("idle", IDLE, 5, []),
+    ]
+    assert [row[0] for row in _largest(classes, [], 3, 1000)] == ["compute", *["memset"] * shown, "idle"]
+    assert [row[0] for row in _largest(classes, [], 6, 1000)] == [
+        "compute",
+        "memset" if shown else _OTHER_WORK,
+        "idle",
+    ]
+
+
+def test_the_only_work_that_is_shown_together_is_the_gpus() -> None:
+    classes = [(f"class {k}", f"class {k}", 2, list[str]()) for k in range(3)] + [("idle", IDLE, 994, [])]
+    rows = _largest(classes, [], 6, 1000)
+    assert rows[0] == ("GPU work", "other", 6, ["class 0", "class 1", "class 2"])
+    assert rows[1][0] == "idle"
+
+
+def test_idle_time_has_a_row_even_where_it_is_little() -> None:
+    classes = [("compute", "compute", 999, list[str]()), ("idle", IDLE, 1, [])]
+    assert [row[0] for row in _largest(classes, [], 2, 1000)] == ["compute", "idle"]
+
+
+def test_copies_and_waits_have_the_colour_of_their_kind() -> None:
+    page = Page(80, colour=True)
+    device_bar(
+        page, samples.accounting(parts_ns={"copy_h2d": 60 * MS, "communication_waiting": 40 * MS}), rank=None
+    )
+    assert page.lines[1].startswith("  \x1b[36m▼\x1b[0m copy to the device")
+    assert page.lines[2].startswith("  \x1b[35m◌\x1b[0m ")

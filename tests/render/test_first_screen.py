@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 
 from tests.report import report_samples as samples
+from tests.report.report_samples import MS
 from traceanalyzer.model.fault import Fault
-from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Severity
+from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
+from traceanalyzer.model.report import TraceReport, Verdict
+from traceanalyzer.model.trace import Device
 from traceanalyzer.render.text.finding import WHOLE, put_finding, put_short
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
@@ -129,3 +132,154 @@ def test_the_legend_tells_of_savings_where_one_is_shown() -> None:
     assert "Savings are shares" not in legend([in_vain])
     assert "Savings are shares" not in legend([other, settled])
     assert "Recorded times contain" in legend([other])
+
+
+def of_ranks(*unprofiled_ms: int) -> str:
+    """The screen of ranks that do not communicate, with these steps."""
+    traces = tuple(
+        samples.trace(
+            rank,
+            meta=samples.meta(f"{rank}.json", rank=rank),
+            step=samples.estimate(ms * MS),
+            summary=Verdict(limit=f"V{rank}"),
+        )
+        for rank, ms in enumerate(unprofiled_ms)
+    )
+    return render_text(samples.report(traces=traces, findings=()))
+
+
+@pytest.mark.parametrize(
+    ("steps", "spoken"),
+    [((9, 11), ["V0", "V1"]), ((9, 11, 10), ["V0", "V1", "V2"]), ((9, 11, 10, 8), ["V1"])],
+)
+def test_of_three_ranks_all_verdicts_are_shown_and_of_four_the_slowest_s(
+    steps: tuple[int, ...], spoken: list[str]
+) -> None:
+    text = of_ranks(*steps)
+    assert re.findall(r"V\d", text) == spoken
+    assert [line for line in text.splitlines() if re.fullmatch(r"rank \d:", line)] == [
+        f"rank {verdict[1]}:" for verdict in spoken
+    ]
+
+
+@pytest.mark.parametrize(("ranks", "most"), [(1, 60), (2, 80)])
+def test_a_screen_has_sixty_lines_of_one_trace_and_eighty_of_several(ranks: int, most: int) -> None:
+    whole = samples.report() if ranks == 1 else samples.two_ranks()
+    low = replace(samples.findings(None if ranks == 1 else 0)[0], severity=Severity.LOW)
+    text = render_text(replace(whole, findings=(low,) * 100))
+    assert most - 1 <= len(text.splitlines()) <= most
+    shown = numbers(text)
+    assert shown == [*range(1, len(shown) + 1)]
+    assert f"... and findings {len(shown) + 1} to 100: --verbose shows them" in text
+
+
+@pytest.mark.parametrize(
+    ("devices", "bars", "more"), [(1, 1, ""), (4, 4, ""), (5, 4, "1 more device:"), (6, 4, "2 more devices:")]
+)
+def test_four_devices_have_bars_and_share_the_rows(devices: int, bars: int, more: str) -> None:
+    time = tuple(samples.accounting(device=at) for at in range(devices))
+    lines = render_text(samples.report(samples.trace(accounting=time))).splitlines()
+    begins = [at for at, line in enumerate(lines) if line.startswith("shares of recorded time, device")]
+    assert len(begins) == bars
+    rows = [line for line in lines[begins[0] + 1 :] if re.match(r"  \S |    [a-z]", line)]
+    assert len(rows) == (6 if devices == 1 else 2 * bars)
+    assert [line for line in lines if line.startswith("... and")] == (
+        [f"... and {more} --verbose shows all"] if more else []
+    )
+    legends = [at for at, line in enumerate(lines) if "Recorded times contain" in line]
+    assert len(legends) == 1
+    assert legends[0] > begins[-1]
+    assert [lines[at - 1] == "" for at in begins] == [True] + [False] * (bars - 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "findings", "shown"),
+    [
+        (
+            "my trace.json",
+            1,
+            ["traceanalyzer open 'my trace.json' --finding 1", "traceanalyzer explain scheduler-gap"],
+        ),
+        ("-", 1, ["traceanalyzer explain scheduler-gap"]),  # nobody can open what was piped in
+        ("a.json", 0, []),
+    ],
+)
+def test_what_to_do_next_can_be_copied(source: str, findings: int, shown: list[str]) -> None:
+    found = tuple(samples.findings()[:findings])
+    text = render_text(samples.report(samples.trace(meta=samples.meta(source)), findings=found))
+    assert [line[7:] for line in text.splitlines() if "traceanalyzer " in line[7:]] == shown
+    assert f"severity: {findings} high" in text.splitlines()[0] or not findings
+
+
+def test_what_to_record_next_is_told_where_there_is_something_to_judge() -> None:
+    (told,) = [one for one in samples.findings() if one.rule == "lane-offset"]
+    free = replace(told, advice="Record stacks.", cost_ns=0, cost_share=0.0)
+    costly = replace(told, advice="Leave it.")
+    report = samples.report(findings=(free, costly))
+    text = render_text(report)
+    assert "Next   Record stacks.\n" in text
+    assert "Leave it." not in text
+    assert "Findings about the profiler itself are not shown. --verbose shows all." in " ".join(text.split())
+    assert "are not shown" not in render_text(replace(report, findings=(free,)))
+    no_gpu = replace(samples.empty(), findings=(free,), outcomes=report.outcomes)
+    assert "Record stacks." not in render_text(no_gpu)
+
+
+def test_rules_are_counted_once_each_and_the_first_three_that_failed_are_named() -> None:
+    outcomes = (
+        Outcome("a", Status.FOUND, None, 0),
+        Outcome("a", Status.NOT_APPLICABLE, "no kernels", 1),
+        Outcome("b", Status.CLEAR),
+        Outcome("c", Status.NOT_APPLICABLE, "no steps"),
+        Outcome("d", Status.NOT_APPLICABLE, "no steps"),
+        *(Outcome(f"bad-{at}", Status.FAILED, "ValueError: no") for at in range(4)),
+    )
+    text = render_text(samples.report(findings=(), outcomes=outcomes))
+    assert text.endswith(
+        "\n2 rules ran, 2 others do not apply to this trace, 4 failed. --verbose shows all.\n"
+    )
+    assert re.findall(r"Failed (bad-\d: .*)", text) == [f"bad-{at}: ValueError: no" for at in range(3)]
+    text = render_text(samples.report(findings=(), outcomes=(outcomes[0], outcomes[3])))
+    assert text.endswith("\n1 rule ran, 1 other does not apply to this trace. --verbose shows all.\n")
+    text = render_text(replace(samples.empty(), outcomes=(outcomes[2],)))
+    assert text.endswith("\n1 rule about the recording ran. --verbose shows all.\n")
+
+
+def second(trace: TraceReport) -> str:
+    return render_text(samples.report(trace), width=120).splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("H200",), "H200, "),
+        (("H200", "H200", None), "2 x H200, unknown GPU, "),
+        ((), ""),
+    ],
+)
+def test_the_first_line_names_the_devices_the_steps_and_the_window(
+    names: tuple[str | None, ...], said: str
+) -> None:
+    devices = tuple(Device(at, name) for at, name in enumerate(names))
+    meta = samples.meta(devices=devices)
+    whole = samples.trace(meta=meta)
+    assert second(whole) == f"{said}4 steps in a window of 100 ms"
+    one = replace(whole, steps=samples.steps(every=replace(samples.times(1), total_ns=97 * MS)))
+    outside = " (3.00 ms of it outside these steps)"
+    assert second(one) == f"{said}1 step in a window of 100 ms{outside}"
+    more = replace(one, steps=samples.steps(every=replace(samples.times(1), total_ns=97 * MS + 1)))
+    assert outside[:5] not in second(more)
+    for steps in (None, samples.steps(marked=False)):
+        unmarked = replace(whole, steps=steps, window=replace(whole.window, asked=True))
+        assert second(unmarked) == (f"{said}a window of 100 ms, as asked for with --window")
+
+
+def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
+    sure = replace(samples.findings()[0], saving=samples.saving())
+    unsure = replace(sure, saving=replace(samples.saving(), low_share=-0.1))
+    nearly = replace(samples.saving(0.002), low_share=-0.1, high_share=0.1)  # told as probably nothing
+    said = "A range that begins at 0 means"
+    assert said not in legend([sure])
+    assert said in legend([sure, unsure])
+    assert said not in legend([sure, replace(sure, saving=nearly)])
+    assert "Savings are shares" in legend([replace(sure, saving=nearly)])

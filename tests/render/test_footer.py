@@ -124,3 +124,22 @@ def test_a_text_has_spare_lines_only_where_it_would_be_cut(
     page = Page(100)
     put_fitted(page, text, lines, spare=spare, whole=whole)
     assert page.lines == [text]
+
+
+@pytest.mark.parametrize(("ranks", "begin"), [((None,), ""), ((0,), "rank 0: "), ((0, 1), "ranks 0, 1: ")])
+def test_what_is_to_be_known_of_the_recording_is_said_once(ranks: tuple[int | None, ...], begin: str) -> None:
+    """Of several ranks with those that it is about; what costs time is counted in another line."""
+    (told,) = [one for one in samples.findings() if one.rule == "lane-offset"]
+    free = replace(told, message="The buffer is small", advice="Make it larger.", cost_ns=0, cost_share=0.0)
+    found = tuple(replace(free, rank=rank) for rank in ranks)
+    outcomes = (Outcome("lane-offset", Status.FOUND, group="recording"),)
+    report = replace(samples.report() if ranks == (None,) else samples.two_ranks(), outcomes=outcomes)
+    lines = footer_of(replace(report, findings=found))
+    assert f"recording  {begin}The buffer is small. Make it larger." in lines
+    assert not [line for line in lines if line.startswith("profiler")]
+    costly = replace(told, rank=ranks[0])
+    lines = footer_of(replace(report, findings=(costly,)))
+    of = "" if ranks[0] is None else " (rank 0)"
+    told_of = f"#1 lane-offset: queueing{of} 20.0 ms, 20.0 %"
+    assert f"profiler   done by the profiler, not by the program: {told_of}" in lines
+    assert not [line for line in lines if line.startswith("recording")]

@@ -102,6 +102,15 @@ def test_columns_that_say_nothing_are_left_out_and_clocks_have_a_sign() -> None:
     assert page.lines[3].split("ns", 2)[2].split() == ["2.50", "µs", "3.00", "µs"]
 
 
+def test_a_rank_has_its_median_what_it_waits_what_it_holds_up_and_its_step_alone() -> None:
+    rank = RankReport(4, 0, None, dur_ns=(4 * MS, 6 * MS, 20 * MS), waiting_ns=2_000, holding_up_ns=3_000)
+    assert table(JobReport((replace(rank, alone_ns=5 * MS),))) == [
+        ["4", "6.00", "ms", "2.00", "µs", "3.00", "µs", "5.00", "ms"]
+    ]
+    at_reference = replace(rank, dur_ns=(), clock=Clock(4, 0, 0.0, 0))
+    assert table(JobReport((at_reference,))) == [["4", "2.00", "µs", "3.00", "µs", "0", "ns", "0", "ns"]]
+
+
 def test_why_parts_of_a_job_are_missing_is_said() -> None:
     job = JobReport(ranked(2), unavailable={"step": "rank 1 has no steps"})
     assert below(job).endswith("step: rank 1 has no steps")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.text.memory import render_memory
+from traceanalyzer.render.text.memory import render_memory, sparkline
 
 MIB = 1 << 20
 
 
-def lines_of(trace: TraceBuilder, *, limit: int = 10, width: int = 80) -> list[str]:
+def lines_of(trace: TraceBuilder, *, limit: int = 10, width: int = 80, ascii_only: bool = False) -> list[str]:
     """The text, without blanks at the ends of lines."""
     loaded = trace.load()
     text = render_memory(
@@ -22,6 +23,7 @@ def lines_of(trace: TraceBuilder, *, limit: int = 10, width: int = 80) -> list[s
         origin_ns=loaded.meta.origin_ns,
         limit=limit,
         width=width,
+        ascii_only=ascii_only,
     )
     return [line.strip() for line in text.splitlines()]
 
@@ -148,3 +150,32 @@ def test_without_running_totals_amounts_count_from_nothing_and_it_says_so() -> N
     assert said[0].startswith("CUDA:0: peak 12.0 MiB at ")
     assert said[2] == doubt
     assert not [line for line in said if line.startswith("reserved")]
+
+
+def test_the_curve_is_drawn_with_letters_where_the_stream_shows_no_blocks() -> None:
+    trace = blocks(8, 4)
+    assert lines_of(trace)[4] == "▅" * 75 + "█"  # 8 of 12 MiB, and 12 at the end
+    assert lines_of(trace, ascii_only=True)[4] == "+" * 75 + "@"
+    assert not [line for line in lines_of(trace, ascii_only=True) if not line.isascii()]
+
+
+def curve(values: list[int], at: list[int], width: int) -> str:
+    return sparkline(np.array(values, np.int64), np.array(at, np.int64), width=width)
+
+
+def test_a_curve_shows_the_most_of_each_part_of_the_time() -> None:
+    """Eight levels from nothing to the most; a part without a change has what was there before it."""
+    assert curve([0, 7, 0, 0], [0, 10, 20, 40], 4) == "▁█▁▁"
+    assert curve([7, 1], [0, 40], 4) == "████"  # changes only at the end
+    assert curve([7, 3, 0], [0, 10, 40], 4) == "█▄▄▄"  # the change at 10 ns is of the second part
+    assert curve([0, 6, 7], [0, 5, 40], 4) == "▇▇▇█"
+    assert curve([7, -7], [0, 40], 2) == "██"
+    assert curve([-1, 0], [0, 40], 3) == curve([], [], 3) == "▁▁▁"
+
+
+def test_a_device_of_which_nothing_was_reserved_says_so() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 0, 900)
+    trace.memory(500, MIB, address=1, allocated=MIB, reserved=0)
+    said = lines_of(trace)
+    assert "reserved at most 0 B" in said

@@ -10,8 +10,9 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.roofline.test_ops import matmuls
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.text.ops import KERNELS, SHAPES, rate_text, render_ops
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
+from traceanalyzer.roofline.op_work import Inputs, OpWork
+from traceanalyzer.roofline.peaks import Peaks
 
 RATES = {"tflops": 12.34, "gbps": 1_234.5, "peak_tflops": 989.5, "peak_gbps": 4_800.0, "why": "no shapes"}
 
@@ -103,3 +104,60 @@ def test_calls_are_counted_and_the_time_of_one_is_told() -> None:
         " 1 x 2.00 µs"
     )
     assert all(len(line) <= 100 for line in lines)
+
+
+def work_of(*inputs: Inputs, kernels: tuple[tuple[str, str, str, str, int, int], ...] = ()) -> OpWork:
+    return OpWork(inputs, kernels, 100_000, 0, {})
+
+
+MM = Inputs(
+    "aten::mm", "8x8", "float", 0, 4, 8_000, None, None, None, None, None, None, None, None, None, "why"
+)
+
+
+def test_kernels_stand_below_the_inputs_whose_shapes_and_types_they_have() -> None:
+    half = replace(MM, dtypes="half", calls=2, gpu_ns=6_000)
+    other = replace(MM, shapes="4x4", calls=1, gpu_ns=1_000)
+    kernels = (
+        ("aten::mm", "8x8", "float", "sgemm", 4, 8_000),
+        ("aten::mm", "8x8", "half", "hgemm", 3, 6_000),
+        ("aten::mm", "4x4", "float", "small", 1, 1_000),
+        ("aten::add", "8x8", "float", "add", 1, 1_000),
+    )
+    lines = [
+        " ".join(line.split()) for line in render_ops(work_of(MM, half, other, kernels=kernels)).splitlines()
+    ]
+    assert lines[2:] == [
+        "aten::mm 7 calls 15.0 µs 15.0 %",
+        "[8x8] float 4 x 2.00 µs",
+        "peak n/a: why",
+        "sgemm 4 x 2.00 µs",
+        "[8x8] half 2 x 3.00 µs",
+        "peak n/a: why",
+        "hgemm 3 x 2.00 µs",
+        "[4x4] float 1 x 1.00 µs",
+        "peak n/a: why",
+        "small 1 x 1.00 µs",
+        "",
+    ]
+
+
+def test_where_peaks_are_from_is_said_of_every_device() -> None:
+    h200 = Peaks("H200", {}, 4_800.0, "its datasheet")
+    lines = render_ops(replace(work_of(MM), peaks={1: h200, 0: None})).splitlines()
+    assert lines[-2:] == [
+        "Peaks of device 0: not in the table of peaks",
+        "Peaks of device 1: H200, its datasheet",
+    ]
+
+
+def test_a_table_for_pull_requests_has_the_inputs_with_most_time_first() -> None:
+    """Shares are of the window; what is not known is empty."""
+    add = replace(MM, op="aten::add", shapes="", dtypes="", calls=1_200, gpu_ns=50_000, why=None)
+    add = replace(add, tflops=0.25, gbps=1_234.5, peak_share=0.5, limit="memory")
+    rows = ops_markdown(work_of(MM, add)).splitlines()
+    assert rows[2:4] == [
+        "| aten::add | shapes not recorded | 1,200 | 50.0 µs | 50.0 % | 0.2 | 1,234 | 50.0 % |",
+        "| aten::mm | [8x8] float | 4 | 8.00 µs | 8.0 % |  |  |  |",
+    ]
+    assert len(ops_markdown(work_of(MM, add), limit=1).splitlines()) == len(rows) - 1
