@@ -75,6 +75,8 @@ def test_a_long_reason_has_as_many_phrases_as_two_lines_hold() -> None:
     phrases = [letter * 49 for letter in "abc"]
     said = lines(verdict=replace(VERDICT, because=("; ".join(phrases),)), quiet=True)
     assert [phrase in " ".join(said) for phrase in phrases] == [True, True, False]
+    said = lines(verdict=replace(VERDICT, because=("; ".join([*phrases, *phrases]),)), quiet=True)
+    assert " ".join(line.strip() for line in said).endswith(f"- {phrases[0]}; {phrases[1]}")
 
 
 def test_steps_are_told_with_the_recorded_ones_or_those_at_their_own_pace() -> None:
@@ -135,6 +137,13 @@ def test_parts_of_the_difference_are_drawn_by_their_size_and_the_rest_is_one() -
 @pytest.mark.parametrize(("deltas", "drawn"), [((0, 0), False), ((5, -5), True), ((5,), True), ((), False)])
 def test_where_nothing_differs_nothing_falls(deltas: tuple[int, ...], drawn: bool) -> None:
     assert bool(starting("From BASE's step", waterfall=fall(*deltas))) is drawn
+
+
+def test_steps_that_differ_by_no_known_part_are_told() -> None:
+    said = lines(waterfall=Waterfall(10 * MS, 12 * MS, (), {}))
+    first = said.index("From BASE's step to NEW's")
+    assert said[first + 1 : first + 3] == ["   10.0 ms  BASE", "   12.0 ms  NEW"]
+    assert starting("From BASE's step", waterfall=None) == []
 
 
 def row(name: str, word: Word, **changes: Any) -> Row:

@@ -170,6 +170,7 @@ def test_a_curve_shows_the_most_of_each_part_of_the_time() -> None:
     assert curve([7, 3, 0], [0, 10, 40], 4) == "█▄▄▄"  # the change at 10 ns is of the second part
     assert curve([0, 6, 7], [0, 5, 40], 4) == "▇▇▇█"
     assert curve([7, -7], [0, 40], 2) == "██"
+    assert curve([-7, 7], [0, 40], 3) == "▁▁█"
     assert curve([-1, 0], [0, 40], 3) == curve([], [], 3) == "▁▁▁"
 
 

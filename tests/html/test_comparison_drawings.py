@@ -1,0 +1,274 @@
+"""The page of a comparison by itself: its drawings are as long as what they show, its tables have what the JSON has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.html.pages import Parsed, parsed
+from tests.render.test_comparison_text import SOURCE, STEP, VERDICT, WORK, counted, fall, fault, row
+from tests.report.report_samples import MS
+from traceanalyzer.comparison.result import Axes, Comparison, DeviceAxis, Waterfall, Word
+from traceanalyzer.comparison.snapshot import Piece, StepStrip
+from traceanalyzer.render.html.comparison import render_comparison_page
+from traceanalyzer.render.html.comparison_drawings import difference_flame, fall_drawing, strips_drawing
+
+Box = tuple[str, float, float]
+
+
+def shown(content: object) -> Parsed:
+    return parsed(str(content).encode())
+
+
+def boxes(page: Parsed) -> list[Box]:
+    """(class, x, width) of each."""
+    rects = [one.attributes for one in page.elements if one.name == "rect"]
+    return [(str(one["class"]), float(str(one["x"])), float(str(one["width"]))) for one in rects]
+
+
+def whole(base_ms: int, *deltas_ms: int) -> Waterfall:
+    made = fall(*(ms * MS for ms in deltas_ms))
+    return replace(made, base_ns=base_ms * MS, new_ns=(base_ms + sum(deltas_ms)) * MS)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected", "note"),
+    [
+        # 580 px from 80 to 110 ms: twice what changed is drawn before it
+        (
+            whole(100, 10, -4),
+            [
+                ("whole-step", 330, 386.67),
+                ("longer", 716.67, 193.33),
+                ("shorter", 832.67, 77.33),
+                ("whole-step", 330, 502.67),
+            ],
+            True,
+        ),
+        (
+            whole(20, 10),
+            [("whole-step", 330, 386.67), ("longer", 716.67, 193.33), ("whole-step", 330, 580)],
+            False,
+        ),
+        (whole(10), [("whole-step", 330, 580), ("whole-step", 330, 580)], False),
+        # from -2 to 10 ms
+        (
+            whole(10, -12, 4),
+            [
+                ("whole-step", 426.67, 483.33),
+                ("shorter", 330, 580),
+                ("longer", 330, 193.33),
+                ("whole-step", 426.67, 96.67),
+            ],
+            False,
+        ),
+    ],
+)
+def test_the_waterfall_begins_at_zero_unless_little_changed(
+    drawn: Waterfall, expected: list[Box], note: bool
+) -> None:
+    page = shown(fall_drawing(drawn))
+    found = boxes(page)
+    assert [one[0] for one in found] == [one[0] for one in expected]
+    for (_, x, width), (_, at, long) in zip(found, expected, strict=True):
+        assert (x, width) == (pytest.approx(at, abs=0.02), pytest.approx(long, abs=0.02))
+    assert [one.text for one in page.of_class("note")] == ["The axis does not begin at zero."] * note
+
+
+@pytest.mark.parametrize(("count", "last"), [(14, "idle: part 0: +1.00 ms"), (16, "2 other parts: +2.00 ms")])
+def test_fourteen_parts_have_a_bar_and_the_others_one(count: int, last: str) -> None:
+    page = shown(fall_drawing(whole(100, *[1] * count)))
+    titles = [one.text for one in page.elements if one.name == "title"]
+    assert titles[0] == "BASE: 100 ms"
+    assert titles[1] == "idle: part 0: +1.00 ms"
+    assert titles[-1] == f"NEW: {100 + count} ms"
+    assert len(titles) == min(count, 15) + 2
+    assert (titles[-2] if count > 14 else titles[1]) == last
+
+
+def strips(*of: StepStrip | None) -> Any:
+    return SimpleNamespace(strips=of)
+
+
+BASE = StepStrip(
+    10 * MS, (Piece(0, 0, 4 * MS, "compute", "gemm"), Piece(1, 5 * MS, 5 * MS, "copy_h2d", "Memcpy")), 2
+)
+NEW = StepStrip(5 * MS, (Piece(0, MS, 4 * MS, "compute", "gemm"),), 3)
+
+
+def test_both_steps_are_on_the_axis_of_the_longer_one() -> None:
+    page = shown(strips_drawing(strips(BASE, NEW)))
+    assert boxes(page) == [
+        ("ground", 0, 1000),
+        ("b b-compute", 0, 400),
+        ("b b-copy", 500, 500),
+        ("ground", 0, 500),
+        ("b b-compute", 100, 400),
+    ]
+    rects = [one.attributes for one in page.elements if one.name == "rect"]
+    assert [one["y"] for one in rects] == [
+        "18.0",
+        "18.0",
+        "42.0",
+        "102.0",
+        "102.0",
+    ]  # below 2 lines, and 36 px
+    assert [one["height"] for one in rects] == ["48", "18", "18", "24", "18"]
+    (svg,) = [one for one in page.elements if one.name == "svg"]
+    assert svg.attributes["viewbox"] == "0 0 1000 144"
+    texts = [one.text for one in page.elements if one.name == "text"]
+    assert texts == ["BASE, recorded 10.0 ms", "NEW, recorded 5.00 ms"]
+    assert page.of_class("note")[0].text.endswith("one line a stream. 5 short pieces are not drawn.")
+
+
+def test_a_step_that_is_not_kept_is_not_drawn() -> None:
+    page = shown(strips_drawing(strips(None, replace(NEW, left_out=0))))
+    assert boxes(page) == [("ground", 0, 1000), ("b b-compute", 200, 800)]
+    assert [one.text for one in page.elements if one.name == "text"] == ["NEW, recorded 5.00 ms"]
+    assert page.of_class("note")[0].text.endswith("one line a stream.")
+    assert strips_drawing(strips(None, None)) is None
+
+
+def test_work_is_as_wide_as_its_longer_side_and_of_the_colour_of_its_change() -> None:
+    """Of 8 ms on 1000 px: 4 ms are new, 3 ms were 2, 1 ms is the same."""
+    rows = (
+        row("aten::add", Word.SAME, base=replace(WORK, ns=1e6), new=replace(WORK, ns=0.5e6)),
+        row("aten::mm", Word.SLOWER, new=replace(WORK, ns=3e6)),
+        row("aten::copy_", Word.NEW, base=None, new=replace(WORK, ns=4e6), outer=""),
+    )
+    page = shown(difference_flame(SimpleNamespace(rows=rows)))  # type: ignore[arg-type]
+    assert boxes(page) == [
+        ("change-slower", 0, 500),
+        ("change-new", 0, 500),
+        ("change-slower", 500, 500),
+        ("change-slower", 500, 375),
+        ("change-same", 875, 125),
+    ]
+    titles = [one.text for one in page.elements if one.name == "title"]
+    assert titles[0] == "aten::copy_: 0 ns -> 4.00 ms a step, slower"
+    assert titles[2] == "aten::linear: 3.00 ms -> 3.50 ms a step, slower"
+    names = [one.text for one in page.elements if one.name == "text"]
+    assert names == ["aten::copy_", "aten::copy_", "aten::linear", "aten::mm", "aten::add"]
+
+
+@pytest.mark.parametrize(
+    ("new_ns", "word", "said"),
+    [
+        (1e6, Word.FASTER, "faster"),
+        (3e6, Word.SLOWER, "slower"),
+        (3e6, Word.SAME, "same"),
+        (3e6, Word.UNKNOWN, "same"),
+    ],
+)
+def test_what_is_within_noise_is_the_same(new_ns: float, word: Word, said: str) -> None:
+    rows = (row("aten::mm", word, new=replace(WORK, ns=new_ns)),)
+    page = shown(difference_flame(SimpleNamespace(rows=rows)))  # type: ignore[arg-type]
+    assert boxes(page)[0][0] == f"change-{said}"
+
+
+@pytest.mark.parametrize(("width", "name"), [(25, None), (26, "k…0"), (40, "ke…_0")])
+def test_a_box_has_as_much_of_its_name_as_has_room(width: int, name: str | None) -> None:
+    small = row("kernel_0", Word.SAME, base=None, new=replace(WORK, ns=float(width)), outer="")
+    large = row("b", Word.SAME, base=None, new=replace(WORK, ns=1000.0 - width), outer="")
+    page = shown(difference_flame(SimpleNamespace(rows=(small, large))))  # type: ignore[arg-type]
+    names = [one.text for one in page.elements if one.name == "text"]
+    assert [one for one in names if one.startswith("k")] == [name] * 2 * (name is not None)
+
+
+# -- the tables -------------------------------------------------------------------------------------------
+
+
+def page_of(**changes: Any) -> Parsed:
+    sides = (SOURCE, replace(SOURCE, names=("b.json",)))
+    plain = Comparison(*sides, VERDICT, Axes((), None, None), None, (), (), (), {}, (None, None), ())
+    return parsed(render_comparison_page(replace(plain, **changes)))
+
+
+def rows_of(page: Parsed, label: str) -> list[str]:
+    """Texts of the rows of a table, without its head."""
+    inside: list[str] = []
+    at = next(i for i, one in enumerate(page.elements) if one.attributes.get("aria-label") == label)
+    depth = len(page.elements[at].parents)
+    for one in page.elements[at + 1 :]:
+        if len(one.parents) <= depth:
+            break
+        if one.name == "tr":
+            inside.append(one.text)
+    return inside[1:]
+
+
+def test_the_heading_and_the_title_name_both_sides() -> None:
+    page = page_of(verdict=replace(VERDICT, because=("first",), settle="record again"))
+    (title,) = [one.text for one in page.elements if one.name == "title"]
+    assert title == "slower: a.json and b.json, traceanalyzer compare"
+    text = page.elements[0].text
+    assert "From a.json to b.json" in text
+    assert "To settle it: record again." in text
+    assert "To settle it" not in page_of().elements[0].text
+
+
+def test_axes_are_a_row_each_and_counters_that_differ() -> None:
+    exact = (
+        counted("launches", 3, 5),
+        counted("copies", 5, 2, Word.FEWER),
+        counted("waits", 1, 1, Word.SAME),
+    )
+    axes = Axes(exact, DeviceAxis(8 * MS, 6 * MS, -MS, Word.FASTER, {}), STEP)
+    page = page_of(axes=axes)
+    assert rows_of(page, "axes") == [
+        "Step10.0 ms12.0 msslower",
+        "GPU work8.00 ms6.00 msfaster",
+        "launches35moreaten::mm",
+        "copies52feweraten::mm",
+    ]
+    same = "No counter differs"
+    assert same not in page.elements[0].text
+    assert same in page_of(axes=Axes(exact[2:], None, None)).elements[0].text
+
+
+def test_twenty_parts_of_the_step_have_a_row() -> None:
+    page = page_of(waterfall=whole(100, *[1] * 21))
+    rows = rows_of(page, "parts of the step")
+    assert len(rows) == 20
+    assert rows[0] == "idlepart 00 ns1.00 ms1.00 ms"
+    assert "1 smaller parts are in the JSON." in page.elements[0].text
+    assert "100 ms and all differences are 121 ms." in page.elements[0].text
+    assert "smaller parts" not in page_of(waterfall=whole(100, *[1] * 20)).elements[0].text
+    assert "One side has no step." in page_of().elements[0].text
+
+
+def test_rows_beyond_noise_have_both_sides_and_where_they_are() -> None:
+    rows = (
+        row("aten::mm", Word.SLOWER, new=replace(WORK, ns=3e6), note="kernel a -> b"),
+        row("aten::same", Word.SAME),
+        row("aten::add", Word.GONE, new=None, outer="aten::add", delta_ns=-2_000_000),
+        row("aten::mul", Word.NEW, base=None, outer=""),
+    )
+    assert rows_of(page_of(rows=rows), "rows") == [
+        "aten::mmaten::linearslower2.00 ms3.00 ms900 µskernel a -> b",
+        "aten::addgone2.00 ms-2.00 ms",
+        "aten::mulnew2.00 ms900 µs",
+    ]
+    assert len(rows_of(page_of(rows=rows[:1] * 41), "rows")) == 40
+    assert "None, beyond noise." in page_of(rows=rows[1:2]).elements[0].text
+
+
+def test_faults_have_what_was_said_and_what_came() -> None:
+    faults = (fault("gone", got_share=0.15), fault("new", said_share=None), fault("worse", said_share=0.0))
+    assert rows_of(page_of(faults=faults), "faults") == [
+        "gonetitle of gone17.0 %15.0 %",
+        "newtitle of new",
+        "worsetitle of worse0 %",
+    ]
+    assert "None on either side." in page_of().elements[0].text
+
+
+def test_how_work_was_matched_and_notes_stand_last() -> None:
+    page = page_of(rungs={"op": 0.9, "name": 0.004, "rest": 0.0}, notes=("first", "second"))
+    text = page.elements[0].text
+    assert "GPU time matched by op 90.0 %; name 0.40 %; " in text
+    assert "rest" not in text.partition("GPU time matched by")[2].partition("first")[0]
+    assert [one.text for one in page.elements if one.name == "li"][-2:] == ["first", "second"]

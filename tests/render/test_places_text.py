@@ -1,0 +1,188 @@
+"""Findings, facts, iterations and rules as text: where examples are, what they are named by, and lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.iterations import Iteration, Iterations
+from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.render.text.facts import render_facts
+from traceanalyzer.render.text.finding import put_places
+from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.rules import rule_page
+from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.savings import finding_name
+from traceanalyzer.report.fact import Fact
+
+
+def places(*findings: Finding, width: int = 120) -> list[list[str]]:
+    page = Page(width)
+    put_places(page, dict(enumerate(findings, 1)), [samples.trace()])
+    return [line.split() for line in page.lines]
+
+
+def test_where_an_example_is_has_the_stream_or_else_the_thread() -> None:
+    one = samples.finding(2 * MS, length=3 * MS, stream=0, thread=7, step=0, steps=0, count=1_200)
+    titles, row = places(one)
+    assert titles == ["#", "times", "confidence", "example", "at", "long", "step", "on", "timestamp"]
+    assert row == [
+        "1",
+        "1,200",
+        "high",
+        "2.000",
+        "ms",
+        "3.00",
+        "ms",
+        "0",
+        "stream",
+        "0",
+        str(ORIGIN + 2 * MS),
+    ]
+    on_thread = replace(one, stream=None, step=None, steps=1_000)
+    titles, row = places(on_thread)
+    assert titles == ["#", "times", "steps", "confidence", "example", "at", "long", "on", "timestamp"]
+    assert row[2:] == ["1,000", "high", "2.000", "ms", "3.00", "ms", "thread", "7", str(ORIGIN + 2 * MS)]
+    titles, row = places(replace(on_thread, thread=None))
+    assert "on" not in titles
+
+
+def test_columns_go_only_where_there_is_no_room() -> None:
+    one = samples.finding(2 * MS, length=3 * MS, stream=7, step=None, steps=4, count=40)
+    page = Page(120)
+    put_places(page, {1: one}, [samples.trace()])
+    wide = len(page.lines[0])
+    assert wide == 76
+    assert "on" in places(one, width=wide)[0]
+    assert "on" not in places(one, width=wide - 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "by", "said"),
+    [
+        ("loop-once", None, "for-loop, once"),
+        ("few-blocks", None, "few CUDA blocks"),
+        ("few-blocks-once", None, "few CUDA blocks, once"),
+        ("", "Optimizer.step#AdamW.step", "AdamW.step"),
+        ("", "enumerate(Loader)#next", "enumerate(Loader)#next"),
+        ("late", "aten::mm", "late, aten::mm"),
+    ],
+)
+def test_a_finding_is_named_by_its_cause_and_then_by_its_op(cause: str, by: str | None, said: str) -> None:
+    assert finding_name(samples.finding(0, cause=cause, by=by)) == f"scheduler-gap: {said}"
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ((), ""),
+        ((7,), " (event 7)"),
+        ((7, 8), " (events 7, 8)"),
+        ((1, 2, 3, 4), " (events 1, 2, 3, 4)"),
+        ((1, 2, 3, 4, 5), " (events 1, 2, 3, 4 ...)"),
+    ],
+)
+def test_a_fact_names_its_first_four_events(ids: tuple[int, ...], said: str) -> None:
+    facts = [
+        Fact("a-kind", "It is so.", {}, ids),
+        Fact("a-kind", "And so.", {}, ()),
+        Fact("other", "Too.", {}, ()),
+    ]
+    assert render_facts(facts).splitlines() == [
+        "a kind",
+        f"  It is so.{said}",
+        "  And so.",
+        "",
+        "other",
+        "  Too.",
+    ]
+    assert render_facts([]).startswith("The trace shows none of the facts")
+
+
+@pytest.mark.parametrize("of_a_job", [False, True])
+def test_iterations_are_told_of_a_trace_and_of_a_job(of_a_job: bool) -> None:
+    each = tuple(
+        Iteration(name, diagnosed=name == "2", ranks=1, steps=4, step_ns=5 * MS) for name in ("1", "2", "3")
+    )
+    job = JobReport((RankReport(0, 0, None, dur_ns=(5 * MS,)),)) if of_a_job else None
+    report = replace(samples.replayed(), iterations=Iterations(each, 5 * MS, MS), job=job)
+    for verbose in (False, True):
+        text = " ".join(render_text(report, verbose=verbose).split())
+        assert "3 iterations, 1 to 3, step 5.00 ms in the median; the findings are of 2" in text
+        assert "none differs from the others by more than the noise, 1.00 ms" in text
+
+
+def test_the_rank_of_a_trace_alone_is_not_said_with_its_time() -> None:
+    trace = samples.trace(3, meta=samples.meta(rank=3))
+    findings = tuple(replace(one, rank=3) for one in samples.findings())
+    for verbose in (False, True):
+        text = render_text(samples.report(trace, findings=findings), verbose=verbose)
+        assert "shares of recorded time, device 0  " in text
+        assert "late (rank 3)" not in text
+
+
+def test_a_device_is_named_where_findings_could_be_of_another() -> None:
+    one = samples.finding(0, device=0)
+    two = samples.meta(devices=(samples.meta().devices[0],) * 2)
+    assert "late (device 0) " in render_text(samples.report(samples.trace(meta=two), findings=(one,)))
+    assert "(device" not in render_text(
+        samples.report(samples.trace(meta=two), findings=(replace(one, device=None),))
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "count", "said"),
+    [((0, 1), 2, "both ranks"), ((0, 1, 2), 3, "all 3 ranks"), ((0, 2), 3, "ranks 0, 2"), ((), 2, "rank 0")],
+)
+def test_a_finding_of_every_rank_says_so(ranks: tuple[int, ...], count: int, said: str) -> None:
+    traces = tuple(samples.trace(rank) for rank in range(count))
+    one = samples.finding(0, rank=0, ranks=ranks, severity=Severity.HIGH)
+    assert f"late ({said}) " in render_text(samples.report(traces=traces, findings=(one,)))
+
+
+def rule(page: str, min_share: float = 0.05) -> Any:
+    return SimpleNamespace(slug="slow", group="ops", since="0.1", page=page, min_share=min_share, limits=None)
+
+
+def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traceanalyzer.render.text.rules.limits_of", lambda _: [])
+    page = f"It is slow.\nBad: this.\n- one {'word ' * 16}\n- two\n\nThe end,\nand more."
+    assert rule_page(rule(page)).splitlines() == [
+        "slow  (group ops, added in version 0.1)",
+        "",
+        "It is slow.",
+        "Bad: this.",
+        "  - one" + " word" * 14,
+        "    word word",
+        "  - two",
+        "The end, and more.",
+        "",
+        "Thresholds with their present values:",
+        "  min_share=0.05",
+        "  What each means: traceanalyzer explain slow --verbose",
+        "  To change one, for example: --set slow.min_share=0.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.05, "a finding is reported only if its cost"), (0.0, "0 means that the cost does not decide")],
+)
+def test_what_the_least_share_means_is_told_in_full(
+    share: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceanalyzer.render.text.rules.limits_of", lambda _: [])
+    text = " ".join(rule_page(rule("It is slow.", share), verbose=True).split())
+    assert f"slow.min_share={share} ({100 * share:.1f} %) {said}" in text.replace("(0 %)", "(0.0 %)")
+
+
+def test_a_pipe_table_has_its_notes_below_and_no_pipe_in_a_cell() -> None:
+    assert to_markdown(("a", "b"), [("x|y", "1")]) == "| a | b |\n| :-- | --: |\n| x\\|y | 1 |\n"
+    assert to_markdown(("a",), [], ["note", "more"]) == "| a |\n| :-- |\n\nnote  \nmore  \n"
