@@ -1,0 +1,208 @@
+"""Data for other tools: comparisons as Markdown and JSON, speedscope's stacks, fingerprints, and what JSON can hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.render.test_comparison_text import SOURCE, STEP, VERDICT, WORK, counted, fault, row
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from traceanalyzer.comparison.result import Axes, Comparison, Part, Waterfall, Word
+from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
+from traceanalyzer.render.data.encode import signature, to_json
+from traceanalyzer.render.data.facts import facts_fields, facts_frame
+from traceanalyzer.render.data.json import document
+from traceanalyzer.render.data.source_lines import fingerprint
+from traceanalyzer.render.data.speedscope import _profile
+from traceanalyzer.render.data.table import records, table_csv
+from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.page.flame import Node
+
+# -- comparisons ------------------------------------------------------------------------------------------
+
+
+def compared(**changes: Any) -> Comparison:
+    plain = Comparison(SOURCE, SOURCE, VERDICT, Axes((), None, None), None, (), (), (), {}, (None, None), ())
+    return replace(plain, **changes)
+
+
+def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
+    verdict = replace(
+        VERDICT, headline="a_b is *slower*.", because=("<b> & [c]|`d`\\",), settle="record again"
+    )
+    assert comparison_markdown(compared(verdict=verdict)) == (
+        "### traceanalyzer: slower\n\na\\_b is \\*slower\\*.\n\n- \\<b\\> & \\[c\\]\\|\\`d\\`\\\\\n\n"
+        "To settle it: record again.\n\n"
+    )
+    assert "To settle it" not in comparison_markdown(compared())
+
+
+def test_tables_of_a_comparison_have_counters_parts_and_rows_that_changed() -> None:
+    parts = [
+        Part("compute", f"part {at}", 0, 1, ns * MS)
+        for at, ns in enumerate((3, 0, -2, 1, 1, 1, 1, 1, 1, 1, -4))
+    ]
+    text = comparison_markdown(
+        compared(
+            axes=Axes((counted("launches", 3, 5), counted("waits", 1, 1, Word.SAME)), None, STEP),
+            waterfall=Waterfall(10 * MS, 14 * MS, tuple(parts), {}),
+            rows=(
+                *(row(f"aten::op{at}", Word.FASTER, delta_ns=-MS) for at in range(11)),
+                row("aten::same", Word.SAME),
+            ),
+            faults=(fault("new", said_share=None), fault("unchanged"), fault("gone", said_share=None)),
+            notes=("first_note", "second"),
+        )
+    )
+    lines = text.splitlines()
+    assert "| launches | 3 -> 5 | aten::mm |" in lines
+    assert "waits" not in text
+    at = lines.index("| BASE | 10.0 ms |")
+    assert lines[at + 1 : at + 11] == [
+        "| compute: part 0 | +3.00 ms |",
+        "| compute: part 2 | -2.00 ms |",
+        *(f"| compute: part {part} | +1.00 ms |" for part in range(3, 9)),
+        "| 2 other parts | -3.00 ms |",
+        "| NEW | 14.0 ms |",
+    ]
+    assert sum(line.startswith("| aten::linear > aten::op") for line in lines) == 10
+    assert "| aten::linear > aten::op0 | faster | 4 x, 2.00 ms -> 2.00 ms | -1.00 ms |" in lines
+    assert [line for line in lines if line.startswith("- ")][2:] == [
+        "- new: title of new",
+        "- gone: title of gone",
+    ]
+    assert text.endswith("\n> first\\_note\n\n> second\n")
+
+
+def test_the_document_of_a_comparison_has_all_but_the_drawn_steps() -> None:
+    made = comparison_document(compared(notes=("note",), rungs={"op": 1.0}))
+    assert made["notes"] == ("note",)
+    assert made["rungs"] == {"op": 1.0}
+    assert made["tool"]["name"] == "traceanalyzer"
+    assert "strips" not in made
+    names = {"base", "new", "verdict", "axes", "waterfall", "rows", "faults", "ranks"}
+    assert names <= set(made)
+    assert WORK.count == 4.0
+
+
+# -- speedscope -------------------------------------------------------------------------------------------
+
+
+def test_every_leaf_is_a_sample_with_its_time_in_the_order_of_the_graph() -> None:
+    def node(name: str, ns: int, *inside: Node) -> Node:
+        return Node(name, "op", ns, 7, tuple(inside))
+
+    root = node(
+        "all", 100, node("a", 60, node("b", 40), node("c", 20, node("b", 20))), node("d", 30), node("b", 10)
+    )
+    numbers = {"known": 0}
+    assert _profile("GPU", root, numbers) == {
+        "type": "sampled",
+        "name": "GPU",
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": 100,
+        "samples": [[1, 2], [1, 3, 2], [4], [2]],
+        "weights": [40, 20, 30, 10],
+    }
+    assert list(numbers) == ["known", "a", "b", "c", "d"]
+
+
+# -- fingerprints -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"message": "other words", "cost_ns": 1, "start_ns": 5}, True),
+        ({"evidence": {"lines": {"/home/you/a.py(99): f": 1}}}, True),  # the line and the folder move
+        ({"evidence": {"lines": {"/home/me/a.py(3): g": 1}}}, False),
+        ({"evidence": {"lines": {"/home/me/b.py(3): f": 1}}}, False),
+        ({"evidence": {}}, False),
+        ({"rule": "hotspot"}, False),
+        ({"cause": "early"}, False),
+        ({"by": "aten::add"}, False),
+        ({"by": None}, False),
+    ],
+)
+def test_a_finding_is_known_again_by_what_does_not_move(changes: dict[str, Any], same: bool) -> None:
+    one = samples.finding(0, by="aten::mm", evidence={"lines": {"/home/me/a.py(3): f": 1}})
+    assert (fingerprint(replace(one, **changes)) == fingerprint(one)) is same
+    assert len(fingerprint(one)) == 32
+
+
+# -- JSON, CSV --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ((1 << 64) - 1, b"18446744073709551615"),
+        (1 << 64, b"1.8446744073709552e19"),
+        (-(1 << 63), b"-9223372036854775808"),
+        (-(1 << 63) - 1, b"-9.223372036854775808e18"),
+        (10**307, b"1e307"),
+        (10**309, b"null"),
+        ("\udc80", b'"\\\\udc80"'),
+        ({"\udc80": ("\udc81", [1 << 64])}, None),
+        ("\x80 \x9f \xa0", '"\\u0080 \\u009f \xa0"'.encode()),
+    ],
+)
+def test_what_json_cannot_hold_becomes_what_it_can(value: object, written: bytes | None) -> None:
+    made = to_json(value)
+    if written is None:
+        assert json.loads(made) == {"\\udc80": ["\\udc81", [float(1 << 64)]]}
+    elif b"e" in written:
+        assert json.loads(made) == pytest.approx(json.loads(written))
+    else:
+        assert made == written
+
+
+def test_signatures_keep_texts_and_write_all_else_as_json() -> None:
+    made = signature(source="a\udc80", more=[1, "b"])
+    assert made["traceanalyzer.source"] == "a\\udc80"
+    assert made["traceanalyzer.more"] == '[1,"b"]'
+    assert {"traceanalyzer.version", "traceanalyzer.schema_version"} < set(made)
+
+
+def test_facts_have_all_their_events_and_values() -> None:
+    fact = Fact("peak", "It is so.", {"gbps": 2.5}, (1, 2, 3, 4, 5))
+    assert facts_fields([fact]) == {
+        "facts": [
+            {"name": "peak", "text": "It is so.", "values": {"gbps": 2.5}, "event_ids": [1, 2, 3, 4, 5]}
+        ]
+    }
+    assert facts_frame([fact]).to_dict("records") == [
+        {"name": "peak", "text": "It is so.", "values": '{"gbps":2.5}', "event_ids": "[1,2,3,4,5]"}
+    ]
+
+
+def test_a_trace_in_json_has_its_window_and_the_times_of_every_step() -> None:
+    steps = samples.steps(cold=samples.times(1, 60 * MS), steady=samples.times(3, 20 * MS))
+    trace = samples.trace(
+        steps=steps, together=samples.estimate(9 * MS), step=samples.estimate(), unavailable=None
+    )
+    (made,) = document(samples.report(trace))["traces"]
+    window = trace.window
+    assert made["window"] == {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": 100 * MS}
+    assert made["steps"]["median_ns"] == 25 * MS
+    assert made["steps"]["steady"]["median_ns"] == 20 * MS
+    assert made["steps"]["cold"]["count"] == 1
+    assert "every" not in made["steps"]
+    assert made["together"].unprofiled_ns == 9 * MS
+    assert made["step"].unprofiled_ns == 18 * MS
+    assert made["unavailable"] == {}
+    two = samples.trace(accounting=(samples.accounting(), samples.accounting(device=1)))
+    assert [one["device"] for one in document(samples.report(two))["accounting"]] == [0, 1]
+
+
+def test_a_table_as_csv_leaves_the_table_and_has_lists_as_json() -> None:
+    frame = pd.DataFrame({"name": ["a\x1bb\x1f", "c,d"], "stack": [["x", "y"], []]})
+    assert table_csv(frame) == b'name,stack\na\\x1bb\\x1f,"[""x"",""y""]"\n"c,d",[]\n'
+    assert frame["stack"][0] == ["x", "y"]
+    assert records(pd.DataFrame({"n": pd.array([1, None], "Int64")})) == [{"n": 1}, {"n": None}]
