@@ -154,6 +154,17 @@ def test_work_is_as_wide_as_its_longer_side_and_of_the_colour_of_its_change() ->
     assert names == ["aten::copy_", "aten::copy_", "aten::linear", "aten::mm", "aten::add"]
 
 
+def test_what_takes_most_is_drawn_first() -> None:
+    rows = [
+        row(f"kernel {at}", Word.SAME, base=None, new=replace(WORK, ns=float(at)), outer=f"op {at % 2}")
+        for at in range(1, 5)
+    ]
+    page = shown(difference_flame(SimpleNamespace(rows=rows)))  # type: ignore[arg-type]
+    titles = [one.text.partition(":")[0] for one in page.elements if one.name == "title"]
+    assert titles == ["op 0", "kernel 4", "kernel 2", "op 1", "kernel 3", "kernel 1"]
+    assert boxes(page)[3][1:] == (600, 400)
+
+
 @pytest.mark.parametrize(
     ("new_ns", "word", "said"),
     [
@@ -206,6 +217,10 @@ def test_the_heading_and_the_title_name_both_sides() -> None:
     assert title == "slower: a.json and b.json, traceanalyzer compare"
     text = page.elements[0].text
     assert "From a.json to b.json" in text
+    named = {
+        one.text: str(one.attributes["data-path"]) for one in page.having("data-path") if ".json" in one.text
+    }
+    assert named == {"a.json": "compare#/base/names/0", "b.json": "compare#/new/names/0"}
     assert "To settle it: record again." in text
     assert "To settle it" not in page_of().elements[0].text
 

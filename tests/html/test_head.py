@@ -172,6 +172,9 @@ def test_the_first_three_to_fix_are_named_with_what_they_save(count: int, more: 
         "scheduler-gap rank 1 aten::mm saves 9.00 ms a step",
     ]
     assert [at.text for at in page.elements if at.name == "p"] == more
+    assert [
+        at.attributes["href"] for at in page.elements if at.text.endswith("more to fix") and at.name == "a"
+    ] == ["#finding-4"] * bool(more)
     assert not page.having("data-at")  # rank 1 has no timeline
     assert fixes(page_of(samples.trace(0), findings=[replace(info, rank=0)])) is None
     alone = shown(fixes(page_of(samples.trace(), findings=[samples.finding(0)])))

@@ -172,6 +172,8 @@ def test_the_only_work_that_is_shown_together_is_the_gpus() -> None:
 def test_idle_time_has_a_row_even_where_it_is_little() -> None:
     classes = [("compute", "compute", 999, list[str]()), ("idle", IDLE, 1, [])]
     assert [row[0] for row in _largest(classes, [], 2, 1000)] == ["compute", "idle"]
+    more = [("compute", "compute", 900, list[str]()), ("memset", "memset", 60, []), ("idle", IDLE, 40, [])]
+    assert [row[0] for row in _largest(more, [], 2, 1000)] == ["compute", "idle"]
 
 
 def test_copies_and_waits_have_the_colour_of_their_kind() -> None:

@@ -68,6 +68,10 @@ def test_the_verdict_has_four_reasons_and_what_would_settle_it() -> None:
     said = lines(verdict=verdict, quiet=True)
     assert said[0].endswith(" slower")
     assert said[1:3] == ["BASE  a.json, NVIDIA H200, 4 steps", "NEW   a.json, NVIDIA H200, 4 steps"]
+    assert lines(new=replace(SOURCE, names=("b.json",)), quiet=True)[1:3] == [
+        "BASE  a.json, NVIDIA H200, 4 steps",
+        "NEW   b.json, NVIDIA H200, 4 steps",
+    ]
     assert said[4:] == ["NEW is slower.", *(f"  - {one}" for one in "abcd"), "To settle it: record again."]
 
 
@@ -191,6 +195,9 @@ def test_faults_that_changed_are_shown_and_the_others_counted() -> None:
     first = many.index("Faults")
     assert many[first + 5] == "  2 others"
     assert len(starting("  new", faults=(fault("new"),) * 6)) == 4
+    assert starting("  1 others", faults=(fault("new"),) * 5)
+    assert not [line for line in lines(faults=(fault("new"),) * 4) if line.endswith(" others")]
+    assert starting("Faults", faults=(fault("unchanged"),)) == ["Faults (1 unchanged)"]
 
 
 def test_ranks_that_changed_alike_are_one_line() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -12,14 +14,18 @@ import pytest
 from tests.render.test_comparison_text import SOURCE, STEP, VERDICT, WORK, counted, fault, row
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from traceanalyzer.allocator.memory_view import DeviceMemory
 from traceanalyzer.comparison.result import Axes, Comparison, Part, Waterfall, Word
+from traceanalyzer.model.finding import Outcome, Status
 from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
 from traceanalyzer.render.data.encode import signature, to_json
 from traceanalyzer.render.data.facts import facts_fields, facts_frame
 from traceanalyzer.render.data.json import document
+from traceanalyzer.render.data.junit import render_junit
 from traceanalyzer.render.data.source_lines import fingerprint
 from traceanalyzer.render.data.speedscope import _profile
 from traceanalyzer.render.data.table import records, table_csv
+from traceanalyzer.render.data.views import memory_fields, ops_fields
 from traceanalyzer.report.fact import Fact
 from traceanalyzer.report.page.flame import Node
 
@@ -206,3 +212,45 @@ def test_a_table_as_csv_leaves_the_table_and_has_lists_as_json() -> None:
     assert table_csv(frame) == b'name,stack\na\\x1bb\\x1f,"[""x"",""y""]"\n"c,d",[]\n'
     assert frame["stack"][0] == ["x", "y"]
     assert records(pd.DataFrame({"n": pd.array([1, None], "Int64")})) == [{"n": 1}, {"n": None}]
+
+
+def test_views_in_json_have_every_table_at_its_place() -> None:
+    one, two, three = (pd.DataFrame({"n": [at]}) for at in (1, 2, 3))
+    work: Any = SimpleNamespace(window_ns=5, steps=2, peaks={0: None}, ops=one, shapes=two, kernels=three)
+    assert ops_fields(work) == {
+        "window_ns": 5,
+        "steps": 2,
+        "peaks": {"0": None},
+        "ops": [{"n": 1}],
+        "inputs": [{"n": 2}],
+        "kernels": [{"n": 3}],
+    }
+    numbers = dict.fromkeys(DeviceMemory.__dataclass_fields__, 0)
+    device = DeviceMemory(**{**numbers, "before_bytes": 7, "alive": one, "kept": two})  # type: ignore[arg-type]
+    view: Any = SimpleNamespace(devices=(device,), calls=three, out_of_memory=4)
+    made = memory_fields(view, one)
+    assert (made["ops"], made["calls"], made["out_of_memory"]) == ([{"n": 1}], [{"n": 3}], 4)
+    (told,) = made["devices"]
+    assert (told["before_bytes"], told["alive_at_peak"], told["not_freed"]) == (7, [{"n": 1}], [{"n": 2}])
+    assert "curve" not in told
+
+
+def test_a_suite_of_a_rank_has_its_own_rules_and_one_has_those_of_the_job() -> None:
+    outcomes = (
+        Outcome("a", Status.FOUND, None, 0),
+        Outcome("b", Status.NOT_APPLICABLE, "no steps", 0),
+        Outcome("a", Status.CLEAR, None, 1),
+        Outcome("job", Status.FOUND),
+        Outcome("late", Status.FAILED, "ValueError"),
+    )
+    failing = [samples.finding(0, rule=rule, rank=rank) for rule, rank in (("a", 0), ("a", 0), ("job", 1))]
+    root = ElementTree.fromstring(render_junit(replace(samples.two_ranks(), outcomes=outcomes), failing))
+    counts = ("name", "tests", "failures", "errors", "skipped")
+    assert [tuple(suite.get(name) for name in counts) for suite in root] == [
+        ("rank0.json", "2", "1", "0", "1"),
+        ("rank1.json", "1", "0", "0", "0"),
+        ("all ranks", "2", "1", "1", "0"),
+    ]
+    failure = root[0][0].find("failure")
+    assert failure is not None
+    assert len((failure.text or "").splitlines()) == 2

@@ -92,6 +92,14 @@ def test_what_is_freed_is_neither_alive_nor_kept_and_all_of_nothing_has_no_share
     assert said[3] == "reserved less allocated: 2.00 MiB at the peak, 2.00 MiB at most"
 
 
+def test_shares_of_what_is_kept_are_of_all_that_is() -> None:
+    """Not of the peak, before which more was there."""
+    said = lines_of(blocks(8, -8, 4))
+    at = said.index("allocated in the recording and not freed: 4.00 MiB")
+    assert said[at + 1].split() == ["4.00", "MiB", "100.0", "%", "1", "x", "aten::op2"]
+    assert said[0].startswith("CUDA:0: peak 8.00 MiB at ")
+
+
 @pytest.mark.parametrize(("change", "said"), [(-3, "3.00 MiB freed"), (3, "3.00 MiB allocated"), (0, None)])
 def test_what_happens_between_the_ops_of_steps_is_said_apart(change: int, said: str | None) -> None:
     trace = blocks(8)

@@ -13,6 +13,7 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.iterations import Iteration, Iterations
 from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.render.text.facts import render_facts
 from traceanalyzer.render.text.finding import put_places
 from traceanalyzer.render.text.page import Page
@@ -186,3 +187,69 @@ def test_what_the_least_share_means_is_told_in_full(
 def test_a_pipe_table_has_its_notes_below_and_no_pipe_in_a_cell() -> None:
     assert to_markdown(("a", "b"), [("x|y", "1")]) == "| a | b |\n| :-- | --: |\n| x\\|y | 1 |\n"
     assert to_markdown(("a",), [], ["note", "more"]) == "| a |\n| :-- |\n\nnote  \nmore  \n"
+
+
+@pytest.mark.parametrize("idle_ranks", [1, 2])
+def test_there_is_something_to_judge_where_one_rank_has_work(idle_ranks: int) -> None:
+    traces = tuple(
+        samples.trace(rank, accounting=() if rank < idle_ranks else (samples.accounting(),))
+        for rank in (0, 1)
+    )
+    first = render_text(samples.report(traces=traces, findings=())).splitlines()[0]
+    assert first.endswith("no findings" if idle_ranks == 1 else "no GPU work to judge")
+
+
+@pytest.mark.parametrize(
+    ("rule", "share", "bound", "first"),
+    [
+        ("hidden-dtod-copy", 0.001, "cpu", True),
+        ("hidden-dtod-copy", 0.001, "gpu", False),
+        ("hidden-dtod-copy", 0.1, "cpu", False),  # it saves something already
+        ("hidden-dtod-copy", None, "cpu", False),
+        ("scheduler-gap", 0.001, "cpu", False),  # not of the GPU's work
+    ],
+)
+def test_the_cpu_is_first_where_it_is_the_limit_and_a_fix_saves_nothing(
+    rule: str, share: float | None, bound: str, first: bool
+) -> None:
+    one = samples.finding(0, rule=rule, saving=None if share is None else samples.saving(share))
+    trace = samples.trace(step=samples.estimate(bound=bound))
+    text = render_text(samples.report(trace, findings=(one,)), verbose=True)
+    assert ("-> First make the CPU faster" in text) is first
+
+
+def test_a_saving_comes_on_top_of_those_of_the_same_rank_s_cpu() -> None:
+    """Of what has a saving of its own, is no fault of the GPU and not fixed along with another finding."""
+    beyond = samples.finding(0, rank=0, saving=replace(samples.saving(), beyond=True))
+    counts = samples.finding(0, rank=0, stream=None, saving=samples.saving())
+    others = [
+        replace(counts, saving=None),
+        replace(counts, rank=1),
+        replace(counts, stream=7),
+        replace(counts, severity=Severity.INFO),
+        replace(counts, saving=beyond.saving),
+    ]
+    traces = tuple(samples.trace(rank, step=samples.estimate()) for rank in (0, 1))
+    report = samples.report(traces=traces, findings=(beyond, *others, counts))
+    text = " ".join(render_text(report, verbose=True).split())
+    assert "saves 9.00 of 18.0 ms a step, in addition to what finding 7 saves; recorded" in text
+
+
+def test_of_few_ranks_that_communicate_the_slowest_s_verdict_stands_first() -> None:
+    parts = {"compute": 60 * MS, "communication": 40 * MS}
+    traces = tuple(
+        samples.trace(
+            rank,
+            step=samples.estimate((9 + rank % 2) * MS),
+            accounting=(samples.accounting(parts_ns=parts, idle_causes=()),),
+            summary=Verdict(limit=f"V{rank}"),
+        )
+        for rank in range(3)
+    )
+    lines = render_text(samples.report(traces=traces, findings=())).splitlines()
+    assert [line for line in lines if line.startswith("rank ")] == [
+        "rank 1, the slowest:",
+        "rank 0, replayed alone:",
+        "rank 2, replayed alone:",
+    ]
+    assert [line[7:] for line in lines if line.startswith("Limit")] == ["V1", "V0", "V2"]
