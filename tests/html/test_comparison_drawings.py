@@ -163,6 +163,10 @@ def test_what_takes_most_is_drawn_first() -> None:
     titles = [one.text.partition(":")[0] for one in page.elements if one.name == "title"]
     assert titles == ["op 0", "kernel 4", "kernel 2", "op 1", "kernel 3", "kernel 1"]
     assert boxes(page)[3][1:] == (600, 400)
+    gone = row("a", Word.GONE, base=replace(WORK, ns=3.0), new=None)
+    new = replace(rows[0], outer="aten::linear")
+    page = shown(difference_flame(SimpleNamespace(rows=(gone, new))))  # type: ignore[arg-type]
+    assert [one[1:] for one in boxes(page)] == [(0, 1000), (0, 750), (750, 250)]
 
 
 @pytest.mark.parametrize(

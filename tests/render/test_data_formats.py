@@ -46,6 +46,8 @@ def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
         "To settle it: record again.\n\n"
     )
     assert "To settle it" not in comparison_markdown(compared())
+    evil = comparison_markdown(compared(verdict=replace(VERDICT, headline="a\x1b[2Jb")))
+    assert "a\\\\x1b\\[2Jb" in evil
 
 
 def test_tables_of_a_comparison_have_counters_parts_and_rows_that_changed() -> None:

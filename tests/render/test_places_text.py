@@ -13,6 +13,7 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.iterations import Iteration, Iterations
 from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.report import AnalysedWindow
 from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.render.text.facts import render_facts
 from traceanalyzer.render.text.finding import put_places
@@ -26,7 +27,8 @@ from traceanalyzer.report.fact import Fact
 
 def places(*findings: Finding, width: int = 120) -> list[list[str]]:
     page = Page(width)
-    put_places(page, dict(enumerate(findings, 1)), [samples.trace()])
+    window = AnalysedWindow(ORIGIN + MS, ORIGIN + 100 * MS)  # offsets count from the first event
+    put_places(page, dict(enumerate(findings, 1)), [samples.trace(window=window)])
     return [line.split() for line in page.lines]
 
 

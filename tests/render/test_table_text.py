@@ -63,6 +63,32 @@ def test_a_name_is_cut_from_three_characters_below_the_width_on(length: int, wid
     assert line.index("100.00%") + len("100.00%") == min(length + 4, width) + 2 + 12
 
 
+def titles(of: PrintedTable) -> list[str]:
+    return list(cells(of)[0])
+
+
+def test_flops_stand_after_the_inputs_and_before_the_stacks() -> None:
+    """In units of the smallest count that is not zero."""
+    known = {"input_shapes": ["[[8, 8]]"] * 3, "flops": [0, 2_000, 3_000_000]}
+    made = table("a", "b", "c", **known)
+    assert titles(made)[-3:] == ["# of Calls", "Input Shapes", "Total KFLOPs"]
+    assert [row["Total KFLOPs"] for row in cells(made)] == ["--", "2.000", "3000.000"]
+    stacks = table("a", "b", "c", **known, stack=[["x.py(1): f", "y.py(2): g"], [], []])
+    assert titles(stacks)[-3:] == ["Input Shapes", "Total KFLOPs", "Source Location"]
+    assert titles(table("a", input_shapes=["[]"]))[-2:] == ["# of Calls", "Input Shapes"]
+
+
+def test_a_row_has_its_stack_below_and_a_line_apart_where_any_row_has_one() -> None:
+    stacks = table("a", "b", stack=[[], ["x.py(1): f", "y.py(2): g"]])
+    lines = [line.strip() for line in render_table(stacks, TableSize()).splitlines()]
+    assert lines[4] == ""
+    assert lines[5].endswith("x.py(1): f")
+    assert lines[6:8] == ["y.py(2): g", ""]
+    first = [line.strip() for line in render_table(stacks, TableSize(row_limit=1)).splitlines()]
+    assert first[4] == ""  # none of the rows that are shown has one
+    assert first[1].endswith("Source Location")
+
+
 @pytest.mark.parametrize(
     ("size", "shown"),
     [
