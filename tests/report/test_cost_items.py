@@ -1,0 +1,163 @@
+"""The items of a step and their time, on one device, each worked out by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.report.costs import Cost, _idle_ns, _unprofiled, largest_costs, usual_steps
+
+US = 1_000
+TO_DEVICE = "Memcpy HtoD (Pinned -> Device)"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
+
+
+def steps_of(
+    *pieces: tuple[str, str, int, int], steps: int = 4, device: int = 0, into: TraceBuilder | None = None
+) -> TraceBuilder:
+    """Steps of 1 ms in which these ops each launch a kernel or a copy; (op, kernel, begin, length) in us."""
+    trace, streams = into or TraceBuilder(), {"Memcpy": 9, "ncclDe": 11}
+    for step in range(steps):
+        at = step * 1_000 * US
+        if into is None:
+            trace.step(step, at, 1_000 * US)
+        for place, (op, kernel, begin, length) in enumerate(pieces):
+            number = 1_000 * device + 10 * step + place + 1
+            start = at + (20 + 40 * place + 20 * device) * US
+            trace.op(op, start, 15 * US)
+            copies = kernel.startswith("Memcpy")
+            trace.launch("cudaMemcpyAsync" if copies else "cudaLaunchKernel", start + 5 * US, 5 * US, number)
+            work = trace.memcpy if copies else trace.kernel
+            stream = streams.get(kernel[:6], 7) + 100 * device
+            work(at + begin * US, length * US, number, name=kernel, stream=stream, device=device)
+    return trace
+
+
+def costs_of(trace: TraceBuilder, count: int = 100) -> tuple[Cost, ...]:
+    return largest_costs(Analysis(trace.load()), count)
+
+
+def took_us(costs: tuple[Cost, ...]) -> list[tuple[str, str, float]]:
+    return [(cost.name, cost.kind, cost.step_ns / US) for cost in costs if cost.kind != "idle"]
+
+
+def test_ops_stand_by_their_time_in_a_step_and_by_name_where_equal() -> None:
+    trace = steps_of(
+        ("aten::mul", "a", 300, 100),
+        ("aten::mm", "b", 400, 200),
+        ("aten::add", "c", 600, 60),
+        ("aten::add", "d", 660, 40),
+    )
+    assert took_us(costs_of(trace)) == [
+        ("aten::mm", "gpu", 200),
+        ("aten::add", "gpu", 100),
+        ("aten::mul", "gpu", 100),
+    ]
+
+
+def test_what_runs_beside_something_dearer_takes_only_what_is_left() -> None:
+    """Kernels before communication, and both before copies: 50 of 150 us, then 30 of 100."""
+    trace = steps_of(
+        ("aten::mm", "gemm", 300, 200),
+        ("record_param_comms", ALL_REDUCE, 400, 150),
+        ("aten::copy_", TO_DEVICE, 480, 100),
+    )
+    assert took_us(costs_of(trace)) == [
+        ("aten::mm", "gpu", 200),
+        ("allreduce (communication)", "communication", 50),
+        ("host-to-device copies in aten::copy_", "copy", 30),
+    ]
+
+
+def test_of_several_devices_the_first_one_is_told() -> None:
+    first = steps_of(("aten::mm", "gemm", 300, 400))
+    both = steps_of(("aten::bmm", "gemm", 300, 600), device=1, into=first)
+    assert took_us(costs_of(both)) == [("aten::mm", "gpu", 400)]
+
+
+def test_beyond_the_largest_only_idle_time_is_told() -> None:
+    trace = steps_of(("aten::mm", "a", 300, 400), ("aten::mul", "b", 700, 100), ("aten::add", "c", 800, 50))
+    (first, *rest) = costs_of(trace, 1)
+    assert first.name == "aten::mm"
+    assert rest
+    assert {cost.kind for cost in rest} == {"idle"}
+
+
+def test_a_name_with_a_colon_is_quoted() -> None:
+    names = [Cost(name, kind, 1.0, 0.1).words for name, kind in _NAMED]
+    assert names == ["aten::mm", '"Region: 1"', "idle time while data is loaded"]
+
+
+_NAMED: Any = (("aten::mm", "gpu"), ("Region: 1", "gpu"), ("while data is loaded", "idle"))
+
+
+def without(**more: Any) -> Any:
+    def index(_: object) -> Any:
+        raise Unavailable("no replay")
+
+    return SimpleNamespace(index=index, **more)
+
+
+def test_without_a_replay_the_step_is_what_was_recorded_and_cold_ones_are_left_out() -> None:
+    assert _unprofiled(without(), 60.0, {"a": 30.0, "b": 10.0}) == (100.0, {"a": 30.0, "b": 10.0})
+    for steady, usual in (([False, True, True], [1, 2]), ([False] * 3, [0, 1, 2])):
+        steps: Any = SimpleNamespace(steady=np.array(steady), __len__=lambda: 3)
+        assert usual_steps(without(), _Steps(steps.steady)).tolist() == usual
+
+
+class _Steps:
+    def __init__(self, steady: Any) -> None:
+        self.steady = steady
+
+    def __len__(self) -> int:
+        return len(self.steady)
+
+
+@pytest.mark.parametrize(
+    ("busy_ns", "step_ns", "loading", "launching"),
+    [(40.0, 100.0, 50.0, 10.0), (120.0, 120.0, 50.0, 10.0)],
+)
+def test_shares_are_never_of_less_than_the_work(
+    busy_ns: float, step_ns: float, loading: float, launching: float
+) -> None:
+    """A step of 100 ns of which the replayed work leaves 60; where the recording is cut it may have more work."""
+    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0), base=[SimpleNamespace(gpu_ns=40.0)])
+    given: Any = SimpleNamespace(index=lambda _: known)
+    idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 20.0}
+    whole, left = _unprofiled(given, busy_ns, idle)
+    assert whole == step_ns
+    assert list(left.values()) == pytest.approx([loading, launching])
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(1, [25.0, 5.0]), (2, [15.0])])
+def test_idle_time_after_the_last_launch_belongs_to_a_single_step_as_far_as_its_mark_reaches(
+    steps: int, kept: list[float]
+) -> None:
+    """Of two steps the tail is only the recording's, and all else is per step."""
+    causes = ["data-loading", "tail"]
+    idle: Any = SimpleNamespace(
+        dur_ns=np.array([30, 40]),
+        start_ns=np.array([0, 50]),
+        end_ns=np.array([30, 90]),
+        cause=SimpleNamespace(sums=lambda ns: dict(zip(causes, ns.tolist(), strict=True))),
+    )
+    marks: Any = SimpleNamespace(cpu_end_ns=np.array([55 if steps == 1 else 0]))
+    if steps == 1:
+        idle.start_ns[0] = 5
+    found = _idle_ns(idle, _Marks(marks.cpu_end_ns, steps), steps)
+    assert list(found.values()) == kept
+
+
+class _Marks:
+    def __init__(self, cpu_end_ns: Any, count: int) -> None:
+        self.cpu_end_ns, self._count = cpu_end_ns, count
+
+    def __len__(self) -> int:
+        return self._count

@@ -1,0 +1,241 @@
+"""What facts count: each on a small trace, with the numbers worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.report.device_facts import _rate
+from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import facts_of
+from traceanalyzer.roofline.peaks import Peaks
+
+US = 1_000
+COPY = "Memcpy DtoD (Device -> Device)"
+
+
+class Program(TraceBuilder):
+    """Ops that launch kernels, whose correlations count up."""
+
+    def runs(
+        self, name: str, start: int, dur: int, *work: tuple[str, int, int], tid: int = 1000, **launch: str
+    ) -> None:
+        """An op from `start` on, times in us, and (kernel, begin, duration) of all that it launches."""
+        self.op(name, start * US, dur * US, tid=tid)
+        for place, (kernel, begin, length) in enumerate(work):
+            number, copies = len(self.events), kernel.startswith("Memcpy")
+            call = launch.get("call", "cudaMemcpyAsync" if copies else "cudaLaunchKernel")
+            self.launch(call, (start + 2 + 3 * place) * US, 2 * US, number, tid=tid)
+            (self.memcpy if copies else self.kernel)(begin * US, length * US, number, name=kernel)
+
+    def asks(self, start: int, tid: int = 1000) -> None:
+        name = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
+        self.op(name, start * US, US, category="cuda_runtime", tid=tid)
+
+    def facts(self, name: str) -> list[Fact]:
+        return [fact for fact in facts_of(Analysis(self.load())) if fact.name == name]
+
+
+def linears() -> Program:
+    """In a step: two linears, of which one copies its bias; a product of two kernels; a batched one; none."""
+    trace = Program()
+    trace.step(0, 100 * US, 900 * US)
+    trace.runs("aten::sort", 10, 20, ("early", 40, 50))
+    trace.op("aten::linear", 110 * US, 40 * US)
+    trace.runs("aten::addmm", 120, 20, (COPY, 200, 5), ("gemm", 210, 50))
+    trace.op("aten::linear", 160 * US, 40 * US)
+    trace.runs("aten::addmm", 170, 20, ("gemm", 270, 30))
+    trace.op("aten::matmul", 210 * US, 30 * US)
+    trace.runs("aten::mm", 215, 20, ("gemm2", 310, 30), ("splitk", 350, 10))
+    trace.runs("aten::baddbmm", 250, 20, ("gemm3", 370, 30), ("gemm4", 410, 30))
+    trace.runs("aten::addmm", 280, 10)
+    return trace
+
+
+def test_a_chain_leads_from_the_outermost_to_the_kernel_and_counts_calls() -> None:
+    trace = linears()
+    first, second, third = trace.facts("dispatch-chain")
+    assert first.text == (
+        "ProfilerStep#0 900 µs (760 µs self) > aten::linear 40.0 µs (20.0 µs self) > aten::addmm 20.0 µs (16.0 µs "
+        "self) > cudaLaunchKernel 2.00 µs (2.00 µs self) > gemm 50.0 µs on the GPU"
+    )
+    assert first.values == {
+        "op": "aten::linear",
+        "calls": 2,
+        "gpu_ns": 85 * US,
+        "kernel_ns": 50 * US,
+        "depth": 4,
+    }
+    assert [trace.events[event]["name"] for event in first.event_ids] == [
+        "ProfilerStep#0",
+        "aten::linear",
+        "aten::addmm",
+        "cudaLaunchKernel",
+        "gemm",
+    ]
+    assert first.event_ids[0] == 0
+    assert (second.values["op"], second.values["calls"]) == ("aten::baddbmm", 1)
+    assert third.values["op"] == "aten::sort"
+
+
+def test_work_without_an_op_has_no_chain() -> None:
+    trace = Program()
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(10 * US, 50 * US, 1)
+    trace.runs("aten::mm", 100, 20, ("gemm", 130, 10))
+    assert [fact.values["op"] for fact in trace.facts("dispatch-chain")] == ["aten::mm"]
+
+
+def test_what_products_become_is_counted_by_what_was_asked_for() -> None:
+    assert [dict(fact.values) for fact in linears().facts("matmul-resolved")] == [
+        {"op": "aten::linear", "aten::addmm": 2},
+        {"op": "aten::matmul", "aten::mm": 1},
+    ]
+
+
+def test_products_with_a_bias_are_told_by_op_from_those_calls_that_launch() -> None:
+    trace = linears()
+    both = trace.facts("addmm-fusion")
+    assert [dict(fact.values) for fact in both] == [
+        {"op": "aten::addmm", "calls": 2, "copies": 1, "kernels_per_call": 1.0},
+        {"op": "aten::baddbmm", "calls": 1, "copies": 0, "kernels_per_call": 2.0},
+    ]
+    assert "1 of 2 copy the bias before the product" in both[0].text
+    assert "2.0 kernels a call" in both[1].text
+    other = Program()
+    other.runs("aten::addmm", 0, 20, ("Memcpy HtoD (Pageable -> Device)", 30, 5), ("gemm", 40, 10))
+    assert [fact.values["copies"] for fact in other.facts("addmm-fusion")] == [0]
+
+
+def test_only_the_same_ops_question_on_its_own_thread_makes_a_launch_adaptive() -> None:
+    """Two threads ask and launch in turn; a third one asks in one op and launches in the next."""
+    trace = Program()
+    trace.runs("aten::sum", 0, 40, ("a", 100, 5), tid=11)
+    trace.asks(10, tid=11)
+    trace.launch("cudaLaunchKernel", 20 * US, 2 * US, 501, tid=11)
+    trace.kernel(110 * US, 5 * US, 501)
+    trace.op("aten::cumsum", 5 * US, 40 * US, tid=12)
+    trace.asks(12, tid=12)
+    trace.launch("cudaLaunchKernel", 22 * US, 2 * US, 502, tid=12)
+    trace.kernel(120 * US, 5 * US, 502)
+    trace.op("aten::sort", 50 * US, 10 * US, tid=13)
+    trace.asks(52, tid=13)
+    trace.runs("aten::mul", 65, 10, ("b", 130, 5), tid=13)
+    (one,) = trace.facts("adaptive-launches")
+    assert one.values == {"launches": 4, "adaptive": 2}
+    assert one.text.endswith("; most by aten::sum, aten::cumsum") or one.text.endswith(
+        "; most by aten::cumsum, aten::sum"
+    )
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_hotspot_counts_what_steps_launched_and_shows_its_longest_kernel(steps: int) -> None:
+    """Without steps all counts, the 30 us that run before them, too."""
+    trace = Program()
+    trace.runs("aten::mm", 10, 20, ("gemm", 40, 30))
+    for step in range(steps):
+        trace.step(step, (100 + 200 * step) * US, 200 * US)
+    for step in range(max(steps, 1)):
+        at = 100 + 200 * step
+        trace.runs(
+            "aten::mm", at + 10, 20, ("gemm", at + 50, 20), ("gemm", at + 80, 40), ("gemm", at + 130, 10)
+        )
+    (one,) = trace.facts("hotspot")
+    assert (one.values["calls"], one.values["kernels"], one.values["gpu_ns"]) == {
+        0: (2, 4, 100 * US),
+        1: (1, 3, 70 * US),
+        2: (2, 6, 140 * US),
+    }[steps]
+    assert f"in {max(steps, 1)} step{'s' * (steps == 2)}; Nsight" in one.text
+    (event,) = one.event_ids
+    assert (trace.events[event]["name"], trace.events[event]["dur"]) == ("gemm", 40.0)
+
+
+def test_kernels_without_an_op_are_their_own_calls() -> None:
+    trace = Program()
+    for number in range(3):
+        trace.launch("cudaLaunchKernel", 10 * number * US, 5 * US, number + 1)
+        trace.kernel((100 + 20 * number) * US, 10 * US, number + 1, name="gemm")
+    (one,) = trace.facts("hotspot")
+    assert (one.values["calls"], one.values["kernels"]) == (3, 3)
+
+
+def test_only_what_communicates_alone_is_waited_for() -> None:
+    trace = Program()
+    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
+    trace.runs("my::op", 0, 20, ("gemm", 30, 50), (reduce, 100, 10))
+    texts = [fact.text for fact in trace.facts("hotspot")]
+    assert any("Nsight Compute" in text for text in texts)
+    waited = [text for text in texts if "the others wait for the rank" in text]
+    assert all("gemm" not in text and "my::op" not in text for text in waited)
+
+
+def test_each_region_has_its_own_graph_and_what_comes_before_its_first_launch() -> None:
+    """Of two entries with a launch after 30 and 50 us; and of one that launches nothing, all of it."""
+    trace = Program()
+    for number, (start, before) in enumerate(((0, 30), (200, 50))):
+        trace.annotation("Torch-Compiled Region: 0/0", start * US, 100 * US)
+        trace.op("## Call CompiledFxGraph fabc ##", (start + 10) * US, 80 * US)
+        trace.launch("cudaStreamIsCapturing", (start + 12) * US, US, 900 + number)
+        trace.launch("cudaLaunchKernel", (start + before) * US, 5 * US, number + 1)
+        trace.kernel((start + 60) * US, 20 * US, number + 1)
+    trace.annotation("Torch-Compiled Region: 1/0", 400 * US, 60 * US)
+    trace.op("## Call CompiledFxGraph fdef ##", 410 * US, 40 * US)
+    one, two = trace.facts("compiled-region")
+    assert (one.values["calls"], one.values["prologue_ns"], one.values["hash"]) == (2, 40 * US, "fabc")
+    assert (two.values["calls"], two.values["prologue_ns"], two.values["hash"]) == (1, 60 * US, "fdef")
+    assert "region 0/0, entered 2 times, 100 µs each, 40.0 µs before" in one.text
+
+
+def test_server_steps_are_told_apart_by_their_batch_and_what_they_launch() -> None:
+    trace = Program()
+    marks = [("step[DECODE bs=8]", 30), ("step[DECODE bs=1]", 10), ("step[EXTEND bs=2]", 50)]
+    for number, (mark, gpu) in enumerate(marks):
+        at = 100 * number
+        trace.annotation(mark, at * US, 80 * US)
+        trace.annotation(mark, (at + 1) * US, 70 * US)
+        trace.launch("cudaLaunchKernel", (at + 5) * US, 5 * US, number + 1)
+        trace.kernel((at + 12) * US, gpu * US, number + 1)
+    facts = trace.facts("serving-steps")
+    assert [fact.text for fact in facts] == [
+        "decode of 1 request: 1 steps, median 80.0 µs on the CPU, 10.0 µs of GPU work",
+        "decode of 8 requests: 1 steps, median 80.0 µs on the CPU, 30.0 µs of GPU work",
+        "prefill of 2 requests: 1 steps, median 80.0 µs on the CPU, 50.0 µs of GPU work",
+    ]
+
+
+PEAKS = Peaks("GPU", {"fp32": 60.0, "tf32": 500.0, "bf16": 1_000.0}, 4_800.0, "data sheet")
+
+
+@pytest.mark.parametrize(
+    ("types", "peak", "done", "words"),
+    [
+        ("float", 60.0, 30.0, "matmul in float: 30 TFLOP/s, 50 % of the peak of 60"),
+        ("float", 500.0, 125.0, "matmul in float by TF32: 125 TFLOP/s, 25 % of the peak of 500"),
+        ("float", None, 30.0, "matmul in float: 30 TFLOP/s, peak unknown"),
+        ("float", 60.0, 66.0, "matmul in float: 66 TFLOP/s, more than the peak of 60: its algorithm needs"),
+        (
+            "c10::BFloat16",
+            1_000.0,
+            100.0,
+            "matmul in c10::BFloat16: 100 TFLOP/s, 10 % of the peak of 1,000 and",
+        ),
+    ],
+)
+def test_a_rate_is_told_beside_its_own_peak(types: str, peak: float | None, done: float, words: str) -> None:
+    assert _rate("matmul", types, PEAKS, done, peak, 5).text.startswith(words)
+
+
+def test_what_was_reached_is_achievable() -> None:
+    usual = PEAKS.reached_tflops("matmul", "bf16")
+    assert usual is not None
+    for done, achievable in ((usual / 2, usual), (usual + 1, usual + 1)):
+        one: Any = _rate("matmul", "c10::BFloat16", PEAKS, done, 1_000.0, 5)
+        assert one.values["achievable_tflops"] == achievable
+        assert (f"and 50 % of the achievable {usual:,.0f}" in one.text) is (done < usual)
+        assert ("all that is achievable" in one.text) is (done >= usual)
+    beyond = _rate("matmul", "c10::BFloat16", PEAKS, 1_100.0, 1_000.0, 5)
+    assert "achievable" not in beyond.text

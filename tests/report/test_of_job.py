@@ -1,0 +1,225 @@
+"""What rules say of several ranks as what they say of the job, by ranks made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.report import report_samples as samples
+from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
+from traceanalyzer.model.saving import Saving
+from traceanalyzer.report.of_job import OfJob, of_job, outcomes_of
+from traceanalyzer.report.of_rank import Brief, OfRank, Whole
+from traceanalyzer.rule.faults import FaultOf
+
+HIGH, MEDIUM, LOW, INFO = Severity
+
+
+class Told(Ranks):
+    """Ranks that have these findings, and note how many occurrences of which are asked for."""
+
+    def __init__(self, findings: Mapping[int, Sequence[Finding]]) -> None:
+        self.findings, self.all, self.asked = findings, tuple(findings), {}
+
+    def each(self, ask: Any, given: Mapping[Any, Any], shared: Any = None) -> dict[Any, Any]:
+        self.asked = dict(given)
+        return {
+            rank: {number: Whole(self.findings[rank][number]) for number in own}
+            for rank, own in given.items()
+        }
+
+    def once(self, ask: Any, files: Sequence[str], shared: Any = None) -> dict[str, Any]:
+        raise AssertionError("no file is read again")
+
+
+@dataclass
+class Forecast:
+    """Saves a share of the job's step by the number of findings that are fixed, and notes which."""
+
+    shares: Mapping[int, float]
+    asked: list[dict[int, tuple[int, ...]]] = field(default_factory=list)
+
+    def saving(self, fixes: Mapping[int, tuple[int, ...]], alone: Saving) -> Saving:
+        self.asked.append(dict(fixes))
+        share = self.shares[sum(map(len, fixes.values()))]
+        return replace(samples.saving(share), low_share=share)
+
+
+def found(
+    rank: int, by: str = "aten::mm", severity: Severity = HIGH, share: float | None = 0.2, **changes: Any
+) -> Finding:
+    saving = None if share is None else samples.saving(share)
+    return samples.finding(0, rank=rank, by=by, severity=severity, saving=saving, advice="Fix it.", **changes)
+
+
+def joined(
+    ranks: Mapping[int, Sequence[Finding]],
+    forecast: Forecast | None = None,
+    *,
+    faults: Mapping[int, Sequence[int]] | None = None,
+    savings: float = 0.3,
+    fixable: bool = True,
+) -> tuple[OfJob, Told]:
+    told = Told(ranks)
+    said = []
+    for rank, findings in ranks.items():
+        number = tuple((faults or {}).get(rank, range(len(findings))))
+        many = max(number, default=-1) + 1
+        briefs = tuple(
+            Brief(
+                rank,
+                at,
+                one.rule,
+                one.cause,
+                one.by,
+                one.severity,
+                one.cost_share,
+                one.cost_per_step_ns,
+                None if one.saving is None else one.saving.share,
+                fixable,
+                number[at],
+            )
+            for at, one in enumerate(findings)
+        )
+        own = FaultOf(
+            number, tuple(samples.saving(savings + 0.1 * at) for at in range(many)), (HIGH,) * many
+        )
+        said.append(OfRank(samples.trace(rank), briefs, own, (), ()))
+    given: Any = forecast
+    return of_job(told, said, given), told
+
+
+def test_the_rank_that_has_it_worst_speaks_for_all() -> None:
+    """By severity, then by what it saves; the first of equal ones."""
+    for severities, shares, rank in (
+        ((LOW, HIGH), (0.5, 0.2), 1),
+        ((HIGH, HIGH), (0.2, 0.5), 1),
+        ((HIGH, HIGH), (0.2, 0.2), 0),
+    ):
+        given = {
+            at: [found(at, severity=one, share=share)]
+            for at, (one, share) in enumerate(zip(severities, shares, strict=True))
+        }
+        (one,) = joined(given)[0].findings
+        assert (one.rank, one.ranks) == (rank, (0, 1))
+
+
+@pytest.mark.parametrize(("ranks", "most"), [(1, 1_000), (4, 250), (200, 10)])
+def test_a_finding_of_many_ranks_lists_less_of_each(ranks: int, most: int) -> None:
+    _, told = joined({rank: [found(rank)] for rank in range(ranks)})
+    assert told.asked == {0: {0: most}}
+
+
+def test_what_it_costs_is_told_of_each_rank_and_whom_it_is_about_where_they_differ() -> None:
+    given = {
+        0: [found(0, cost_per_step_ns=10), found(0, cost_per_step_ns=5)],
+        3: [found(3, cost_per_step_ns=7)],
+    }
+    (one,) = joined(given)[0].findings
+    assert (one.ranks, one.cost_by_rank_ns) == ((0, 3), (15, 7))
+    assert one.message.startswith("on rank 0, The GPU waits")
+    even = {rank: [found(rank, cost_per_step_ns=7)] for rank in (0, 3)}
+    (one,) = joined(even)[0].findings
+    assert one.message.startswith("The GPU waits")
+
+
+def test_findings_of_other_causes_are_told_apart_and_all_of_a_group_are_fixed_together() -> None:
+    forecast = Forecast({1: 0.04, 2: 0.2})
+    given = {
+        0: [found(0), found(0, by="aten::add")],
+        1: [found(1), found(1, cause="early")],
+    }
+    job, _ = joined(given, forecast)
+    assert [(one.by, one.cause, one.ranks) for one in job.findings] == [
+        ("aten::mm", "late", (0, 1)),
+        ("aten::add", "late", (0,)),
+        ("aten::mm", "early", (1,)),
+    ]
+    assert forecast.asked == [{0: (0,), 1: (0,)}, {0: (1,)}, {1: (1,)}]
+    assert [one.severity for one in job.findings] == [HIGH, MEDIUM, MEDIUM]
+    assert job.fixes == {0: (0, 1), 1: (0, 1)}
+
+
+def test_only_what_has_an_edit_is_replayed() -> None:
+    forecast = Forecast({1: 0.04})
+    job, _ = joined({0: [found(0)]}, forecast, fixable=False)
+    assert not forecast.asked
+    assert job.findings[0].severity is HIGH
+
+
+@pytest.mark.parametrize(
+    ("alone", "in_job", "paced"),
+    [(0.03, 0.001, True), (0.0299, 0.001, False), (0.2, 0.001, True), (0.2, 0.005, False)],
+)
+def test_what_saves_much_but_the_job_nothing_is_said_to_come_later(
+    alone: float, in_job: float, paced: bool
+) -> None:
+    job, _ = joined({0: [found(0, share=alone)]}, Forecast({1: in_job}))
+    assert job.findings[0].advice.startswith("Other ranks are slower: ") is paced
+    assert job.findings[0].advice.endswith("Fix it.")
+    assert (job.findings[0].severity is INFO) is (in_job < 0.005)
+    assert bool(job.fixes) is (in_job >= 0.005)
+
+
+def test_what_is_no_fault_of_its_rank_is_not_said_to_be_paced_by_what_it_may_save() -> None:
+    job, _ = joined({0: [found(0, severity=INFO)]}, Forecast({1: 0.2}))
+    assert job.findings[0].severity is INFO
+    assert not job.findings[0].advice.startswith("Other ranks")
+
+
+def test_waiting_is_no_fault_of_a_job_that_is_replayed_and_all_that_is_known_of_another() -> None:
+    given = {0: [found(0, share=None, cause="waiting")]}
+    assert joined(given, Forecast({}))[0].findings[0].severity is INFO
+    assert joined(given)[0].findings[0].severity is HIGH
+
+
+def test_a_fault_of_several_findings_is_worth_what_they_save_the_job_together() -> None:
+    """0.04 by each of two, 0.15 by both; on the second rank it is the second fault of two."""
+    forecast = Forecast({1: 0.04, 2: 0.15})
+    given = {1: [found(1, by="alone"), found(1, by="first"), found(1, by="second")]}
+    job, _ = joined(given, forecast, faults={1: (0, 1, 1)})
+    assert job.faults.number == (0, 1, 1)
+    assert [one and one.share for one in job.faults.savings] == [0.04, 0.15]
+    assert job.faults.severities == (MEDIUM, HIGH)
+    assert {1: (1, 2)} in forecast.asked
+
+
+def test_a_fault_is_that_of_the_rank_which_its_finding_is_about() -> None:
+    """Without a replay of the job it is worth what it is worth there: 0.3 of the first fault, 0.4 of the second."""
+    given = {0: [found(0, by="other")], 1: [found(1, by="a", share=0.5), found(1, by="b"), found(1, by="c")]}
+    job, _ = joined(given, faults={1: (0, 1, 1)})
+    assert job.faults.number == (0, 1, 2, 2)
+    assert [one and round(one.share, 3) for one in job.faults.savings] == [0.2, 0.5, 0.4]
+
+
+def test_the_severity_of_a_fault_is_that_of_its_worst_finding_and_of_none_nothing_is_replayed() -> None:
+    given = {0: [found(0, by="a", severity=LOW), found(0, by="b", severity=MEDIUM)]}
+    assert joined(given, faults={0: (0, 0)})[0].faults.severities == (MEDIUM,)
+    forecast = Forecast({1: 0.0, 2: 0.2})
+    quiet = {0: [found(0, by="a"), found(0, by="b")]}
+    job, _ = joined(quiet, forecast, faults={0: (0, 0)})
+    assert job.faults.severities == (INFO,)
+    assert {0: (0, 1)} not in forecast.asked
+    assert job.fixes == {}
+
+
+def test_outcomes_are_the_jobs_where_all_ranks_have_the_same_for_the_same_reason() -> None:
+    def of(rank: int, why: str) -> list[Outcome]:
+        return [
+            Outcome("host-gap", Status.CLEAR, None, rank),
+            Outcome("straggler", Status.NOT_APPLICABLE, why, rank),
+        ]
+
+    assert outcomes_of([of(0, "no steps"), of(1, "no steps")]) == (
+        Outcome("host-gap", Status.CLEAR, None, None),
+        Outcome("straggler", Status.NOT_APPLICABLE, "no steps", None),
+    )
+    assert [(one.rank, one.why) for one in outcomes_of([of(0, "no steps"), of(1, "no shapes")])] == [
+        (None, None),
+        (0, "no steps"),
+        (1, "no shapes"),
+    ]
