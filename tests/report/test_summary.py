@@ -8,9 +8,11 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import StepsSummary
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import diagnose
+from traceanalyzer.report.summary import scope_of, span_of
 from traceanalyzer.timeline.busy import Busy
 from traceanalyzer.timeline.steps import Steps
 
@@ -93,3 +95,54 @@ def test_steps_that_the_window_cuts_are_in_no_times(
     assert steps is not None
     assert (steps.every.count, steps.cut, steps.every.median_ns) == (count, cut, median * MS)
     assert steps.source.endswith("all cut by --window") == (cut == 0)
+
+
+def test_the_recording_ends_with_its_last_event_of_either_lane() -> None:
+    for first, second in ((30, 5), (5, 30)):
+        made = TraceBuilder()
+        made.op("aten::mm", 0, first * MS)
+        made.launch("cudaLaunchKernel", 1_000, 1_000, 1)
+        made.kernel(MS, second * MS, 1)
+        trace = made.load()
+        assert span_of(trace) == (0, (30 if first == 30 else 31) * MS)
+
+
+def test_costs_are_per_step_that_works_and_the_median_is_no_mean() -> None:
+    trace = steps_of([5, 5, 8, 1], [4, 4, 4, 0])
+    assert scope_of(Analysis(trace), 3).steps == 3
+    times = summary_of(trace).every
+    assert (times.count, times.median_ns) == (3, pytest.approx(5 * MS, rel=0.01))
+    assert times.max_ns == pytest.approx(8 * MS, rel=0.01)
+    assert times.total_ns == pytest.approx(18 * MS, rel=0.01)
+
+
+def test_steps_that_are_cut_are_not_empty_ones() -> None:
+    trace = steps_of([10, 10, 10, 10, 1], [5, 5, 5, 5, 0])
+    steps = diagnose(trace, window=(3 * MS, None)).traces[0].steps
+    assert steps is not None
+    assert (steps.every.count, steps.cut, steps.empty) == (3, 1, 1)
+
+
+def test_a_device_is_busy_for_what_it_does_within_the_window() -> None:
+    """Of 40 ms the first 5 of every 10 are busy; the window holds 2 of the first, and all of the second."""
+    trace = steps_of([10, 10, 10, 10], [5, 5, 5, 5])
+    head = diagnose(trace, window=(3 * MS + 1_000, 19 * MS)).traces[0]
+    (busy,) = head.busy
+    assert (busy.device, busy.busy_ns) == (0, 7 * MS)
+    assert busy.share == pytest.approx(7 / head.window.length_ns * MS)
+    assert head.window.asked
+
+
+def test_steps_are_timed_on_the_first_of_several_devices() -> None:
+    """Work of the second one begins late in each step, and later from step to step."""
+    made = TraceBuilder()
+    for step in range(4):
+        at = 10 * MS * step
+        made.step(step, at, 10 * MS)
+        for device, begin in ((1, 2 * MS + step * MS), (0, 1_000)):
+            number = 10 * step + device + 1
+            made.launch("cudaLaunchKernel", at + 100 * (device + 1), 50, number)
+            made.kernel(at + begin, 3 * MS, number, device=device, stream=7 + device)
+    steps = summary_of(made.load())
+    assert steps.device == 0
+    assert (steps.every.min_ns, steps.every.median_ns) == (pytest.approx(10 * MS, rel=0.01),) * 2

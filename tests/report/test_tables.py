@@ -164,3 +164,42 @@ def test_savings_are_columns_and_severities_are_ordered() -> None:
     assert frame["saving_ns"][0] == findings[0].saving.step_ns  # type: ignore[union-attr]
     assert (frame["severity"] >= "low").tolist() == [True, True, True, False]
     assert str(frame["severity"].max()) == "high"
+
+
+def two_devices() -> TraceBuilder:
+    """Device 1 works from 10 to 40 us and from 60 us on, device 0 from 20 to 50 us: all given within 5 us."""
+    made = TraceBuilder()
+    made.step(0, START, MS)
+    for number, (device, begin, dur) in enumerate(((1, 10, 30), (0, 20, 30), (1, 60, 10), (0, 90, 10)), 1):
+        made.launch("cudaLaunchKernel", START + number * 1_000, 500, number)
+        made.kernel(START + begin * 1_000, dur * 1_000, number, device=device, stream=7 + device)
+    return made
+
+
+def test_each_device_has_a_queue_and_idle_time_of_its_own() -> None:
+    trace = two_devices().load()
+    depth = queue_depth(trace)
+    assert list(zip(depth["device"], (depth["time_ns"] - START) // 1_000, depth["queued"], strict=True)) == [
+        (0, 2, 1), (0, 4, 2), (0, 50, 1), (0, 100, 0), (1, 1, 1), (1, 3, 2), (1, 40, 1), (1, 70, 0),
+    ]  # fmt: skip
+    gaps = trace.idle_gaps()
+    assert gaps["device"].is_monotonic_increasing
+    assert set(gaps["device"]) == {0, 1}
+    for device, begin, end in ((0, 50, 90), (1, 40, 60)):
+        own = gaps[(gaps["device"] == device) & (gaps["start_ns"] >= START + begin * 1_000)]
+        assert own["start_ns"].is_monotonic_increasing
+        assert own["dur_ns"][own["end_ns"] <= START + end * 1_000].sum() == (end - begin) * 1_000
+    assert set(gaps["step"].dropna()) == {0}
+    assert gaps["start_s"].tolist() == pytest.approx(((gaps["start_ns"] - START) / 1e9).tolist())
+
+
+def test_work_that_begins_before_its_launch_has_a_delay_and_what_nobody_launched_no_event() -> None:
+    """Clocks of host and device may differ by a little."""
+    made = TraceBuilder()
+    made.launch("cudaLaunchKernel", START, 500, 1)
+    made.kernel(START - 300, 2_000, 1)
+    made.kernel(START + 5_000, 2_000, 77)
+    frame = kernels(made.load())
+    assert frame["delay_ns"].tolist()[:1] == [-300]
+    assert frame["launch_event_id"].tolist()[:1] == [0]
+    assert frame[["delay_ns", "launch_event_id", "launch", "op"]].iloc[1].isna().all()

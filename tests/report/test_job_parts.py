@@ -1,0 +1,224 @@
+"""A job of which one rank has nothing in common with the others, and what is decided of ranks before a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.job.ranks import Reductions, job_of
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from tests.report.test_diagnose import busy_trace
+from traceanalyzer import diagnose
+from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.job.view import JobView
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.trace import Job
+from traceanalyzer.report import diagnosis
+from traceanalyzer.report.diagnosis import _head, analyses_of, left_together, report_of, view_of
+from traceanalyzer.report.job_replay import _recorded_ms, _sample_alike, _waited_for, hours
+from traceanalyzer.timeline.device_work import DeviceWork
+
+US = 1_000
+Analysed = list[tuple[int | None, Analysis]]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Rank 1 computes for 3 ms and rank 0 for 1; rank 2 of four reduces nothing."""
+    two = job_of(Reductions({0: (1_000,) * 5, 1: (3_000,) * 5}), tmp_path)
+    return Job({**two, 2: busy_trace(10, distributedInfo={"rank": 2, "world_size": 4})})
+
+
+def test_a_rank_that_shares_nothing_keeps_its_own_step_and_what_its_fixes_give(job: Job) -> None:
+    report = diagnose(job)
+    assert report.job is not None
+    assert report.job.step is not None
+    first, second, alone = report.traces
+    assert first.step is not None
+    assert alone.step is not None
+    assert (first.together, second.together) == (report.job.together,) * 2
+    assert first.step.unprofiled_ns == report.job.step.unprofiled_ns == pytest.approx(3_100 * US, rel=0.01)
+    assert alone.step.traced_ns == 4 * MS
+    assert alone.together is not None
+    assert alone.together.basis != report.job.together.basis  # type: ignore[union-attr]
+    assert list(report.job.unavailable or {}) == ["rank 2"]
+    assert (report.job.missing, report.job.culprits) == ((3,), (1,))
+    told = {rank: [one.rank for one in trace.faults_findings] for rank, trace in enumerate(_with(report))}
+    assert told == {rank: [rank] * len(found) for rank, found in told.items()}
+
+
+def _with(report: Any) -> list[Any]:
+    """The traces with the first finding of each of their faults."""
+    return [
+        SimpleNamespace(faults_findings=[report.findings[one.findings[0] - 1] for one in trace.faults])
+        for trace in report.traces
+    ]
+
+
+def test_what_the_fixes_of_a_job_give_is_that_of_all_of_its_faults(job: Job) -> None:
+    report = diagnose(job)
+    assert report.job is not None
+    assert report.job.together is not None
+    assert report.job.together.unprofiled_ns == pytest.approx(1_100 * US, rel=0.01)
+
+
+def test_only_ranks_of_the_job_can_be_as_their_peers(job: Job) -> None:
+    analysed = analyses_of(job)
+    for asked, named in (([2], 2), ([1, 2], 2), ([0, 7, 9], 7)):
+        with pytest.raises(BadOption, match=f"rank {named} is not among the traces"):
+            report_of(analysed, as_peers=asked)
+    with pytest.raises(BadOption, match="needs the traces of several ranks"):
+        report_of(analysed[2:], as_peers=[2])
+
+
+def test_only_ranks_that_wait_know_of_the_others_and_not_without_their_traces(job: Job) -> None:
+    analysed = dict(analyses_of(job))
+    assert view_of(analysed) is not None
+    assert view_of({rank: analysed[rank] for rank in (0, 1)}) is not None
+    assert view_of({0: analysed[0]}) is None
+    with pytest.raises(Unavailable):
+        analysed[2].index(JobView)
+
+
+def test_rules_that_are_left_out_are_said_once_of_a_job_and_of_each_trace_alone(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = SimpleNamespace(slug="my-rule", file="my_rule.py", error="SyntaxError")
+    monkeypatch.setattr(diagnosis, "broken_files", lambda: [broken])
+
+    def told(traces: Job) -> list[tuple[int | None, Status, str | None]]:
+        outcomes = diagnose(traces, select=["host-gap"]).outcomes
+        return [(one.rank, one.status, one.why) for one in outcomes if one.rule == "my-rule"]
+
+    why = "my_rule.py is left out: SyntaxError"
+    assert told(job) == [(None, Status.FAILED, why)]
+    assert told(Job({2: job[2], 5: job[2]})) == [(2, Status.FAILED, why), (5, Status.FAILED, why)]
+
+
+def test_a_fault_stands_with_the_rank_that_its_first_finding_is_about() -> None:
+    findings = [replace(samples.findings(rank)[0], severity=Severity.HIGH) for rank in (1, 0)]
+    fault = Fault("F1", "one cause", samples.saving(), Severity.HIGH, (1, 2))
+    heads = [_head(samples.trace(rank), None, None, [fault], findings) for rank in (0, 1)]
+    assert [one.faults for one in heads] == [(), (fault,)]
+
+
+def test_a_finding_without_a_saving_leaves_nothing_to_give() -> None:
+    head = samples.trace(0, step=samples.estimate(), together=samples.estimate(9 * MS))
+    high = replace(samples.findings(0)[0], severity=Severity.HIGH, saving=None)
+    assert left_together(head, [high]).together == head.step
+    assert left_together(head, [replace(high, saving=samples.saving())]) is head
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ((8 * MS, None), "outside the trace"),
+        ((None, 0), "outside the trace"),
+        ((3 * MS, 3 * MS), "ends before it starts"),
+    ],
+)
+def test_a_window_that_holds_nothing_is_refused_by_the_name_of_the_file(
+    window: tuple[int | None, int | None], words: str
+) -> None:
+    trace = busy_trace()
+    with pytest.raises(BadOption, match=words) as error:
+        diagnose(trace, window=window)
+    assert error.value.where == trace.meta.source
+    for least in ((8 * MS - 1, None), (None, 1), (3 * MS, 3 * MS + 1)):
+        assert diagnosis.restricted(trace, least).window.asked_ns is not None
+
+
+# -- what ranks are asked before they are replayed ---------------------------------------------------------
+
+
+def test_ranks_are_replayed_as_they_stand_out_hold_up_others_and_take_long() -> None:
+    """In turn: who held up the others longest, and who takes longest."""
+    steps = {0: 10, 1: 40, 2: 30, 3: 40, 4: 20}
+    forecasts: Any = {
+        rank: SimpleNamespace(step=SimpleNamespace(unprofiled_ns=ns)) for rank, ns in steps.items()
+    }
+    held = {0: 7.0, 1: 0.0, 2: 9.0, 3: 0.0, 4: 8.0}
+    assert _waited_for([], forecasts, held) == [2, 1, 4, 3, 0]
+    assert _waited_for([0, 4], forecasts, held) == [4, 0, 2, 1, 3]
+
+
+@dataclass
+class Asked(Ranks):
+    """Ranks that answer these one after the other, and note what they are asked."""
+
+    answers: list[dict[Any, Any]]
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def each(self, ask: Any, given: Mapping[Any, Any], shared: Any = None) -> dict[Any, Any]:
+        self.asked.append((ask.__name__, shared))
+        return self.answers.pop(0) if self.answers else {}
+
+    def once(self, ask: Any, files: Sequence[str], shared: Any = None) -> dict[str, Any]:
+        raise AssertionError("no file is read again")
+
+
+def steps(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "alike"),
+    [
+        ({0: steps(3, 2, 4), 1: steps(2, 3)}, [2, 3]),
+        ({0: steps(2, 3)}, None),
+        ({0: steps(2), 1: steps(3)}, None),
+    ],
+)
+def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
+    chosen: dict[int, frozenset[int]], alike: list[int] | None
+) -> None:
+    """Not where one of two has none that stand for it."""
+    ranks = Asked([chosen])
+    _sample_alike(ranks, {0: None, 1: None})
+    told = [np.asarray(shared).tolist() for name, shared in ranks.asked if name == "replay_these"]
+    assert told == ([] if alike is None else [alike])
+
+
+def test_a_job_s_step_is_the_median_of_its_ranks_times_where_none_is_missing_or_doubted() -> None:
+    def timed(ms: float, unused: str | None = None) -> Any:
+        return SimpleNamespace(ms=ms, unused=unused)
+
+    every = dict.fromkeys(range(3))
+    for answers, ms in (
+        ({0: timed(3.0), 1: timed(9.0), 2: timed(4.0)}, 4.0),
+        ({0: timed(3.0), 1: None, 2: timed(4.0)}, None),
+        ({0: timed(3.0), 1: timed(9.0, "doubted"), 2: timed(4.0)}, None),
+        ({0: timed(3.0), 1: timed(9.0)}, None),
+    ):
+        assert _recorded_ms(Asked([answers]), every) == ms
+
+
+def test_what_others_wait_is_of_the_mean_step_that_works_and_a_step_is_the_median() -> None:
+    """A kernel before the steps, four steps of 1, 1, 1 and 5 ms with one each, and one that launches nothing."""
+    trace = TraceBuilder()
+    at = 100 * US
+    for number, length in enumerate((0, 1_000, 1_000, 1_000, 5_000, 1_000)):
+        if number:
+            trace.step(number, at, length * US)
+        if number < 5:
+            trace.op("aten::mm", at + US, 20 * US)
+            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
+            trace.kernel(at + 12 * US, 50 * US, number + 1)
+        at += max(length, 100) * US
+    analysis = Analysis(trace.load())
+    entry = np.arange(len(analysis.index(DeviceWork).row))
+    held = np.array([1_000.0, 10.0, 20.0, 30.0, 40.0])
+    _, waits_ns, took_ns = hours(analysis, (entry, held), None)
+    assert waits_ns == 25.0
+    assert took_ns == pytest.approx(1_000 * US, rel=0.06)

@@ -1,0 +1,159 @@
+"""What ranks answered is kept between runs, and asked again where anything is another; in this process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.job_ranks import Declared
+from traceanalyzer.report import kept_answers
+from traceanalyzer.report.kept_answers import Kept
+from traceanalyzer.report.rank_pool import Task
+from traceanalyzer.report.rank_states import Call, RankFile
+
+
+def first(*_: object) -> None:
+    """A question."""
+
+
+def second(*_: object) -> None:
+    """Another one."""
+
+
+class Counting:
+    """A pool that says how often it was asked, or that a file cannot be read."""
+
+    def __init__(self, broken: str = "") -> None:
+        self.asked: list[str] = []
+        self.broken = broken
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        answers: dict[str, Any] = {}
+        for task in tasks:
+            name = Path(task.file.path).name
+            self.asked.append(name)
+            known = f"{name} {len(self.asked)}".encode()
+            answers[task.file.path] = UnreadableTrace("no") if name == self.broken else known
+            told(task)
+        return answers
+
+    def close(self) -> None:
+        """There is none."""
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the answers of a file `a` are kept: `a-state.answers`."""
+
+    def place_of(path: Path, suffix: str) -> Path:
+        return tmp_path / f"{path.name}-state{suffix}"
+
+    monkeypatch.setattr(kept_answers, "place_of", place_of)
+    yield tmp_path
+
+
+DECLARED = Declared("/traces/a", 3, 0, 10)
+
+
+def task(name: str = "a", *, own: Any = 1, shared: Any = 1, ask: Any = first, **file: Any) -> Task:
+    once = file.pop("once", False)
+    given = RankFile(f"/traces/{name}", **file)
+    return Task(given, (Call(ask, pickle.dumps(own), pickle.dumps(shared)),), once)
+
+
+def answer(pool: Counting, *tasks: Task) -> list[Any]:
+    """What is said of each task, all of which are counted."""
+    told: list[Task] = []
+    found = Kept(pool).run(tasks, told.append)
+    assert sorted(told) == sorted(tasks)
+    return [found[one.file.path] for one in tasks]
+
+
+@pytest.mark.parametrize(
+    ("other", "again"),
+    [
+        (task(), False),
+        (task(own=2), True),
+        (task(shared=2), True),
+        (task(ask=second), True),
+        (task(rank=3), True),
+        (task(note=Damage("skipped", "b.json was skipped", None, 1)), True),
+        (task(window=(0, 5)), True),
+        (task(turn=1), True),
+        (task(jobs=4), False),
+    ],
+)
+def test_a_question_is_asked_again_only_where_something_of_it_is_another(
+    places: Path, other: Task, again: bool
+) -> None:
+    pool = Counting()
+    assert answer(pool, task()) == [b"a 1"]
+    assert answer(pool, other) == [b"a 2" if again else b"a 1"]
+    assert pool.asked == ["a", *["a"] * again]
+    assert answer(pool, task()) == [b"a 1"]
+
+
+def test_what_is_asked_once_and_why_there_is_no_answer_is_not_kept(places: Path) -> None:
+    pool = Counting(broken="b")
+    for _ in range(2):
+        answer(pool, task(once=True))
+        answer(pool, task("b"))
+    assert pool.asked == ["a", "b", "a", "b"]
+    assert list(places.iterdir()) == []
+
+
+def test_what_a_file_declares_is_kept(places: Path) -> None:
+    class Declaring(Counting):
+        def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+            return {path: DECLARED for path in super().run(tasks, told)}
+
+    pool = Declaring()
+    opened = Task(RankFile("/traces/a"))
+    assert answer(pool, opened) == answer(pool, opened) == [DECLARED]
+    assert pool.asked == ["a"]
+
+
+def test_only_what_is_not_kept_is_asked_and_all_of_it_is_told(places: Path) -> None:
+    pool = Counting()
+    answer(pool, task("a"))
+    assert answer(pool, task("b"), task("a"), task("c")) == [b"b 2", b"a 1", b"c 3"]
+    assert pool.asked == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("torn", [1, 45])
+def test_a_file_that_ends_within_an_answer_is_begun_again(places: Path, torn: int) -> None:
+    """Its last answer is cut by a byte, or within its head of 40 bytes; the one before it counts no more either."""
+    pool = Counting()
+    answer(pool, task(own=1))
+    answer(pool, task(own=2))
+    place = places / "a-state.answers"
+    place.write_bytes(place.read_bytes()[:-torn])
+    assert answer(pool, task(own=2)) == [b"a 3"]
+    assert answer(pool, task(own=2)) == [b"a 3"]
+    assert answer(pool, task(own=1)) == [b"a 4"]
+
+
+def test_an_answer_whose_bytes_have_changed_is_asked_again(places: Path) -> None:
+    pool = Counting()
+    answer(pool, task(own=1))
+    answer(pool, task(own=2))
+    place = places / "a-state.answers"
+    content = place.read_bytes()
+    assert content.count(b"a 1") == 1
+    place.write_bytes(content.replace(b"a 1", b"a 7"))
+    assert answer(pool, task(own=2)) == [b"a 2"]
+    assert answer(pool, task(own=1)) == [b"a 3"]
+
+
+def test_answers_of_other_states_of_a_file_go(places: Path) -> None:
+    for name in ("a-before.answers", "a-before.parquet", "ab-state.answers"):
+        (places / name).write_bytes(b"")
+    answer(Counting(), task())
+    left = {one.name for one in places.iterdir()}
+    assert left == {"a-state.answers", "a-before.parquet", "ab-state.answers"}

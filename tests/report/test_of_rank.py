@@ -1,0 +1,69 @@
+"""What one trace is asked for a report: its measured step, its findings in brief, and these whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
+from tests.report.report_samples import MS
+from tests.report.test_cost_items import steps_of
+from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.measured import GIVEN, RECORDING
+from traceanalyzer.report.job_replay import Said
+from traceanalyzer.report.of_rank import Brief, whole_findings
+
+US = 1_000
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "step_ms", "ns", "unused"),
+    [
+        (0.9, None, 900 * US, None),
+        (0.9, 0.8, 800 * US, GIVEN),
+        (0.2, None, None, "the GPU alone is busy for 400 µs of each step"),
+        (0.2, 0.8, 800 * US, GIVEN),
+        (1.2, None, None, "a step takes only 1.00 ms even with the profiler"),
+    ],
+)
+def test_the_recorder_s_time_is_the_step_s_unless_it_is_doubted_or_the_user_knows_better(
+    before_ms: float, step_ms: float | None, ns: int | None, unused: str | None
+) -> None:
+    """Steps of 1 ms, in which the device works for 400 us."""
+    recorded = {RECORDING: {"before_ms": [before_ms], "after_ms": [], "unit": "optimizer step"}}
+    trace = TraceBuilder(**recorded)
+    for step in range(4):
+        trace.step(step, step * MS, MS)
+    steps_of(("aten::mm", "gemm", 300, 400), into=trace)
+    report = diagnose(trace.load(), step_ms=step_ms)
+    (head,) = report.traces
+    assert head.step is not None
+    assert head.measured is not None
+    assert head.measured.unused == unused
+    assert head.step.measured is (ns is not None)
+    assert ns is None or head.step.unprofiled_ns == ns
+
+
+def test_a_finding_is_given_with_as_many_of_its_first_occurrences_as_are_asked_for() -> None:
+    finding = samples.finding(*(at * 20 * MS for at in range(4)))
+    analysis = Analysis(steps_of(("aten::mm", "gemm", 300, 400)).load())
+    said: Any = SimpleNamespace(findings=(finding, replace(finding, by="other")))
+    analysis.provide(Said(said))
+    whole = whole_findings(analysis, {1: 2}, None)
+    assert list(whole) == [1]
+    assert whole[1].finding.by == "other"
+    assert whole[1].finding.occurrences == finding.occurrences[:2]
+    assert whole[1].finding.count == 4
+
+
+@pytest.mark.parametrize(("saved", "share"), [(None, 0.2), (0.1, 0.1), (0.0, 0.0)])
+def test_a_finding_is_compared_by_what_it_saves_or_else_costs(saved: float | None, share: float) -> None:
+    brief = Brief(0, 0, "host-gap", "late", None, Severity.HIGH, 0.2, 5, saved, fixable=True, fault=0)
+    assert brief.share == share
+    assert brief.key == ("host-gap", "late", None)

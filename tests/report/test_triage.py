@@ -1,0 +1,85 @@
+"""In which order faults and their evidence are listed, so that the numbers of what is listed have no holes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.report import report_samples as samples
+from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
+from traceanalyzer.report.triage import triage, triaged
+
+HIGH, MEDIUM, LOW, INFO = Severity
+
+
+def found(name: str, severity: Severity = HIGH, fault: str = "F1", **changes: Any) -> Finding:
+    given = {"rule": "implicit-sync", "saving": samples.saving(), **changes}
+    return samples.finding(0, by=name, severity=severity, fault=fault, **given)
+
+
+def listed(
+    findings: list[Finding], leading: frozenset[str] = frozenset(), outcomes: tuple[Outcome, ...] = ()
+) -> list[str | None]:
+    """Their names in order; the faults are as the findings say, one as severe as its first finding."""
+    ids = list(dict.fromkeys(one.fault for one in findings))
+    numbers = {name: [at for at, one in enumerate(findings, 1) if one.fault == name] for name in ids}
+    faults = [
+        Fault(str(name), "", None, findings[own[0] - 1].severity, tuple(own)) for name, own in numbers.items()
+    ]
+    told, (renamed,) = triaged(findings, [faults], outcomes, leading)
+    assert [one.id for one in renamed] == [f"F{number}" for number in range(1, len(ids) + 1)]
+    assert {one.id: one.findings for one in renamed} == {
+        one.id: tuple(at for at, of in enumerate(told, 1) if of.fault == one.id) for one in renamed
+    }
+    return [one.by for one in told]
+
+
+def test_no_fault_stands_before_one_that_it_came_behind() -> None:
+    given = [found("little", LOW), found("much", HIGH, "F2"), found("none", INFO, "F3", cost_share=0.5)]
+    assert listed(given) == ["little", "much", "none"]
+
+
+def test_ten_faults_are_in_order_of_their_numbers() -> None:
+    given = [found(f"{at}", fault=f"F{at}") for at in range(1, 10)]
+    given.insert(2, found("2, too", fault="F2"))
+    given.append(found("10", LOW, "F10"))
+    assert listed(given) == [*map(str, range(1, 10)), "2, too", "10"]
+
+
+def test_evidence_that_asks_for_nothing_stands_before_faults_that_do_not() -> None:
+    given = [
+        found("much"),
+        found("why", INFO),
+        found("little", LOW, "F2"),
+        found("none", INFO, "F3", cost_share=0.5),
+    ]
+    assert listed(given) == ["much", "little", "why", "none"]
+
+
+def test_who_holds_up_a_job_is_followed_by_the_evidence_that_asks_for_something() -> None:
+    for severity, order in ((LOW, ["late", "why", "much"]), (INFO, ["late", "much", "why"])):
+        given = [found("late", rule="straggler"), found("why", severity), found("much", HIGH, "F2")]
+        assert listed(given, frozenset({"straggler"})) == order
+
+
+def test_what_is_settled_stands_last_of_what_is_listed_but_with_its_fault() -> None:
+    settled = found("settled", INFO, cost_share=0.5, advice=NOTHING_TO_DO)
+    other = found("other", INFO, "F2", cost_share=0.5)
+    assert settled.settled
+    assert listed([settled, other]) == ["other", "settled"]
+    assert listed([settled, found("too", INFO, cost_share=0.5), other]) == ["settled", "other", "too"]
+
+
+def test_what_the_profiler_did_is_apart_only_where_it_asks_for_nothing() -> None:
+    recording = (Outcome("lane-offset", Status.FOUND, group="recording"),)
+    own = found("own", INFO, "F1", rule="lane-offset", cost_share=0.5)
+    minor = found("minor", INFO, "F2", cost_share=0.001, saving=None)
+    other = found("other", INFO, "F3", cost_share=0.5)
+    assert listed([own, minor, other], outcomes=recording) == ["other", "own", "minor"]
+    low = replace(own, severity=LOW)
+    report = samples.report(findings=(low, own, minor, replace(own, fault="F3"), other), outcomes=recording)
+    parts = triage(report)
+    assert (list(parts.others), list(parts.minor), list(parts.profilers_own)) == ([1, 2, 4, 5], [3], [])
+    parts = triage(samples.report(findings=(own, minor, other), outcomes=recording))
+    assert (list(parts.others), list(parts.minor), list(parts.profilers_own)) == ([3], [2], [1])
