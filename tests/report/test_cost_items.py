@@ -98,26 +98,40 @@ def test_a_name_with_a_colon_is_quoted() -> None:
 _NAMED: Any = (("aten::mm", "gpu"), ("Region: 1", "gpu"), ("while data is loaded", "idle"))
 
 
-def without(**more: Any) -> Any:
+def without() -> Any:
     def index(_: object) -> Any:
         raise Unavailable("no replay")
 
-    return SimpleNamespace(index=index, **more)
+    return SimpleNamespace(index=index)
+
+
+def many(count: int, **fields: Any) -> Any:
+    """As `Steps`, as far as it is used here."""
+
+    class Many(SimpleNamespace):
+        def __len__(self) -> int:
+            return count
+
+    return Many(**fields)
+
+
+def test_kernels_without_an_op_are_added_up_by_their_short_name() -> None:
+    trace = TraceBuilder()
+    for step in range(4):
+        at = step * 1_000 * US
+        trace.step(step, at, 1_000 * US)
+        for place, threads in enumerate((128, 512)):
+            number = 10 * step + place + 1
+            trace.launch("cudaLaunchKernel", at + (20 + 10 * place) * US, 5 * US, number)
+            name = f"void at::native::reduce_kernel<{threads}, 1, x>(x)"
+            trace.kernel(at + (100 + 200 * place) * US, (100 + place) * US, number, name=name)
+    assert took_us(costs_of(trace)) == [("reduce_kernel", "gpu", 201)]
 
 
 def test_without_a_replay_the_step_is_what_was_recorded_and_cold_ones_are_left_out() -> None:
     assert _unprofiled(without(), 60.0, {"a": 30.0, "b": 10.0}) == (100.0, {"a": 30.0, "b": 10.0})
     for steady, usual in (([False, True, True], [1, 2]), ([False] * 3, [0, 1, 2])):
-        steps: Any = SimpleNamespace(steady=np.array(steady), __len__=lambda: 3)
-        assert usual_steps(without(), _Steps(steps.steady)).tolist() == usual
-
-
-class _Steps:
-    def __init__(self, steady: Any) -> None:
-        self.steady = steady
-
-    def __len__(self) -> int:
-        return len(self.steady)
+        assert usual_steps(without(), many(3, steady=np.array(steady))).tolist() == usual
 
 
 @pytest.mark.parametrize(
@@ -136,7 +150,7 @@ def test_shares_are_never_of_less_than_the_work(
     assert list(left.values()) == pytest.approx([loading, launching])
 
 
-@pytest.mark.parametrize(("steps", "kept"), [(1, [25.0, 5.0]), (2, [15.0])])
+@pytest.mark.parametrize(("steps", "kept"), [(1, [30.0, 5.0]), (2, [15.0])])
 def test_idle_time_after_the_last_launch_belongs_to_a_single_step_as_far_as_its_mark_reaches(
     steps: int, kept: list[float]
 ) -> None:
@@ -144,20 +158,9 @@ def test_idle_time_after_the_last_launch_belongs_to_a_single_step_as_far_as_its_
     causes = ["data-loading", "tail"]
     idle: Any = SimpleNamespace(
         dur_ns=np.array([30, 40]),
-        start_ns=np.array([0, 50]),
-        end_ns=np.array([30, 90]),
+        start_ns=np.array([5, 50]),
+        end_ns=np.array([35, 90]),
         cause=SimpleNamespace(sums=lambda ns: dict(zip(causes, ns.tolist(), strict=True))),
     )
-    marks: Any = SimpleNamespace(cpu_end_ns=np.array([55 if steps == 1 else 0]))
-    if steps == 1:
-        idle.start_ns[0] = 5
-    found = _idle_ns(idle, _Marks(marks.cpu_end_ns, steps), steps)
-    assert list(found.values()) == kept
-
-
-class _Marks:
-    def __init__(self, cpu_end_ns: Any, count: int) -> None:
-        self.cpu_end_ns, self._count = cpu_end_ns, count
-
-    def __len__(self) -> int:
-        return self._count
+    marks = many(steps, cpu_end_ns=np.array([55]))
+    assert list(_idle_ns(idle, marks, steps).values()) == kept

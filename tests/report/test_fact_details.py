@@ -43,6 +43,7 @@ def linears() -> Program:
     """In a step: two linears, of which one copies its bias; a product of two kernels; a batched one; none."""
     trace = Program()
     trace.step(0, 100 * US, 900 * US)
+    trace.gpu_annotation("ProfilerStep#0", 30 * US, 500 * US, external_id=1)
     trace.runs("aten::sort", 10, 20, ("early", 40, 50))
     trace.op("aten::linear", 110 * US, 40 * US)
     trace.runs("aten::addmm", 120, 20, (COPY, 200, 5), ("gemm", 210, 50))
@@ -76,7 +77,6 @@ def test_a_chain_leads_from_the_outermost_to_the_kernel_and_counts_calls() -> No
         "cudaLaunchKernel",
         "gemm",
     ]
-    assert first.event_ids[0] == 0
     assert (second.values["op"], second.values["calls"]) == ("aten::baddbmm", 1)
     assert third.values["op"] == "aten::sort"
 
@@ -126,9 +126,7 @@ def test_only_the_same_ops_question_on_its_own_thread_makes_a_launch_adaptive() 
     trace.runs("aten::mul", 65, 10, ("b", 130, 5), tid=13)
     (one,) = trace.facts("adaptive-launches")
     assert one.values == {"launches": 4, "adaptive": 2}
-    assert one.text.endswith("; most by aten::sum, aten::cumsum") or one.text.endswith(
-        "; most by aten::cumsum, aten::sum"
-    )
+    assert {"aten::sum", "aten::cumsum"} == set(one.text.partition("; most by ")[2].split(", "))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

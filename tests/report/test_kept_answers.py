@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,14 @@ class Counting:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the answers of a file `a` are kept: `a-state.answers`."""
 
     def place_of(path: Path, suffix: str) -> Path:
         return tmp_path / f"{path.name}-state{suffix}"
 
     monkeypatch.setattr(kept_answers, "place_of", place_of)
-    yield tmp_path
+    return tmp_path
 
 
 DECLARED = Declared("/traces/a", 3, 0, 10)
@@ -111,7 +111,7 @@ def test_what_is_asked_once_and_why_there_is_no_answer_is_not_kept(places: Path)
 def test_what_a_file_declares_is_kept(places: Path) -> None:
     class Declaring(Counting):
         def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-            return {path: DECLARED for path in super().run(tasks, told)}
+            return dict.fromkeys(super().run(tasks, told), DECLARED)
 
     pool = Declaring()
     opened = Task(RankFile("/traces/a"))

@@ -85,9 +85,7 @@ def joined(
             )
             for at, one in enumerate(findings)
         )
-        own = FaultOf(
-            number, tuple(samples.saving(savings + 0.1 * at) for at in range(many)), (HIGH,) * many
-        )
+        own = FaultOf(number, tuple(samples.saving(savings + 0.1 * at) for at in range(many)), (HIGH,) * many)
         said.append(OfRank(samples.trace(rank), briefs, own, (), ()))
     given: Any = forecast
     return of_job(told, said, given), told

@@ -142,9 +142,7 @@ class Here:
 
 def asked(folder: Path, say: Callable[[Elsewhere, JobView | None], Any], **template: Any) -> Any:
     told: list[tuple[str, int, int]] = []
-    found = in_pool(
-        Here(), layout_of([folder]), RankFile(**template), say, lambda *one: told.append(one)
-    )
+    found = in_pool(Here(), layout_of([folder]), RankFile(**template), say, lambda *one: told.append(one))
     assert [(so_far, many) for _, so_far, many in told[:3]] == [(1, 3), (2, 3), (3, 3)]
     return found
 
