@@ -1,0 +1,115 @@
+"""Which events of a table take time, memory and kernels from which: each rule at either side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.printed import printed_table
+
+
+def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
+    rows = key_averages(builder.load(), **options).rows.to_dict("records")
+    return {row["name"]: row for row in rows}
+
+
+def test_what_is_asynchronous_has_no_kernels_and_contains_nothing() -> None:
+    """Its kernel, linked to it by its id, counts for none; the op inside it counts for the one around both."""
+    trace = TraceBuilder()
+    trace.op("c10d::allreduce_", 0, 100)
+    trace.annotation("nccl:all_reduce", 10, 80)
+    trace.op("aten::inner", 20, 30)
+    trace.op("nccl:plain", 60, 10)
+    trace.kernel(200, 40, 1, external_id=2)
+    trace.kernel(300, 7, 2, external_id=3)
+    rows = rows_of(trace)
+    asynchronous = rows["nccl:all_reduce"]
+    assert [asynchronous[name] for name in ("self_cpu_ns", "device_ns", "self_device_ns")] == [0, 0, 0]
+    assert asynchronous["is_async"]
+    assert not rows["nccl:plain"]["is_async"]
+    assert rows["c10d::allreduce_"]["self_cpu_ns"] == 100 - 30 - 10
+    assert rows["c10d::allreduce_"]["device_ns"] == 7
+    assert rows["nccl:plain"]["self_cpu_ns"] == 10
+
+
+@pytest.mark.parametrize(("at", "inside"), [(9, False), (10, True), (50, True), (51, False)])
+def test_memory_counts_from_the_first_to_the_last_nanosecond_of_an_op(at: int, inside: bool) -> None:
+    """A kernel that runs meanwhile takes none of it, and does not contain it."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 10, 40)
+    trace.kernel(0, 100, 1)
+    trace.memory(at, 64)
+    rows = rows_of(trace)
+    assert rows["aten::empty"]["device_bytes"] == 64 * inside
+    assert rows["void kernel(float*)"]["device_bytes"] == 0
+    assert ("[memory]" in rows) is not inside
+
+
+def test_events_of_memory_stand_in_order_of_time() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::later", 100, 40)
+    trace.memory(50, 64)
+    trace.op("aten::long", 300, 40)
+    trace.op("aten::short", 300, 10)
+    assert list(rows_of(trace)) == ["[memory]", "aten::later", "aten::long", "aten::short"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "counted"), [((60, 100, 1000), False), ((60, 0, 1000), True), ((60, 100, 77), True)]
+)
+def test_only_a_frame_of_its_own_thread_that_lasts_parts_overhead_from_its_op(
+    frame: tuple[int, int, int], counted: bool
+) -> None:
+    """(begin, duration, thread) of a python function that runs when the overhead begins, within the op."""
+    trace = TraceBuilder(with_stack=1)
+    trace.op("aten::mm", 0, 500)
+    begin, dur, tid = frame
+    trace.python("f", begin, dur, python_id=1, tid=tid)
+    trace.overhead("Activity Buffer Request", 70, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    assert rows_of(trace)["Activity Buffer Request"]["device_ns"] == 30 * counted
+
+
+def test_overhead_above_an_op_that_takes_no_time_is_not_its() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.op("aten::empty", 50, 0)
+    trace.overhead("Activity Buffer Request", 50, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    trace.kernel(2_100, 4, 10, external_id=2)
+    assert rows_of(trace)["Activity Buffer Request"]["self_device_ns"] == 30
+
+
+@pytest.mark.parametrize(
+    "name", ["[memory]", "profiler::_record_function_exit", "profiler::_record_function_enter_new",
+             "aten::output_nr", "aten::_version"]
+)  # fmt: skip
+def test_the_profilers_own_rows_are_not_counted(name: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.op(name, 10, 30)
+    rows = rows_of(trace)
+    assert list(rows) == ["aten::mm"]
+    assert rows["aten::mm"]["self_cpu_ns"] == 100
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "glow_runtime", "cpu_op"])
+def test_ops_of_every_kind_have_the_kernels_of_their_id(category: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, category=category)
+    trace.kernel(200, 40, 1, external_id=1)
+    assert rows_of(trace)["aten::mm"]["device_ns"] == 40
+
+
+def test_work_of_no_op_counts_for_none() -> None:
+    """An id of 0 is none, and so is that of an annotation on the device."""
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 100)
+    trace.kernel(200, 40, 1, external_id=0)
+    trace.gpu_annotation("forward", 200, 40, external_id=1)
+    averages = key_averages(trace.load())
+    rows = {(row["name"], row["device_type"]): row for row in averages.rows.to_dict("records")}
+    assert rows["forward", "CPU"]["device_ns"] == 0
+    assert rows["forward", "CUDA"]["device_ns"] == 40
+    assert round(1_000 * printed_table(averages).self_device_us) == averages.self_device_total_ns == 40
