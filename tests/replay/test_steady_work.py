@@ -167,7 +167,12 @@ def test_what_waited_for_another_stream_has_no_gap_of_its_own() -> None:
     assert work.gap_ns[np.isin(np.arange(len(work.gap_ns)) % 3, [1])].tolist() == [1_000] * 3
     assert work.gap_ns[2::3].tolist() == [5_000] * 3
     pairs = zip(work.edge_to.tolist(), work.edge_from.tolist(), strict=True)
-    assert list(pairs) == [(1, 0), (4, 3), (6, 2), (7, 6)]  # the first stream's next, for what the other had then
+    assert list(pairs) == [
+        (1, 0),
+        (4, 3),
+        (6, 2),
+        (7, 6),
+    ]  # the first stream's next, for what the other had then
 
 
 def test_a_collective_takes_what_it_takes_once_all_are_there() -> None:
