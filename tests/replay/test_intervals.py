@@ -11,9 +11,9 @@ import pytest
 
 from traceanalyzer.model.saving import Saving, StepEstimate
 from traceanalyzer.replay import saving
-from traceanalyzer.replay.edits import Drop, Edit, Scale, SplitAcrossRanks
+from traceanalyzer.replay.edits import Drop, Edit, Insert, Scale, SplitAcrossRanks
 from traceanalyzer.replay.run import Bound, Step
-from traceanalyzer.replay.saving import Forecast, _bounds, _wider
+from traceanalyzer.replay.saving import Forecast, _bounds, _traced_ns, _wider
 
 ROOT = (0.4 * 0.6) ** 0.5  # of a share of 0.4
 
@@ -143,7 +143,8 @@ def test_fixes_on_top_of_others_save_shares_of_the_step_as_it_is() -> None:
         ),  # a fifth of the rest may go
         (WORK, {"dur_ns": np.array([400.0, 200.0, 150.0, 900.0])}, (600 - 120) / 2),
         (CPU, {"alive": np.array([True, False, True, True])}, 410 / 2),  # the gap before it goes, too
-        (CPU, {"stream": np.array([0, 1, 1, 0])}, 410 / 2),  # what moves is beside the rest
+        ([Insert([0], 1.0), *CPU], {}, 600 / 2),  # what takes their place may wait less
+        (CPU, {"stream": np.array([1, 0, 1, 0])}, 210 / 2),  # what moves is beside the rest
     ],
 )
 def test_no_step_is_shorter_than_what_the_device_surely_does(
@@ -249,3 +250,47 @@ def test_the_bound_is_open_where_the_device_idles_a_tenth_at_one_slowdown_alone(
 ) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)
     assert _bounds(base) == bounds  # type: ignore[arg-type]
+
+
+class _Steps(SimpleNamespace):
+    """Marks of 0 to 10, 10 to 20, and so on up to 40; on the device steps of other lengths."""
+
+    cpu_start_ns, cpu_end_ns = np.arange(4) * 10, np.arange(1, 5) * 10
+    window_start_ns = 3
+
+    def __len__(self) -> int:
+        return int(self.count)
+
+    def durations_ns(self, device: int | None = None) -> np.ndarray:
+        return np.full(4, 10) if device is None else np.diff(self.bounds_ns[device])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "traced"),
+    [
+        ({}, 10),
+        ({0: [0, 10, 20, 30, 40]}, 10),
+        (
+            {0: [0, 12, 28, 30, 31], 1: [0, 10, 20, 31, 31]},
+            10.5,
+        ),  # of the busiest device
+        ({0: [0, 10, 26, 32, 32]}, 11),
+        ({0: [0, 5, 6, 7, 8]}, 10),
+        ({0: [0, 16, 22, 30, 40]}, 7),  # 6 behind, and then none: the CPU waited for earlier steps' work
+    ],
+)
+def test_a_recorded_step_is_the_mean_on_the_busiest_device_or_on_the_cpu_if_that_takes_longer(
+    bounds: dict[int, list[int]], traced: float
+) -> None:
+    """Of the second and third step of four."""
+    steps: Any = _Steps(count=4, bounds_ns={device: np.array(one) for device, one in bounds.items()})
+    program: Any = SimpleNamespace(sample=_Sample(steps=np.array([1, 2])))
+    assert _traced_ns(steps, program) == traced
+
+
+@pytest.mark.parametrize(("work_ends", "traced"), [(8, 7), (25, 22)])
+def test_a_single_step_lasts_from_the_window_s_start_until_its_work_is_done(
+    work_ends: int, traced: float
+) -> None:
+    program: Any = SimpleNamespace(sample=_Sample(), work=SimpleNamespace(end_ns=work_ends))
+    assert _traced_ns(_Steps(count=1, bounds_ns={}), program) == traced  # type: ignore[arg-type]
