@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.activity import Activity
@@ -117,3 +119,30 @@ def test_loading_that_names_no_thread_is_that_of_the_shorter_row_around_it() -> 
         launching(trace, 310, 2, tid=long)
         trace.overhead(LOADING, 100 * US, 40 * US)
         assert spans(activity(trace), "library_start") == [(50, 100)]
+
+
+@pytest.mark.parametrize(
+    ("around", "edge_us", "stalls"),
+    [
+        ("op", 150.0, True),  # nothing begins or ends for half of the row
+        ("op", 149.999, False),
+        ("annotation", 150.0, False),
+        ("cudaDeviceSynchronize", 150.0, False),  # which waits anyway
+    ],
+)
+def test_the_profiler_stalls_a_thread_in_which_nothing_happens_for_half_of_its_row(
+    around: str, edge_us: float, stalls: bool
+) -> None:
+    """A row from 100 to 200 us, and a call that begins in its middle."""
+    trace = TraceBuilder()
+    if around == "op":
+        trace.op("aten::mm", 0, 300 * US)
+    elif around == "annotation":
+        trace.annotation("mine", 0, 300 * US)
+    else:
+        trace.launch(around, 0, 300 * US, 1)
+    trace.launch("cudaFuncGetAttributes", round(edge_us * US), 10 * US, 2)
+    trace.overhead("Activity Buffer Request", 100 * US, 100 * US)
+    rows = Analysis(trace.load()).index(ProfilerRows)
+    assert (rows.stalled >= 0).tolist() == [stalls]
+    assert (rows.stall_end_ns - rows.stall_start_ns).tolist() == [50 * US * stalls]

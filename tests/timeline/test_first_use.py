@@ -157,3 +157,47 @@ def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, fo
     trace = steps(slow=[0])
     trace.overhead("Activity Buffer Request", 210 * US, stalled_us * US)
     assert len(once(trace)) == found
+
+
+@pytest.mark.parametrize(("calls", "found"), [(False, []), (True, [("first use of a library", 0)])])
+def test_an_op_that_stands_still_starts_something_only_where_it_makes_a_call(
+    calls: bool, found: list[tuple[str, int]]
+) -> None:
+    """What computes on the CPU alone may be meant to take that long."""
+    trace = steps()
+    for number in range(3):
+        trace.op("aten::sort", (number * 1_000 + 1_500) * US, 5 * US)
+    trace.op("aten::sort", 400 * US, 400 * US)
+    if calls:
+        trace.launch("cudaFuncGetAttributes", 410 * US, 5 * US, 900)
+    assert once(trace) == found
+
+
+def test_waiting_for_the_device_is_no_first_use() -> None:
+    trace = steps()
+    for number in range(3):
+        trace.launch("cudaDeviceSynchronize", (number * 1_000 + 1_500) * US, 5 * US, 900 + number)
+    trace.launch("cudaDeviceSynchronize", 400 * US, 400 * US, 910)
+    assert once(trace) == []
+
+
+@pytest.mark.parametrize(("earlier", "found"), [(False, [("first use of a library", 6)]), (True, [])])
+def test_the_first_call_of_its_name_is_a_first_use_in_whatever_step(
+    earlier: bool, found: list[tuple[str, int]]
+) -> None:
+    trace = steps()
+    for number in (*([2] if earlier else []), 7, 8, 9):
+        trace.launch("cudaFuncGetAttributes", (number * 1_000 + 500) * US, 5 * US, 900 + number)
+    trace.launch("cudaFuncGetAttributes", 6_400 * US, 400 * US, 950)
+    assert once(trace) == found
+
+
+def test_allocations_that_take_next_to_nothing_later_do_not_make_a_slow_one_the_program_s() -> None:
+    """Shorter than 10 us in every later step."""
+    trace = steps(allocating=[0])
+    for number in range(1, STEPS):
+        trace.launch("cudaMalloc", (number * 1_000 + 500) * US, 9_999, 900 + number)
+    assert ("allocating", 0) in once(trace)
+    for number in range(1, STEPS):
+        trace.launch("cudaMalloc", (number * 1_000 + 600) * US, 10 * US, 950 + number)
+    assert once(trace) == []

@@ -80,6 +80,7 @@ def chains(
         ([(ADD, 4096), (SUM, 4096), (ADD, 4096)], [["0", "(1)", "2"]]),
         ([(ADD, 4096), (ADD, 256), (ADD, 4096)], [["0", "(1)", "2"]]),  # over rows of 16
         ([(ADD, 4096), (ADD, 257), (ADD, 4096)], [["0"], ["1"], ["2"]]),
+        ([(ADD, 4096), (SUM, 1 << 20), (ADD, 4096)], [["0", "(1)", "2"]]),  # whatever it reads
         ([(SUM, 4096), (ADD, 256), (ADD, 4096), (ADD, 4096)], [["2", "3"]]),  # another's end
     ],
 )
@@ -108,6 +109,7 @@ def test_chains_are_of_one_stream() -> None:
         ([(ADD, 100), (ADD, 401)], [["0"], ["1"]]),
         ([(ADD, 401), (ADD, 100)], [["0"], ["1"]]),
         ([(ADD.replace("<4", "<8"), 100), (ADD, 200)], [["0", "1"]]),
+        ([("GeluCUDAKernelImpl", 100), (ADD, 400)], [["0", "1"]]),  # four, where the name does not say
         ([(ADD.replace("<4", "<8"), 100), (ADD.replace("<4", "<2"), 100)], [["0", "1"]]),
         ([(ADD.replace("<4", "<8"), 100), (ADD.replace("<4", "<1"), 100)], [["0"], ["1"]]),
     ],
@@ -116,3 +118,23 @@ def test_without_shapes_a_size_is_four_times_another_at_most(
     kernels: list[tuple[str, int]], found: list[list[str]]
 ) -> None:
     assert chains(*kernels, shapes=False) == found
+
+
+@pytest.mark.parametrize(("pause_ns", "found"), [(200_000, [0, 0]), (200_001, [0, 1])])
+def test_a_chain_ends_with_a_pause_however_long_its_ops_are(pause_ns: int, found: list[int]) -> None:
+    trace = TraceBuilder()
+    for number, call in enumerate((990 * US, 995 * US + pause_ns)):
+        trace.op("aten::add", number * 1_100 * US, 1_000 * US, **{"Input Dims": [[4096]]})
+        trace.launch("cudaLaunchKernel", call, 5 * US, number + 1)
+        trace.kernel(call + 10 * US, 8 * US, number + 1, name=ADD)
+    assert Analysis(trace.load()).index(KernelChains).chain.tolist() == found
+
+
+def test_a_chain_ends_with_its_step() -> None:
+    trace = TraceBuilder()
+    for number, call in enumerate((80 * US, 110 * US)):
+        trace.step(number, number * 100 * US, 100 * US)
+        trace.op("aten::add", call - 5 * US, 20 * US, **{"Input Dims": [[4096]]})
+        trace.launch("cudaLaunchKernel", call, 5 * US, number + 1)
+        trace.kernel(call + 10 * US, 8 * US, number + 1, name=ADD)
+    assert Analysis(trace.load()).index(KernelChains).chain.tolist() == [0, 1]

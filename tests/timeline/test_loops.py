@@ -110,6 +110,7 @@ def test_steps_are_alike_on_the_same_grids_and_in_the_order_of_their_launches(
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "all_to_allv", "alltoall"),
         ("ncclDevKernel_AllGather_RING_LL(x)", "c10d::_allgather_base_", "allgather"),
         ("ncclKernel_ReduceScatter_RING_LL_Sum_float(ncclDevComm*)", "aten::add", "reducescatter"),
+        ("void my::exchange_kernel<ns::half>(ns::args)", None, "exchange_kernel"),
         ("void vllm::cross_device_reduce_1stage<half>(x)", None, "cross_device_reduce_1stage"),
     ],
 )

@@ -83,6 +83,9 @@ def test_launches(name: str, starts_work: bool) -> None:
         ("CopyHostToDevice", "h2d"),
         ("Memcpy HtoA (Host -> Array)", "other"),
         ("Memcpy (Host -> Device)", "h2d"),
+        ("Memcpy (Device -> Host)", "d2h"),
+        ("Memcpy (Device -> Device)", "d2d"),
+        ("Memcpy PeerToPeer", "p2p"),
         ("Memcpy M2D (MEMORY -> DEVICE)", "h2d"),
         ("Memcpy D2M (DEVICE -> MEMORY)", "d2h"),
         ("Memcpy D2D (DEVICE -> DEVICE)", "d2d"),
@@ -91,3 +94,18 @@ def test_launches(name: str, starts_work: bool) -> None:
 )
 def test_copies(name: str, kind: str) -> None:
     assert names.copy_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "compiles"),
+    [
+        ("entire_frame_compile (dynamo_timed)", True),
+        ("CachingAutotuner.benchmark", True),
+        ("CUDAGraphNode.record (dynamo_timed)", False),  # captures
+        ("Torch-Compiled Region: 0/0", False),  # runs what was compiled
+        ("## Call CompiledFxGraph fx_compile.x ##", False),
+        ("aten::mm", False),
+    ],
+)
+def test_compiling_is_neither_running_what_was_compiled_nor_a_capture(name: str, compiles: bool) -> None:
+    assert names.is_compilation(name) is compiles

@@ -13,6 +13,7 @@ from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
+from traceanalyzer.timeline.step_marks import _that_capture
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -195,3 +196,15 @@ def test_no_thread_has_a_row_around_anything() -> None:
     instant = np.array([50])
     assert nesting.around(-1, instant, instant).tolist() == [-1]
     assert nesting.around(0, instant, instant).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([False, False], ""),
+        ([True, False], "; 1 of 2 captures a CUDA graph, once each, and do not count as the usual step"),
+        ([True, True, False], "; 2 of 3 capture CUDA graphs, once each, and do not count as the usual step"),
+    ],
+)
+def test_how_many_steps_capture_is_said(steps: list[bool], said: str) -> None:
+    assert _that_capture(np.array(steps)) == said

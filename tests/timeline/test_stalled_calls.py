@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
+from tests.builder import TID, TraceBuilder
 from tests.examples import examples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.stalled_calls import LONG_NS, StalledCalls
@@ -73,6 +73,8 @@ def found(*rows: tuple[str, int]) -> tuple[list[tuple[str, int]], list[str]]:
         ([(CALL, 999)], []),  # alone of its name
         ([(CALL, 1_000)], [(CALL, 1_000)]),
         ([("cudaDeviceSynchronize", 9_000)], []),  # waits for the device
+        ([("cudaGraphLaunch", 9_000)], []),  # takes as long as the graph is large
+        ([("cudaMalloc", 9_000)], []),
     ],
 )
 def test_a_call_stands_still_that_takes_ten_times_the_usual(
@@ -91,9 +93,25 @@ def test_a_call_stands_still_that_takes_ten_times_the_usual(
         ([(OP, 200), (".aten::view", 100)], [], []),  # views for half of it
         ([(OP, 200), (f".{CALL}", 5)], [], [OP]),  # which only asks
         ([(OP, 200), (".cudaMalloc", 5)], [], []),
+        ([(OP, 190), ("aten::view", 99)], [], [OP]),  # which is another op
+        ([("aten::empty", 5_000)], [("aten::empty", 5_000)], []),  # allocates: no data make it take so long
+        ([("Torch-Compiled Region: 0/0", 5_000)], [], []),
+        ([("mine_compile_fx_compile.x", 5_000)], [], []),
     ],
 )
 def test_an_op_without_a_call_works_on_the_cpu(
     rows: list[tuple[str, int]], stands: list[tuple[str, int]], works: list[str]
 ) -> None:
     assert found(*rows) == (stands, works)
+
+
+def test_an_op_of_a_thread_that_launches_nothing_is_beside_the_program_and_so_are_its_views() -> None:
+    trace = TraceBuilder()
+    trace.op(OP, 0, 150 * US)
+    trace.op("aten::sort", 0, 900 * US, tid=TID + 1)
+    trace.op("aten::view", 10 * US, 90 * US, tid=TID + 1)
+    trace.launch("cudaLaunchKernel", 200 * US, 5 * US, 1)
+    trace.kernel(210 * US, 5 * US, 1)
+    analysis = Analysis(trace.load())
+    rows = analysis.index(StalledCalls).host_work
+    assert analysis.trace.cpu["name"].iloc[rows].tolist() == [OP]
