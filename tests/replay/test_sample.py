@@ -117,6 +117,7 @@ def test_no_step_takes_longer_without_the_profiler() -> None:
         ([16, 10, 10, 10], True, [0, 1, 2, 3]),
         ([17, 10, 10, 10], True, [1, 2, 3]),
         ([10, 0, 10, 10], False, [2, 3]),  # an empty one
+        ([0, 10, 10, 10], False, [1, 2, 3]),  # the first of all is none of these
         ([0, 0], False, [0]),
         ([10], False, [0]),
         ([10, *[10] * 8, 17, 17], False, list(range(1, 9))),  # a fifth may be hiccups

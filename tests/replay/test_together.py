@@ -63,3 +63,28 @@ def test_collectives_in_another_order_end_the_replay_too() -> None:
     assert len(meets) == 2
     turned = rank_of([10.0, 0.0])
     assert job_step({0: one, 1: turned}, 1).ns > 0
+
+
+def test_a_collective_takes_its_own_rank_s_time_once_all_are_there() -> None:
+    """They come at 100 and 300 ns; on one it takes 10, on the other 30, which begins the next of 13 steps later."""
+    step = job_step({0: rank(100.0, 10.0), 1: rank(300.0, 30.0)}, 1)
+    assert step.waiting_ns == pytest.approx({0: (200 + 12 * 220) / 13, 1: 0.0}, abs=0.1)
+    assert step.ns == pytest.approx(330.0)
+
+
+def test_what_waits_for_a_collective_on_another_stream_waits_for_all_ranks() -> None:
+    """A kernel of 300 ns on the rank that comes first, at 100 ns, and of 5 on the one that comes at 300: the first step
+    of the one ends at 610, so that in all later ones of 13 the other waits for it: 710 - 615."""
+
+    def beside(compute: float, after: float) -> Block:
+        zeros = np.zeros(3)
+        schedule = Schedule(
+            1.0, zeros, np.array([0, 0, 1]), np.array([compute, 10.0, after]), zeros, zeros, np.array([3]),
+            np.array([1.0]), np.zeros(1), np.ones((1, 2), bool), np.array([2]), np.array([1]), 2, np.array([-1, 0, -1]),
+        )  # fmt: skip
+        return Block.of(schedule, meeting=True)
+
+    step = job_step({0: beside(100.0, 300.0), 1: beside(300.0, 5.0)}, 1)
+    assert step.ns == pytest.approx(410)
+    assert step.waiting_ns == pytest.approx({0: 200 / 13, 1: 12 * 95 / 13}, abs=0.1)
+    assert step.last == pytest.approx({0: 12 / 13, 1: 1 / 13})
