@@ -81,3 +81,48 @@ def test_the_line_that_asks_is_said_where_stacks_are_recorded(line: str) -> None
     (one,) = found(asking([("cudaMalloc", True)], line=line).trace, "allocator-thrash")
     assert (", at train.py:7" in one.message or ", at train.py(7)" in one.message) is bool(line)
     assert (", at " in one.message) is bool(line)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_the_allocator_is_off_where_each_tensor_asks_in_the_steps_whose_ops_ask(outside: bool) -> None:
+    """In four of six steps; in the others tensors come from the cache, with a call between ops or none."""
+    program = Program()
+    for number in range(6):
+        program.step(number)
+        asks = number < 4
+        for at in range(1 if asks else 20):
+            program.trace.op("aten::empty", program.now, 160 * US if asks else US)
+            if asks or (outside and at == 0):
+                begin = program.now + (US if asks else 2 * US)
+                program.trace.launch("cudaMalloc", begin, 150 * US, 50_000 + 100 * number)
+                program.now += 160 * US
+            program.now += 5 * US
+        if asks:
+            program.trace.op("aten::add", program.now, 110 * US)
+            program.trace.launch("cudaFree", program.now + US, 100 * US, 60_000 + number)
+            program.now += 112 * US
+        program.kernel()
+    (one,) = found(program.trace, "allocator-thrash")
+    assert (one.cause, one.count) == ("off", 4 * 2 + 2 * outside)
+
+
+def test_of_a_runtimes_call_and_the_drivers_that_begin_at_once_the_outer_counts() -> None:
+    program = asking([("cudaMalloc", True)])
+    for call in [one for one in program.trace.events if one["name"] == "cudaMalloc"]:
+        begin, number = round(call["ts"] * 1000), call["args"]["correlation"] + 1
+        program.trace.launch("cuMemCreate", begin, 150 * US, number, category="cuda_driver")
+    (one,) = found(program.trace, "allocator-thrash")
+    assert (one.by, one.count, one.evidence["called_ns"]) == ("cudaMalloc", 6, 6 * 200 * US)
+
+
+def test_warm_up_steps_that_ask_far_more_often_are_left_out() -> None:
+    program = Program()
+    for number in range(9):
+        program.step(number)
+        for place in range(12 if number < 2 else 1):
+            program.trace.op("aten::empty", program.now, 60 * US)
+            program.trace.launch("cudaMalloc", program.now + US, 50 * US, 50_000 + 100 * number + place)
+            program.now += 62 * US
+        program.kernel()
+    (one,) = found(program.trace, "allocator-thrash")
+    assert (one.count, one.steps) == (7, 7)

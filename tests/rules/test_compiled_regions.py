@@ -106,3 +106,34 @@ def test_the_frame_with_most_versions_is_said_to_be_compiled_so_often(newest: in
     if said:
         assert f"frame 2 has been compiled {said} times" in one.message
         assert one.evidence["over_limit"] is (said > 8)
+
+
+def test_what_is_compiled_or_entered_before_the_first_step_is_no_part_of_the_steps() -> None:
+    trace = compiling([2]).shifted(1_000 * US)
+    trace.op("dynamo", 100 * US, 105 * US, tid=7)
+    (one,) = of_rule(trace, "compile")
+    assert (one.count, one.confidence) == (1, Confidence.MEDIUM)
+    entered = entering(("0/0",), kernel_us=31).shifted(1_000 * US)
+    entered.op("Torch-Compiled Region: 1/0", 100 * US, 60 * US)
+    assert of_rule(entered, "compile") == []
+
+
+def test_two_compilations_in_one_step_are_both_of_it() -> None:
+    trace = compiling([1, 2])
+    trace.op("dynamo", (2 * 360 + 150) * US, 45 * US, tid=7)
+    (one,) = of_rule(trace, "compile")
+    assert one.count == 3
+    assert one.evidence["compiling_ns"] == (2 * 105 + 45) * US
+    assert one.evidence["in_a_step_ns"] == (2 * 105 + 45) * US // 2
+
+
+def test_a_step_that_enters_no_region_does_not_lower_what_the_others_take() -> None:
+    trace = entering(TWO)
+    for number in (4, 5):
+        trace.step(number, number * 1_000 * US, 500 * US)
+    (one,) = of_rule(trace, "compile")
+    assert (one.evidence["cpu_ns"], one.evidence["gpu_ns"], one.evidence["launches"]) == (
+        120 * US,
+        20 * US,
+        2,
+    )

@@ -99,6 +99,8 @@ WIDE = [1_024, 2_048]
         ),
         pytest.param("aten::mul", [WIDE, [2_048]], True, id="a scale for each column"),
         pytest.param("aten::mul", [WIDE, [8, 1, 1]], False, id="a weight for each of eight"),
+        pytest.param("aten::mul", [WIDE, [1, 2_048]], True, id="a scale for each column, as a row"),
+        pytest.param("aten::mul", [WIDE, [1_024, 2]], False, id="two numbers for each row"),
         pytest.param("aten::add", [WIDE, WIDE[::-1]], True, id="kept transposed"),
         pytest.param("aten::matmul", [[1_024, 16], [16, 2_048]], True, id="a narrow product"),
         pytest.param("aten::mm", [[2_048, 16], [16, 1_024]], True, id="a narrow product, transposed"),
@@ -129,3 +131,60 @@ def test_what_makes_a_weight_is_told_by_its_shapes(name: str, dims: list[list[in
 )
 def test_weights_that_are_not_computed_or_must_be(ops: list[Op]) -> None:
     assert found(program(ops), "computed-weight") == []
+
+
+def narrow_products(rank: int, weight: list[int]) -> list[Op]:
+    """W + B A of a linear layer, and the gradient of the whole matrix."""
+    rows, columns = weight
+    return [
+        Op("aten::matmul", NVJET, 20, [[rows, rank], [rank, columns]], [BF16, BF16]),
+        Op("aten::add", POINTWISE, 25, [weight, weight, []], [BF16, BF16, "Scalar"]),
+        linear(weight=weight, x=[8, 512, columns]),
+        Op("aten::mm", NVJET, 90, [[rows, 4_096], [4_096, columns]], [BF16] * 2, inside=f"{NODE}MmBackward0"),
+        Op("torch::autograd::AccumulateGrad", POINTWISE, 1, [[rows, rank]], [BF16]),
+    ]
+
+
+@pytest.mark.parametrize(("rank", "low"), [(256, True), (257, False)])
+def test_a_product_is_of_low_rank_up_to_a_quarter_of_the_smaller_side(rank: int, low: bool) -> None:
+    for weight in (WIDE, WIDE[::-1]):
+        assert len(found(program(narrow_products(rank, weight)), "computed-weight")) == low
+
+
+def test_of_several_weights_the_largest_inner_size_is_said_and_layers_are_those_of_a_step() -> None:
+    ops = [*narrow_products(16, WIDE), *narrow_products(64, W), *narrow_products(32, WIDE[::-1])]
+    (one,) = found(program(ops), "computed-weight")
+    assert (one.evidence["rank"], one.evidence["layers"]) == (64, 3)
+    assert "before 3 layers a step a product of inner size 64" in one.message
+    # 20 + 25 of making each, 90 of its gradient, less six passes over input and result at 0.6 of 4.8 TB/s
+    kept_ns = sum(6 * 4_096 * sum(weight) * 2 for weight in (WIDE, W, WIDE[::-1])) / 4_800 / 0.6
+    assert one.cost_ns == pytest.approx(6 * (3 * 135_000 - kept_ns), rel=0.01)
+
+
+@pytest.mark.parametrize(("others", "said"), [(1, 1), (2, 0)])
+def test_a_layer_of_which_nine_of_ten_calls_compute_the_weight_has_it_computed(
+    others: int, said: int
+) -> None:
+    each = [Op("aten::mul", POINTWISE, 15, [WIDE, [1_024, 1]], [BF16, BF16]), linear(weight=WIDE)]
+    relu = Op("aten::relu", POINTWISE, 5, [X], [BF16])
+    plain = [relu, linear(weight=WIDE)] * others
+    assert len(found(program([*each * 9, *plain]), "computed-weight")) == said
+
+
+@pytest.mark.parametrize(("shape", "said"), [([4, 512, 1_024], 0), ([4, 512, 1_025], 1)])
+def test_an_input_of_as_many_numbers_as_the_weight_may_be_what_is_computed(
+    shape: list[int], said: int
+) -> None:
+    """2,097,152 numbers in both; with a few more the input is another tensor."""
+    makes = Op("aten::mul", POINTWISE, 15, [WIDE, [1_024, 1]], [BF16, BF16])
+    assert len(found(program([makes, linear(weight=WIDE, x=shape)]), "computed-weight")) == said
+
+
+def test_a_narrow_product_that_is_scaled_as_a_whole_keeps_its_inner_size() -> None:
+    """Another op that makes all of the weight, before or after it, has none."""
+    product, *rest = narrow_products(32, W)
+    before = Op("aten::mul", POINTWISE, 15, [W, []], [BF16, "double"])
+    for ops in ([product, before, *rest], [before, product, *rest]):
+        (one,) = found(program(ops), "computed-weight")
+        assert (one.cause, one.evidence["rank"]) == ("low-rank", 32)
+        assert "aten::mul" in one.evidence["ops"]

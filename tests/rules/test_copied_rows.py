@@ -149,3 +149,15 @@ def test_pairs_of_items_that_are_gathered_are_no_items() -> None:
     pair = op("mul", 5_000, [ROWS, WIDTH], [ROWS, WIDTH])
     (one,) = found(program([gather, gather, layer, layer, layer, pair]), "encoded-copies")
     assert one.cost_ns == pytest.approx(spared(300, 300, 300))
+
+
+def test_a_mask_of_other_items_is_none_of_the_copies() -> None:
+    """Of twice as many users, each for half as many candidates: the network ends at attention, which reads it."""
+    mask = [repeated(F32, (2 * USERS, 1, 1, LENGTH), EACH // 2)]
+    (one,) = found(program(ranker(repeated(), mask=mask)), "encoded-copies")
+    assert one.cost_ns == pytest.approx(spared(100, 40, 60, 300))
+
+
+def test_a_mask_may_be_repeated_after_the_indices() -> None:
+    (one,) = found(program(ranker(repeated(), repeated("bool"))), "encoded-copies")
+    assert one.cost_ns == pytest.approx(spared(*ENCODER))

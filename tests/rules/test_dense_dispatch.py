@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, Op, found, program
@@ -66,3 +68,27 @@ def test_attention_over_as_many_tokens_is_no_dispatch() -> None:
     gate = einsums()[0]
     heads = Op("aten::bmm", GEMM, 400, [[16, 4_096, 4_096], [16, 4_096, 64]], [BF16, BF16])
     assert found(program([gate, heads, heads]), "dense-dispatch") == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"), [(None, 1), ("autograd::engine::evaluate_function: BmmBackward0", 0)]
+)
+def test_a_product_over_all_tokens_counts_in_forward(inside: str | None, said: int) -> None:
+    """The gradient of what gathers results by index sums over tokens, too."""
+    gate, dense, dispatch, _, copy, _ = einsums()
+    ops = [gate, dense, copy, replace(dispatch, inside=inside)]
+    assert len(found(program(ops), "dense-dispatch")) == said
+
+
+@pytest.mark.parametrize(("slots", "said"), [(2, 1), (1, 0), (4_095, 1), (4_096, 0)])
+def test_an_expert_has_more_slots_than_one_and_fewer_than_there_are_tokens(slots: int, said: int) -> None:
+    assert len(found(program(einsums(expert_slots=slots)), "dense-dispatch")) == said
+
+
+def test_a_tensor_with_the_kept_experts_apart_has_so_many_slots_each() -> None:
+    """Of each token, two masks: tokens x 2 x experts x slots; the dispatch sums over the tokens."""
+    gate, _, dispatch, *_ = einsums()
+    apart = Op("aten::mul", ADD, 300, [[4_096, 2, 16, 640], [4_096, 2, 16, 1]], [BF16, BF16])
+    (one,) = found(program([gate, apart, dispatch]), "dense-dispatch")
+    assert "16 experts of 640 slots" in one.message
+    assert one.cost_ns == pytest.approx(6 * (300_000 + 400_000 - 4 * 10_240 * 2_048 * 2 / 4_800), rel=1e-4)

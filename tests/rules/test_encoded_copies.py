@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, found, program
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.kernels.encoded_copies.rows_read import Ops
 
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
 CONV = "sm90_xmma_fprop_implicit_gemm_f32f32_f32f32"
@@ -88,3 +92,80 @@ def test_rows_that_differ_are_no_copies() -> None:
 
 def test_rows_to_which_something_is_added_are_no_copies() -> None:
     assert found(program(conditioned(other=True)), "encoded-copies") == []
+
+
+@pytest.mark.parametrize(("between", "layers"), [(199, 3), (200, 2)])
+def test_a_network_ends_where_two_hundred_ops_work_on_something_else(between: int, layers: int) -> None:
+    conv = windows()[1]
+    others = [Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * between
+    ops = [windows()[0], conv, conv, *others, conv]
+    (one,) = found(program(ops, steps=2), "encoded-copies")
+    assert one.cost_ns == pytest.approx(2 * layers * 300_000 * (1 - 64 / 208), rel=0.001)
+
+
+@pytest.mark.parametrize(("frames", "said"), [(104, 1), (105, 0)])
+def test_two_copies_of_each_item_on_average_are_several(frames: int, said: int) -> None:
+    assert len(found(program(windows(frames=frames)), "encoded-copies")) == said
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(2, 1), (1, 0)])
+def test_two_equal_rows_are_several(tokens: int, said: int) -> None:
+    ops = [
+        replace(one, dims=[[64, tokens, 768], *one.dims[1:]])
+        if one.name in ("aten::silu", "aten::linear")
+        else one
+        for one in conditioned()
+    ]
+    assert [one.evidence["copies"] for one in found(program(ops), "encoded-copies")] == [128] * said
+
+
+def test_rows_scaled_by_one_number_for_each_image_are_still_equal() -> None:
+    """A scale with a dimension of one is the same for all tokens, whatever stride that dimension has."""
+    copy, silu, *rest = conditioned()
+    scaled = replace(
+        silu,
+        name="aten::mul",
+        dims=[[64, 256, 768], [64, 1, 768]],
+        types=[F32, F32],
+        strides=[[768, 0, 1], [768, 768, 1]],
+    )
+    (one,) = found(program([copy, scaled, *rest]), "encoded-copies")
+    assert (one.evidence["copies"], one.evidence["items"]) == (16_384, 64)
+
+
+@pytest.mark.parametrize(("training", "said"), [("False", 1), ("True", 0)])
+def test_dropout_makes_copies_differ_in_training_alone(training: str, said: int) -> None:
+    frame = [208, 8, 56, 56]
+    dropout = Op(
+        "aten::dropout", MOVE, 20, [frame, [], []], [F32, "Scalar", "Scalar"], scalars=["", "0.1", training]
+    )
+    assert len(found(program(windows(dropout)), "encoded-copies")) == said
+
+
+def test_rows_to_which_others_of_the_same_shape_are_added_are_no_copies() -> None:
+    """Of two tensors of the rows' shape one is not known to be equal rows."""
+    copy, _, layer, work = conditioned(made="aten::repeat")
+    wide = [64, 256, 768]
+    added = Op("aten::add", MOVE, 100, [wide, wide], [F32, F32], strides=[[196_608, 768, 1]] * 2)
+    assert found(program([copy, added, layer, work]), "encoded-copies") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "wide", "modulates"),
+    [
+        ("aten::silu", 3 * 768, True),
+        ("aten::silu", 6 * 768, True),
+        ("aten::silu", 2 * 768, False),
+        ("aten::silu", 3 * 768 + 1, False),
+        ("aten::tanh", 3 * 768, False),
+    ],
+)
+def test_a_condition_becomes_shift_scale_and_gate_by_an_activation_and_a_layer(
+    name: str, wide: int, modulates: bool
+) -> None:
+    def op(name: str, *dims: list[int]) -> Signature:
+        return Signature(name, dims, (F32,) * len(dims), ("",) * len(dims), ())
+
+    condition = [64, 768]
+    ops = [op(name, condition), op("aten::linear", condition, [wide, 768])]
+    assert Ops.of([0, 1], ops).modulates(0) is modulates

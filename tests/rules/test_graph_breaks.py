@@ -17,8 +17,13 @@ def broken(
     kernel: str = POINTWISE,
     called: str = "## Call CompiledFxGraph f7d ##",
     product: bool = False,
+    beside: bool = False,
 ) -> TraceBuilder:
-    """Steps of four calls of a region: a compiled kernel, eager ones of 100 us, and a compiled one that resumes."""
+    """Steps of four calls of a region: a compiled kernel, eager ones of 100 us, and a compiled one that resumes.
+
+    Args:
+        beside: each of them launches a product on another stream, too.
+    """
     trace, at, gpu, number = TraceBuilder(), 0, 0, 0
 
     def run(op: str, name: str) -> None:
@@ -27,6 +32,9 @@ def broken(
         trace.op(op, at, 10 * US)
         trace.launch("cuLaunchKernel", at + 2 * US, 4 * US, number)
         trace.kernel(gpu - 94 * US, 90 * US, number, name=name)
+        if beside:
+            trace.launch("cuLaunchKernel", at + 7 * US, 2 * US, 10_000 + number)
+            trace.kernel(gpu - 50 * US, 9 * US, 10_000 + number, name=GEMM, stream=9)
         at += 12 * US
 
     for step in range(4):
@@ -95,3 +103,8 @@ def test_three_kernels_that_one_could_be_are_a_break_where_one_of_them_computes_
 )
 def test_what_no_compiler_would_fuse_is_left_alone(trace: TraceBuilder) -> None:
     assert "eager-ops" not in {one.cause for one in of_rule(trace, "compile")}
+
+
+def test_what_runs_on_another_stream_is_not_between_two_kernels() -> None:
+    one, *_ = of_rule(broken(["aten::mul"], beside=True), "compile")
+    assert (one.cause, one.count, one.evidence["runs"]) == ("eager-ops", 4 * 4 * 3, 4 * 4)

@@ -119,3 +119,49 @@ def test_gradients_of_the_step_before_are_no_part_of_what_makes_a_weight(calls: 
     """Two gradients a step, right after each other's steps: 6 computations are three for each, 4 of them needless."""
     trace = steps_of(step(MASKED, calls, ["ReluBackward0"], [op(LEAF, W)] * 2))
     assert sum(one.count for one in of_rule(trace, "computed-weight") if one.cause == "repeated") == count
+
+
+@pytest.mark.parametrize(("calls", "said"), [(5, 0), (6, 1)])
+def test_three_times_for_each_gradient_is_often(calls: int, said: int) -> None:
+    """Of two gradients of the weight's shape, once a step."""
+    trace = steps_of(step(MASKED, calls, ["ReluBackward0"], [*[op(LEAF, W)] * 2, op("aten::relu", X)]))
+    found = of_rule(trace, "computed-weight")
+    assert [(one.cause, one.count) for one in found] == [("repeated", 3 * (calls - 2))] * said
+    for one in found:
+        assert "backward goes through each" not in one.message
+        assert (one.evidence["computed"], one.evidence["weights"]) == (calls, 2)
+
+
+def test_a_frame_may_hold_a_single_op_and_steps_that_compute_no_weight_twice_do_not_count() -> None:
+    """Of four steps two have a rollout; the others compute each weight once."""
+    rollout = step([op("aten::exp"), op("aten::linear")], 24, ["ExpBackward0"], [op(LEAF)] * 4)
+    once = step([op("aten::exp"), op("aten::linear")], 4, ["ExpBackward0"], [op(LEAF)] * 4)
+    trace, at = steps_of([]), 0
+    for number, ops in enumerate((rollout, once, rollout, once)):
+        begin, names = at, [name for name, _ in ops]
+        for name in names:
+            place = at // (OP_US * US)
+            trace.op(name, at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, place + 1)
+            trace.kernel(at + 9 * US, US, place + 1)
+            if name == "aten::exp":
+                trace.python("torch/nn/utils/parametrize.py(307): forward", at, 11 * US, python_id=place + 1)
+            at += OP_US * US
+        trace.step(10 + number, begin, at - begin)
+    (one,) = of_rule(trace, "computed-weight")
+    assert (one.count, one.steps) == (2 * 20, 2)
+    assert (one.evidence["computed"], one.evidence["weights"]) == (24, 4)
+
+
+def test_of_two_kinds_of_evidence_the_one_with_more_is_said() -> None:
+    """Six masked weights by their shapes, and 24 parametrizations by their frames, are one finding: of the 24."""
+    masked = step(MASKED, 6, ["ReluBackward0"], [op(LEAF, W)] * 2)
+    framed = step([op("aten::exp"), op("aten::linear")], 24, ["ExpBackward0"], [op("aten::relu", X)])
+    ops, number = [*framed, *masked, op("aten::relu", X)], 0
+    trace = steps_of(ops)
+    for at, (name, _) in enumerate(ops * 3):
+        if name == "aten::exp":
+            frame = "torch/nn/utils/parametrize.py(307): forward"
+            trace.python(frame, at * OP_US * US, OP_US * US, python_id=(number := number + 1))
+    (one,) = of_rule(trace, "computed-weight")
+    assert (one.count, one.evidence["computed"], list(one.evidence["ops"])) == (3 * 22, 24, ["aten::exp"])
