@@ -49,3 +49,13 @@ def test_without_shapes_what_forward_adds_is_no_other_gradient() -> None:
                 event["name"] = around
         found_in.append(len(found(trace, "dense-gradient")))
     assert found_in == [0, 1]
+
+
+def test_with_other_processes_more_rows_may_be_looked_up_than_one_of_them_tells() -> None:
+    trace = tables(1_000_000)
+    (alone,) = found(trace, "dense-gradient")
+    trace.launch("cudaLaunchKernel", 10 * US, 2 * US, 9_000)
+    trace.kernel(20 * US, 30 * US, 9_000, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", stream=20)
+    (beside,) = found(trace, "dense-gradient")
+    assert [one.confidence.value for one in (alone, beside)] == ["high", "medium"]
+    assert alone.cost_ns == beside.cost_ns

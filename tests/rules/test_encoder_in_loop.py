@@ -88,6 +88,7 @@ UPLOADED = Op("aten::copy_", ADD, 5, [IMAGE, IMAGE, []], [BF16, BF16, "Scalar"])
     [
         sampler(before=(CLONE,)),
         sampler(before=(CLONE, HALVES, HALVES, HALVES, HALVES, HALVES)),
+        sampler(before=(CLONE, HALVES, HALVES)),
         sampler(before=(CLONE, FRAMES, HALVES)),
         sampler(before=(CLONE, HALVES, conv(IMAGE, 16, 300))),
         sampler(last=[DRAWN]),
@@ -102,7 +103,18 @@ UPLOADED = Op("aten::copy_", ADD, 5, [IMAGE, IMAGE, []], [BF16, BF16, "Scalar"])
         ),
         sampler(times=2),
     ],
-    ids=["outside", "list", "frames", "used", "drawn", "written", "few-layers", "dropout", "two"],
+    ids=[
+        "outside",
+        "list",
+        "two-images",
+        "frames",
+        "used",
+        "drawn",
+        "written",
+        "few-layers",
+        "dropout",
+        "two",
+    ],
 )
 def test_an_image_that_may_be_another_in_each_iteration_is_left_alone(ops: list[Op]) -> None:
     assert found(program(ops), "loop-invariant") == []
@@ -112,3 +124,12 @@ def test_networks_that_hand_nothing_on_are_an_ensemble() -> None:
     """Each begins with the image and ends with a small result: they have weights of their own."""
     member = [*HINT, both("add", DEEP), conv(DEEP, 64, 400), conv(DEEP, 4, 50), both("sub", LATENT)]
     assert found(program([CLONE, HALVES, *member * 5]), "loop-invariant") == []
+
+
+def test_three_layers_are_too_few_whatever_is_between_them() -> None:
+    """A stage of an ordinary network may read the image once more; four layers are a network in the loop."""
+    few = [*HINT[:2], conv([8, 16, 256, 256], 32, 200, 2), of_one("silu", [8, 32, 128, 128], 40), HINT[5]]
+    assert found(program(sampler(few)), "loop-invariant") == []
+    wide = [*few[:2], conv([8, 16, 256, 256], 16, 300), *few[2:]]
+    (one,) = found(program(sampler(wide)), "loop-invariant")
+    assert one.cost_ns == pytest.approx(6 * 4 * (300 + 40 + 300 + 200 + 40 + 100) * 1e3)

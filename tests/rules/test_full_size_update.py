@@ -132,6 +132,9 @@ def test_a_diagonal_matrix_in_a_product_needs_as_long_as_scaling_the_other_facto
         pytest.param([spread()[0], added()], id="a total that begins with zeros"),
         pytest.param([spread()[0], spread()[2], added()], id="a copy into another tensor"),
         pytest.param([*spread(), Op("aten::mul", ADD, 300, [WHOLE, WHOLE]), added()], id="read before"),
+        pytest.param(
+            [*spread(), Op("aten::matmul", GEMM, 300, [WHOLE, [192, 8]]), added()], id="multiplied before"
+        ),
         pytest.param([spread()[1], spread()[2], added()], id="updated in place"),
         pytest.param([*spread()], id="never added"),
     ],
@@ -186,3 +189,37 @@ def test_what_an_op_writes_into_its_copy_is_where_the_op_takes_it(name: str, dim
     (one,) = found(program([NETWORK, copy, copy], around=dict.fromkeys((1, 2), (name, 1, inputs))), SLUG)
     assert (one.cause, one.evidence["part"]) == ("copied", "14x1x240x192")
     assert one.cost_ns == 6 * 2 * 500_000
+
+
+def test_a_diagonal_is_not_replaced_by_what_takes_longer_than_the_product() -> None:
+    """The other factor is 16 times as large: scaling it would take 32 fills of 30 us, the product takes 500 us."""
+    *ops, product = diagonal()
+    wide = replace(product, dur=500, dims=[[4_096, 4_096], [4_096, 65_536]])
+    (one,) = found(program([*ops, wide]), SLUG)
+    assert one.cost_ns == 6 * 30_000
+
+
+def test_tensors_of_several_shapes_count_together() -> None:
+    """The fill and the sum of each take 3 % of the GPU's time."""
+    turned = {tuple(WHOLE): [14, 192, 240, 240], tuple(PART): [14, 96, 48, 192]}
+    ops = [*spread(), added()]
+    others = [replace(one, dims=[turned.get(tuple(dims), dims) for dims in one.dims]) for one in ops]
+    (one,) = found(program([replace(NETWORK, dur=25_000), *ops, *others]), SLUG)
+    assert one.evidence["updates"] == 6 * 2
+    assert one.cost_ns == pytest.approx(6 * 2 * (200_000 + 600_000 * (1 - 0.08)), rel=0.001)
+
+
+def test_a_write_within_a_write_is_the_same() -> None:
+    inputs = {"Input Dims": [PART, PART, []], "Input type": [F32, F32, "Scalar"]}
+    (one,) = found(program([NETWORK, *spread(), added()], around={3: ("aten::copy_", 1, inputs)}), SLUG)
+    assert one.evidence["needed_bytes"] == 3 * 4 * 14 * 96**3
+
+
+def test_a_tensor_that_is_filled_again_has_no_part_any_more() -> None:
+    assert found(program([NETWORK, *spread(), spread()[0], added()]), SLUG) == []
+
+
+def test_a_slice_may_be_viewed_in_another_way_before_it_is_written() -> None:
+    fill, cut, write = spread()
+    view = Op("aten::alias", "", 0, [WHOLE], [F32])
+    assert len(found(program([NETWORK, fill, cut, view, write, added()]), SLUG)) == 1

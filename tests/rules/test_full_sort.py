@@ -149,3 +149,24 @@ def test_without_shapes_or_dimension_nobody_knows() -> None:
         (outcome,) = diagnose(program([PRODUCT, bare]), select=["full-sort"]).outcomes
         assert outcome.status is Status.NOT_APPLICABLE
         assert "record_shapes=True" in str(outcome.why)
+
+
+@pytest.mark.parametrize(("k", "said"), [(50_000, 1), (50_001, 0)])
+def test_up_to_a_quarter_of_a_row_is_its_beginning(k: int, said: int) -> None:
+    assert len(found(program([PRODUCT, sort(), first(k)]), "full-sort")) == said
+
+
+def test_an_op_that_picks_some_of_the_order_may_pick_any_of_it() -> None:
+    """order.gather(1, index) reads the sorted indices wherever it is told; of values that are not sorted it may."""
+    picks = [
+        use(
+            "aten::gather", [SHAPE, [], [256, 10], []], [kind, "Scalar", LONG, "Scalar"], "", "1", "", "False"
+        )
+        for kind in (LONG, F32)
+    ]
+    assert [len(found(program([PRODUCT, sort(), first(200), one]), "full-sort")) for one in picks] == [0, 1]
+
+
+def test_what_a_later_step_reads_before_its_own_sort_is_not_of_the_step_before() -> None:
+    (one,) = found(program([VALUES, PRODUCT, sort(), first(200)]), "full-sort")
+    assert one.count == 6

@@ -102,3 +102,47 @@ def test_a_sum_of_another_tensor_does_not_sum_up_the_pairs() -> None:
         "aten::sum", SUM, 300, [ROWS, [], [], []], [F32, "ScalarList", "Scalar", ""], scalars=["", "[-1]"]
     )
     assert found(program([*crossed()[:-1], other]), "materialised-pairs") == []
+
+
+@pytest.mark.parametrize(("dim", "said"), [("[2]", 1), ("[-1]", 1), ("[-2]", 0), ("[0]", 0)])
+def test_the_last_dimension_may_be_counted_from_either_end(dim: str, said: int) -> None:
+    assert len(found(program(crossed(dim=dim)), "materialised-pairs")) == said
+
+
+@pytest.mark.parametrize(("dim", "said"), [("[-1]", 1), ("[2]", 1), ("[1]", 0)])
+def test_a_norm_of_differences_is_a_distance(dim: str, said: int) -> None:
+    *gathers, _, _ = crossed()
+    sub = Op("aten::sub", ADD, 200, [PAIRS, PAIRS], [F32, F32])
+    types = [F32, "Scalar", "ScalarList", "Scalar", ""]
+    scalars = ["", "2.", dim, "False", ""]
+    norm = Op("aten::linalg_vector_norm", SUM, 300, [PAIRS, [], [], [], []], types, scalars=scalars)
+    assert len(found(program([*gathers, sub, norm]), "materialised-pairs")) == said
+
+
+def test_what_is_compared_may_be_a_handful_and_one_expanded_tensor_is_no_pair() -> None:
+    """Ids held against 15 classes; and a tensor that is expanded to all pairs of nothing."""
+    compared = [
+        Op("aten::eq", ADD, 900, [[1, 15], [1 << 20, 1]], [LONG, LONG]),
+        Op("aten::sum", SUM, 700, [[1 << 20, 15], []], ["bool", "ScalarList"]),
+    ]
+    (one,) = found(program(compared), "materialised-pairs")
+    assert "by index" in one.advice
+    whole = [1_000, 1_000, 64]
+    alone = [
+        Op("aten::relu", ADD, 900, [whole], [F32], strides=[[64, 0, 1]]),
+        Op("aten::sum", SUM, 700, [whole, []], [F32, "ScalarList"]),
+    ]
+    assert found(program(alone), "materialised-pairs") == []
+
+
+@pytest.mark.parametrize(("kind", "by_index"), [(LONG, True), (F32, False)])
+def test_a_mask_that_becomes_weights_is_not_read_by_index(kind: str, *, by_index: bool) -> None:
+    """Sums of a mask as floating numbers may be products; a count of them is none."""
+    whole = [1_000, 1_100, 8]
+    ops = [
+        Op("aten::eq", ADD, 900, [[1_000, 1, 8], [1, 1_100, 8]], [LONG, LONG]),
+        Op("aten::copy_", ADD, 900, [whole, whole, []], [kind, "bool", "Scalar"]),
+        Op("aten::sum", SUM, 700, [whole, []], [kind, "ScalarList"], scalars=["", "[2]"]),
+    ]
+    (one,) = found(program(ops), "materialised-pairs")
+    assert ("read and write by index" in one.advice) is by_index

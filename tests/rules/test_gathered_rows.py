@@ -107,3 +107,12 @@ def test_backward_may_read_what_was_upsampled() -> None:
     node = Op("autograd::engine::evaluate_function: ConvolutionBackward0", GEMM, 10, [wide], [F32])
     assert found(program([*upsampled(), node]), "late-projection")
     assert found(program([*upsampled(), replace(node, name="aten::mean")]), "late-projection") == []
+
+
+@pytest.mark.parametrize(("between", "said"), [(7, 1), (9, 0)])
+@pytest.mark.parametrize("before", [True, False])
+def test_gathers_sums_and_layers_are_near_each_other(between: int, said: int, *, before: bool) -> None:
+    """So many ops on other tensors are between the gather and the sum, or between the sum and the layer."""
+    others = [Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * (between - before)
+    *sums, layer = propagated(*others) if before else [*propagated()[:-1], *others, propagated()[-1]]
+    assert len(found(program([*sums, layer]), "late-projection")) == said

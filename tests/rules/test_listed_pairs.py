@@ -158,3 +158,45 @@ def test_a_mask_that_nothing_lists_is_left_alone() -> None:
         Op("aten::bitwise_and", ADD, 100, [whole, whole], [BOOL, BOOL]),
     ]
     assert found(program(causal), "materialised-pairs") == []
+
+
+@pytest.mark.parametrize(
+    ("sides", "said"),
+    [
+        pytest.param([[ROWS, 1], [1, 8_192]], 1, id="each with each"),
+        pytest.param([[1, 8_192], [ROWS, 1]], 1, id="the other way round"),
+        pytest.param([[ROWS, 1], [8_192]], 1, id="a row without its first dimension"),
+        pytest.param([[ROWS, 1], [ROWS, 1]], 0, id="one by one"),
+        pytest.param([[ROWS, 1], [1, 4_095]], 0, id="with other keys"),
+    ],
+)
+def test_keys_of_two_lists_are_compared_each_with_each(sides: list[list[int]], said: int) -> None:
+    whole = [ROWS, 8_192]
+    both = Op("aten::bitwise_or", ADD, 100, [whole, whole], [BOOL, BOOL])
+    ops = [Op("aten::eq", ADD, 250, sides, [LONG, LONG]), both, *listing(whole, 4_096)]
+    causes = [one.cause for one in found(program(ops), "materialised-pairs")]
+    assert causes.count("listed") == said
+
+
+@pytest.mark.parametrize(("columns", "times"), [(3, 1), (4, 0)])
+def test_a_product_with_a_bias_is_one_of_its_factors(columns: int, times: int) -> None:
+    """The bias comes first: its width is that of the result."""
+    linear, _, *rest = neighbours()
+    dims = [[ROWS], [ROWS, columns], [columns, ROWS]]
+    product = Op("aten::addmm", GEMM, 400, dims, [F32] * 3)
+    assert len(found(program([linear, product, *rest]), "materialised-pairs")) == times
+
+
+def test_a_list_is_not_as_long_as_what_is_read_of_the_next_one() -> None:
+    compares, lists, takes = joined()
+    other = Op("aten::nonzero", SCAN, 20, [[64, 64]], [BOOL])
+    assert found(program([compares, lists, other, takes]), "materialised-pairs") == []
+    (one,) = found(program([compares, lists, takes, other]), "materialised-pairs")
+    assert "lists 4,096 of them" in one.message
+
+
+def test_what_backward_reads_of_all_pairs_is_for_those_that_are_listed() -> None:
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    back = Op("aten::softmax", SUM, 60, [[ROWS, ROWS], [], []], [F32, "Scalar", ""], inside=node)
+    (one,) = found(program([*neighbours(), back]), "materialised-pairs")
+    assert one.cause == "listed"

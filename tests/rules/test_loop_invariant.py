@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -152,3 +153,33 @@ def test_micro_batches_take_their_data_from_outside() -> None:
     assert found(program(sampler(KEYS, last=[back])), "loop-invariant") == []
     (one,) = found(program([*sampler(KEYS), back]), "loop-invariant")  # a rollout, and backward after it
     assert one.count == 6 * 3 * 3
+
+
+QUIET = replace(ENCODE, kernel="", dur=0)
+WORDS = Op("aten::embedding", ADD, 20, [[49_408, 1_024], [8, 77]], [BF16, "long int"])
+CHOSEN = Op("aten::argmax", NORM, 20, [NOISE, [], []], [BF16, "Scalar", "Scalar"])
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        pytest.param([], 1, id="nothing else"),
+        pytest.param([QUIET], 0, id="an unknown op without a kernel of its own"),
+        pytest.param([CHOSEN, WORDS], 0, id="words that each iteration chooses"),
+        pytest.param([CHOSEN, replace(WORDS, dims=[[49_408, 1_200], [8, 77]])], 1, id="of another width"),
+    ],
+)
+def test_what_an_iteration_may_look_up_or_make_is_not_from_outside(last: list[Op], said: int) -> None:
+    assert len(found(program(sampler(KEYS, last=last)), "loop-invariant")) == said
+
+
+def test_what_one_iteration_computes_in_another_type_is_not_the_same_each_time() -> None:
+    """Of five iterations the third has another condition, of the same shape."""
+    same, other = sampler(KEYS, iterations=1), sampler([replace(KEYS[0], types=[F32] * 3)], iterations=1)
+    assert found(program([*same * 2, *other, *same * 2]), "loop-invariant") == []
+    assert len(found(program(same * 5), "loop-invariant")) == 1
+
+
+@pytest.mark.parametrize(("iterations", "said"), [(3, 1), (2, 0)])
+def test_three_iterations_are_a_loop(iterations: int, said: int) -> None:
+    assert len(found(program(sampler(KEYS, iterations=iterations)), "loop-invariant")) == said

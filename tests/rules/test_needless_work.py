@@ -109,6 +109,13 @@ def test_most_experts_kept_or_one_product_is_no_fault() -> None:
     assert found(program(experts(2, batched=False)), "idle-experts") == []
 
 
+def test_what_weighs_the_experts_of_each_token_is_no_work_of_experts() -> None:
+    """A tensor that has the tokens first, and for each its experts: sums over experts read it."""
+    combine = Op("aten::mul", ADD, 300, [[4096, 16, 512], [4096, 16, 1]], [BF16, BF16])
+    (one,) = found(program([*experts(2), combine]), "idle-experts")
+    assert one.cost_ns == pytest.approx(6 * 800 * US * (1 - 1.25 * 2 / 16), rel=1e-3)
+
+
 def edges(step: int) -> list[Op]:
     """cat of centres, expanded, and neighbours; then a product of all edges."""
     shape, strides = [24_576, 20, 64], [[64, step, 1], [1_280, 64, 1]]

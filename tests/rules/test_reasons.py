@@ -153,3 +153,15 @@ def test_strided_rows_and_short_rows() -> None:
 def test_nothing_is_said_where_nothing_shows() -> None:
     assert told("add", [[64, 64], [64, 64]], [F32, F32], ["", ""]) == ""
     assert told("add", [], [], []) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("cudnn_convolution", [[192, 3, 246, 246], [3, 1, 23, 9]]),
+        ("convolution_backward", [[192, 3, 224, 238], [192, 3, 246, 246], [3, 1, 23, 9]]),
+    ],
+)
+def test_the_taps_are_those_of_the_weight_where_the_op_takes_it(name: str, dims: list[Any]) -> None:
+    said = told(name, dims, [F32] * len(dims), [""] * len(dims), kind="separable conv")
+    assert said == ": one pass multiplies 207 taps, one pass in each direction 32"
