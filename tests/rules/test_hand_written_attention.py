@@ -65,7 +65,6 @@ CHOICE, LOOK_UP = Op("aten::topk", "topk", 20), Op("aten::index_select", "indexS
         pytest.param([PRODUCT, BACKWARD, LOOK_UP, PRODUCT], 1, id="looked up in backward"),
         pytest.param([PRODUCT, SOFTMAX, *[SCALE] * 9, PRODUCT], 0, id="far"),
         pytest.param([PRODUCT, SOFTMAX], 0, id="one product"),
-        pytest.param([PRODUCT, SOFTMAX, replace(PRODUCT, stream=13)], 0, id="on another stream"),
         pytest.param([SOFTMAX, PRODUCT, PRODUCT], 0, id="no product before"),
     ],
 )
@@ -73,6 +72,13 @@ def test_what_is_between_two_products_near_each_other_on_a_stream_is_attention(
     ops: list[Op], said: int
 ) -> None:
     assert len(found(program([*ops, *[OTHER] * 9], steps=1), SLUG)) == said
+
+
+@pytest.mark.parametrize(("stream", "said"), [(7, 1), (13, 0)])
+def test_a_product_on_another_stream_is_no_part_of_it(stream: int, said: int) -> None:
+    """The last of its stream is the neighbour of the first of the next one, in order of streams."""
+    ops = [*[OTHER] * 9, PRODUCT, SOFTMAX, replace(PRODUCT, stream=stream)]
+    assert len(found(program(ops, steps=1), SLUG)) == said
 
 
 def test_a_product_of_the_next_step_is_no_part_of_it() -> None:

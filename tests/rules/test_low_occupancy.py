@@ -1,0 +1,45 @@
+"""Kernels with few blocks: which, what they could take, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.kernel_programs import NVJET, US, Op, found, program
+
+SCAN = "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float>>(int)"
+SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, NormTwoOps>>(int)"
+OTHER = Op("aten::mm", NVJET, 100)
+
+
+@pytest.mark.parametrize(
+    ("grid", "dur", "said"), [(65, 100, 1), (66, 100, 0), (4, 21, 1), (4, 20, 0), ((13, 5), 100, 1)]
+)
+def test_fewer_blocks_than_half_of_132_multiprocessors_for_more_than_20_us_are_few(
+    grid: int | tuple[int, int], dur: int, said: int
+) -> None:
+    assert len(found(program([Op("aten::cumsum", SCAN, dur, grid=grid), OTHER]), "low-occupancy")) == said
+
+
+@pytest.mark.parametrize(("grid", "left_us"), [(33, 25), (4, 5)])
+def test_split_among_all_multiprocessors_it_takes_its_part_but_5_us_at_least(grid: int, left_us: int) -> None:
+    (one,) = found(program([Op("aten::cumsum", SCAN, 100, grid=grid), OTHER]), "low-occupancy")
+    assert one.cost_ns == pytest.approx(6 * (100 - left_us) * US)
+    assert (one.evidence["blocks"], one.evidence["sms"]) == (grid, 132)
+    assert one.evidence["gpu_share"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "advice", "confidence"),
+    [
+        ("aten::cumsum", SCAN, "Give the op more rows at once", "high"),
+        ("aten::linalg_vector_norm", SUM, "Take all norms with one call", "high"),
+        ("aten::mm", NVJET, "Let more blocks share the product", "medium"),
+    ],
+)
+def test_what_to_do_depends_on_what_the_kernel_computes(
+    op: str, kernel: str, advice: str, confidence: str
+) -> None:
+    (one,) = found(program([Op(op, kernel, 100, grid=8), OTHER]), "low-occupancy")
+    assert one.advice.startswith(advice)
+    assert one.confidence.value == confidence
+    assert one.by == op
