@@ -115,6 +115,10 @@ def test_rows_of_an_addition_are_wide_from_32_and_meet_from_64(op: Signature, ki
 def test_into_few_rows_a_one_hot_matrix_is_multiplied() -> None:
     assert needs(added([4, 64], [1_024, 64])).flops == 2 * 1_024 * 64 * 4
     assert needs(added([64, 64], [1_024, 64])).flops is None
+    # of narrow rows the additions move less, but reach less of the device's peak
+    assert needs(added([16, 4], [1_024, 4])).flops == 2 * 1_024 * 4 * 16
+    # blocks add single numbers in their own memory, and no rows
+    assert needs(added([4, 2], [1_024, 2])).flops == 2 * 1_024 * 2 * 4
 
 
 def put(target: list[int], values: list[int]) -> Signature:
@@ -125,6 +129,7 @@ def put(target: list[int], values: list[int]) -> Signature:
 @pytest.mark.parametrize(
     ("target", "values", "kind", "moved"),
     [
+        ([5], [5], "indexed sum", 3 * 5 * 4 + 5 * 8),
         ([99, 2], [5, 2], "indexed sum", 3 * 10 * 4 + 5 * 8),
         ([99, 3], [5, 3], "indexed row sum", 3 * 15 * 4 + 5 * 8),
         ([3, 4], [191, 4], "indexed row sum", 3 * 764 * 4 + 191 * 8),

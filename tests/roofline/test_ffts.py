@@ -81,3 +81,20 @@ def test_operations_are_those_of_the_fast_transform() -> None:
 )
 def test_what_does_not_say_how_long_it_is_has_no_bound(op: Signature) -> None:
     assert bound_of(op) is None
+    if op.name != "aten::mm" and op.types[0] != "int":
+        assert fft_lengths(op) == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "along", "kind"),
+    [
+        ([4, 8_192], "[1]", "fft"),
+        ([4, 8_193], "[1]", "long fft"),
+        ([8_193, 30], "[0, 1]", "long fft"),  # one of its passes
+        ([8_192, 8_192], "[0, 1]", "fft"),
+    ],
+)
+def test_transforms_are_long_beyond_8192_numbers_along_any_dimension(
+    shape: list[int], along: str, kind: str
+) -> None:
+    assert fft_work(transform("_fft_c2c", shape, COMPLEX, along)).kind == kind

@@ -35,6 +35,8 @@ SHAPES = [
     (op("avg_pool2d", IMAGE, "[3, 3]", "[2, 2]", "[1, 1]", "True", "False"), None),
     (op("adaptive_avg_pool2d", IMAGE, "[7, 5]"), (2, 6, 7, 5)),
     (op("adaptive_avg_pool2d", IMAGE, "[7]"), None),
+    (op("adaptive_max_pool2d", IMAGE, "[7, 5]"), (2, 6, 7, 5)),
+    (op("adaptive_max_pool1d", [2, 6, 17], "[7]"), (2, 6, 7)),
     (op("upsample_nearest2d", IMAGE, "[34, 40]", "", ""), (2, 6, 34, 40)),
     (op("upsample_bilinear2d", IMAGE, "", "False", "[1.5, 2.0]"), (2, 6, 25, 40)),  # 25.5
     (op("grid_sampler", IMAGE, [2, 9, 11, 2], "0", "0", "False"), (2, 6, 9, 11)),
@@ -52,6 +54,8 @@ SHAPES = [
     (op("sum", IMAGE, "[1, -1]", "True"), (2, 1, 17, 1)),
     (op("mean", IMAGE, "[]", "False"), ()),
     (op("argmax", IMAGE, "2", "False"), (2, 6, 20)),
+    (op("max", [4, 1], [4, 5]), (4, 5)),  # of two tensors
+    (op("max", [4, 5]), None),
     (op("linalg_vector_norm", IMAGE, "2", "[0]", "True"), (1, 6, 17, 20)),
 ]
 

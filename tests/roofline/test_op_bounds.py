@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.peaks import device_peaks, known_devices
+from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
 from traceanalyzer.roofline.signatures import Signature
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
@@ -195,3 +199,22 @@ def test_what_work_reaches_stays_below_the_peak() -> None:
 def test_newer_devices_by_name(name: str, known: str | None) -> None:
     peaks = device_peaks(name)
     assert (peaks.name if peaks else None) == known
+
+
+@pytest.mark.parametrize("name", ["max_pool2d_with_indices_backward", "avg_pool2d_backward"])
+def test_a_pool_backward_reads_the_gradient_and_writes_one_as_large_as_the_input(name: str) -> None:
+    needed = bound_of(signature(name, [[2, 3, 4, 4], [2, 3, 8, 8]], [F32, F32]))
+    assert needed is not None
+    assert (needed.kind, needed.bytes) == ("pool backward", (96 + 384) * 4)
+
+
+def test_kernels_tell_the_arithmetic_that_an_op_needs() -> None:
+    peaks = Peaks("x", {"fp32": 10.0, "tf32": 100.0}, 1_000.0, "")
+    work = OpCost("matmul", 10**9, 1_000, "fp32")
+    assert [least_ns(work, peaks, kind) for kind in ("fp32", "tf32", None)] == [1e5, 1e4, 1e5]
+    product = signature("mm", [[64, 1_024], [1_024, 64]], [F32, F32])
+    kernels = Texts(np.array([0, 1]), np.array(["splitKreduce", "cutlass_80_tensorop_s1688gemm"], object))
+    slow = Peaks("x", {"fp32": 0.1, "tf32": 0.2}, 1_000.0, "")
+    reached, least = call_times(np.array([0, 0]), kernels, [product], slow)
+    assert least.tolist() == [pytest.approx(2 * 64 * 64 * 1_024 / 200)]
+    assert reached.tolist() == [pytest.approx(2 * 64 * 64 * 1_024 / 200 / 0.65)]

@@ -1,0 +1,109 @@
+"""What rules say of one device, beside another that does something else, and beside one that does the same."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder, content_of, load_bytes
+from tests.rules.limit_programs import PROGRAMS
+from traceanalyzer import Finding, Trace, diagnose
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.registry import find_rule
+
+Events = list[dict[str, Any]]
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+OTHER, FAR = 77_777, 1_000_000  # another thread, and correlations that nothing has
+
+
+def document_of(slug: str) -> dict[str, Any]:
+    made = PROGRAMS[slug][0]()
+    assert not isinstance(made, Analysis)
+    content = made.to_json() if isinstance(made, TraceBuilder) else content_of(made)
+    document: dict[str, Any] = json.loads(content)
+    document["deviceProperties"] += [{**document["deviceProperties"][0], "id": 1}]
+    return document
+
+
+def with_other_work(events: Events) -> Events:
+    """Whenever a thread launches work, another launches some on device 1, by an op that no rule knows."""
+    shortest = min(one["dur"] for one in events if one.get("cat") in ON_GPU)
+    calls = {one["args"]["correlation"]: one for one in events if str(one.get("cat")).startswith("cuda_")}
+    more: Events = []
+    for one in events:
+        call = calls.get(one.get("args", {}).get("correlation"))
+        if one.get("cat") not in ON_GPU or call is None:
+            continue
+        number = FAR + one["args"]["correlation"]
+        lane = {"ph": "X", "pid": call["pid"], "tid": OTHER, "ts": call["ts"], "dur": call["dur"]}
+        shapes = {"Input Dims": [[7, 11]], "Input type": ["float"], "External id": number}
+        more.append({**lane, "cat": "cpu_op", "name": "other::work", "args": shapes})
+        linked = {**call["args"], "correlation": number, "External id": number}
+        more.append({**call, **lane, "name": "cudaLaunchKernel", "args": linked})
+        work = {**one["args"], "correlation": number, "External id": number, "device": 1}
+        lane = {"cat": "kernel", "name": "void other_work(int)", "pid": 1, "dur": shortest}
+        more.append({**one, **lane, "args": work})
+    return [*events, *more]
+
+
+def twice(events: Events) -> Events:
+    """Another thread calls the same, on device 1."""
+    more = deepcopy([one for one in events if not str(one.get("name")).startswith("ProfilerStep")])
+    for one in more:
+        args = one.get("args", {})
+        for key in {"correlation", "External id"} & args.keys():
+            args[key] += FAR
+        if one.get("cat") in ON_GPU:
+            one["pid"] = args["device"] = 1
+        elif isinstance(one.get("tid"), int):
+            one["tid"] += OTHER
+    return [*events, *more]
+
+
+def found(document: dict[str, Any], slug: str) -> list[Finding]:
+    trace: Trace = load_bytes(json.dumps(document).encode())
+    return list(diagnose(trace, select=[slug]).findings)
+
+
+def said(findings: list[Finding], device: int) -> list[tuple[Any, ...]]:
+    own = [one for one in findings if one.device == device]
+    return sorted((one.cause, one.cost_ns, one.count, one.confidence, str(one.evidence)) for one in own)
+
+
+def shares(findings: list[Finding], device: int) -> list[tuple[Any, ...]]:
+    own = [one for one in findings if one.device == device]
+    return sorted((one.cause, one.cost_ns, one.count, str(one.evidence.get("gpu_share"))) for one in own)
+
+
+OF_ALL_DEVICES = {  # why another device changes what is said of one
+    "other-program": "it compares ranks",
+    "uncoalesced-sparse": "the CPU waits for all devices",
+}
+ONE_THREAD = {  # why two threads are not told apart
+    "padded-replay": "slices are matched with replays by time",
+    "throttling": "the clock of one device is recorded",
+}
+SLUGS = [slug for slug in PROGRAMS if find_rule(slug).function.__module__.split(".")[2] in ("kernels", "facts")]
+SLUGS = sorted(set(SLUGS) - OF_ALL_DEVICES.keys())
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_another_device_with_other_work_changes_nothing(slug: str) -> None:
+    document = document_of(slug)
+    alone = found(document, slug)
+    document["traceEvents"] = with_other_work(document["traceEvents"])
+    beside = found(document, slug)
+    assert said(beside, 0) == said(alone, 0)
+    assert said(beside, 1) == []
+
+
+@pytest.mark.parametrize("slug", sorted(set(SLUGS) - ONE_THREAD.keys()))
+def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> None:
+    document = document_of(slug)
+    alone = shares(found(document, slug), 0)
+    document["traceEvents"] = twice(document["traceEvents"])
+    both = found(document, slug)
+    assert (shares(both, 0), shares(both, 1)) == (alone, alone)
