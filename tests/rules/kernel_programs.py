@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,24 @@ def found(trace: Trace, rule: str) -> list[Finding]:
     report = diagnose(trace, select=[rule])
     assert [outcome.why for outcome in report.outcomes if outcome.status is Status.FAILED] == []
     return list(report.findings)
+
+
+def changed(trace: Trace, change: Callable[[dict[str, Any]], None]) -> Trace:
+    """The same recording with each event changed in place."""
+    content = json.loads(content_of(trace))
+    for event in content["traceEvents"]:
+        change(event)
+    return load_bytes(json.dumps(content).encode())
+
+
+def by_step(trace: Trace, change: Callable[[dict[str, Any], int], None]) -> Trace:
+    """As `changed`, where the change knows the number of the step in which the event begins, -1 for none."""
+    content = json.loads(content_of(trace))
+    steps = [one for one in content["traceEvents"] if str(one.get("name")).startswith("ProfilerStep")]
+    for event in content["traceEvents"]:
+        at = [one["ts"] <= event.get("ts", -1) < one["ts"] + one["dur"] for one in steps]
+        change(event, at.index(True) if True in at else -1)
+    return load_bytes(json.dumps(content).encode())
 
 
 def begun_later(trace: Trace) -> Trace:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
+from tests.rules.kernel_programs import BF16, NVJET, Op, by_step, changed, found, program
 from traceanalyzer import Severity, Trace
 
 FLASH = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop"
@@ -125,6 +125,39 @@ def test_the_largest_batch_of_a_width_is_said() -> None:
     ]
     (one,) = found(program([*layer([32, 1, 1, 512]), *last[1:2]]), SLUG)
     assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
+
+
+def test_work_that_is_no_op_or_is_copied_from_the_host_is_no_work_on_positions() -> None:
+    ops = [*layer([32, 1, 1, 512]), Op("aten::copy_", "sent", 500, [[32 * 512, 768]] * 2, [BF16] * 2)]
+
+    def send(event: dict[str, Any]) -> None:
+        if event["name"] == "sent":
+            event.update(cat="gpu_memcpy", name="Memcpy HtoD (Pageable -> Device)")
+
+    (one,) = found(program(layer([32, 1, 1, 512]), unlinked_us=100), SLUG)
+    assert one.evidence["gpu_share"] == 0.8
+    (one,) = found(changed(program(ops), send), SLUG)
+    assert one.evidence["gpu_share"] == 0.4
+
+
+@pytest.mark.parametrize(("masked", "said"), [(2, False), (3, True)])
+def test_three_steps_have_a_mask_however_many_ops_do(masked: int, said: bool) -> None:
+    def unmask(event: dict[str, Any], step: int) -> None:
+        if event["name"] == "aten::scaled_dot_product_attention" and step >= masked:
+            event["args"]["Input Dims"][3] = []
+
+    assert bool(found(by_step(program(layer([32, 1, 1, 512]) * 2), unmask), SLUG)) is said
+
+
+def test_what_lies_before_the_first_step_is_no_step() -> None:
+    trace = program(layer([32, 1, 1, 512]) * 2, steps=3)
+
+    def unmark(event: dict[str, Any]) -> None:
+        if event["name"] == "ProfilerStep#0":
+            event.update(name="warm-up")
+
+    (one,) = found(changed(trace, unmark), SLUG)
+    assert one.evidence["width"] == 512
 
 
 def test_without_shapes_it_cannot_be_said() -> None:

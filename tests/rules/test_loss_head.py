@@ -75,3 +75,44 @@ def test_a_tensor_of_one_of_both_sizes_holds_no_scores() -> None:
     passes = [Op("aten::add_", SOFTMAX, 500, [[512, 32_000]] * 2, [F32] * 2), other(500)]
     (one,) = found(program([*head(), *passes]), "loss-head")
     assert one.count == 6 * 4
+
+
+def masked(shape: list[int], product: list[int], sizes: int = 2) -> list[Op]:
+    """A loss over three dimensions, and a product of two tensors of one number for each position, as with a mask."""
+    batch, length, classes = shape
+    hidden = [batch * length, 512]
+    return [
+        Op("aten::mm", NVJET, 600, [hidden, [512, classes]], [BF16] * 2),
+        Op("aten::_log_softmax", SOFTMAX, 300, [shape, [], []], [F32, "Scalar", "Scalar"]),
+        Op("aten::mul", SOFTMAX, 100, [product] * sizes, [F32] * sizes),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("product", "sizes", "said"),
+    [
+        ([8, 512], 2, True),
+        ([8, 512], 1, False),  # by a number
+        ([8, 256], 2, False),
+        ([8, 512, 1], 2, False),
+    ],
+)
+def test_of_a_batch_of_texts_scores_are_told_by_the_mask_of_the_loss(
+    product: list[int], sizes: int, said: bool
+) -> None:
+    facts = found(program(masked([8, 512, 32_000], product, sizes)), "loss-head")
+    assert bool(facts) is said
+    for one in facts:
+        assert (one.evidence["positions"], one.evidence["classes"]) == (4_096, 32_000)
+        assert one.evidence["parts"] == {"head": 6 * 600_000, "loss and conversions": 6 * 300_000}
+
+
+def test_a_mask_is_no_product_of_unlike_tensors() -> None:
+    ops = masked([8, 512, 32_000], [8, 512])
+    unlike = Op("aten::mul", SOFTMAX, 100, [[8, 512], [8, 1]], [F32] * 2)
+    assert found(program([*ops[:2], unlike]), "loss-head") == []
+
+
+def test_kernels_without_an_op_are_in_no_share() -> None:
+    (one,) = found(program([*head(), other(100)], unlinked_us=50), "loss-head")
+    assert one.evidence["gpu_share"] == 0.9

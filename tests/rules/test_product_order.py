@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import Op, found, program
@@ -131,3 +133,54 @@ def test_a_product_whose_result_is_as_wide_as_the_copies_is_another() -> None:
         found(program(ops), "product-of-copies") for ops in (messages(), [*messages(), wider])
     )
     assert one.cost_ns == without.cost_ns
+
+
+@pytest.mark.parametrize(("width", "said"), [(1_024, True), (1_025, False)])
+def test_the_other_order_takes_a_quarter_of_the_operations_at_most(width: int, said: bool) -> None:
+    """Rows by rows in between: the other order needs the width for each row."""
+    rows, back = [4_096, width], [width, 4_096]
+    ops = [
+        Op("aten::mm", GEMM, 900, [rows, back], [F32, F32]),
+        Op("aten::mm", GEMM, 900, [[4_096, 4_096], rows], [F32, F32]),
+    ]
+    facts = found(program(ops), "product-order")
+    assert [one.evidence["times"] for one in facts] == ([4.0] if said else [])
+
+
+def test_what_is_read_in_another_type_or_in_backward_is_no_pair() -> None:
+    first, second, last = linear_attention()
+    halves = replace(second, types=["c10::BFloat16"] * 2)
+    assert found(program([first, halves, last]), "product-order") == []
+    node = "autograd::engine::evaluate_function: BmmBackward0"
+    assert (
+        found(program([replace(first, inside=node), replace(second, inside=node), last]), "product-order")
+        == []
+    )
+
+
+@pytest.mark.parametrize(("between", "said"), [(4, True), (5, False)])
+def test_a_gram_matrix_is_used_within_six_ops(between: int, said: bool) -> None:
+    others = [Op("aten::relu", POINTWISE, 5, [[7, 7]], [F32])] * between
+    assert bool(found(program(orthogonalised(*others)), "product-order")) is said
+
+
+LARGE = [4_096, 4_096]
+
+
+@pytest.mark.parametrize(
+    ("reader", "said"),
+    [
+        (Op("aten::sub", POINTWISE, 100, [LARGE, LARGE], [F32, F32]), True),
+        (Op("aten::add", POINTWISE, 100, [LARGE, [4_096]], [F32, F32]), False),  # adds something else
+        (Op("aten::relu", POINTWISE, 100, [LARGE], [F32]), False),
+        (Op("aten::mm", GEMM, 100, [LARGE, [4_096, 8]], [F32, F32]), False),
+    ],
+)
+def test_a_gram_matrix_that_something_else_reads_is_needed(reader: Op, said: bool) -> None:
+    assert bool(found(program(orthogonalised(reader)), "product-order")) is said
+
+
+def test_a_gram_matrix_that_is_not_squared_is_in_the_order_of_its_product() -> None:
+    gram, _, applied, last = orthogonalised()
+    causes = [one.cause for one in found(program([gram, applied, last]), "product-order")]
+    assert "long-side" not in causes

@@ -1,0 +1,196 @@
+"""What limits the op that takes most of a step, on either side of each decision, with rates worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import H200, TraceBuilder
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.rules.test_hotspots import ADD
+from traceanalyzer import Finding
+from traceanalyzer.model.trace import Trace
+
+UNKNOWN = {**H200, "name": "Graphics Card 9000"}
+TERA = 2 * 4_096**3 / 1e6  # operations in a us, of a product that takes 138.9 us at the peak of 989.5 TFLOP/s
+SHAPES = [
+    (4_096, 4_096, 4_096),
+    (2_048, 8_192, 4_096),
+    (8_192, 2_048, 4_096),
+    (4_096, 2_048, 8_192),
+    (2_048, 4_096, 8_192),
+    (8_192, 4_096, 2_048),
+]
+
+
+def mm(dur: int, shape: tuple[int, int, int] = SHAPES[0], grid: int = 1_320) -> Op:
+    rows, inner, columns = shape
+    return Op("aten::mm", NVJET, dur, [[rows, inner], [inner, columns]], [BF16] * 2, grid=grid)
+
+
+def one(trace: Trace) -> Finding:
+    (found_one,) = found(trace, "hotspot")
+    return found_one
+
+
+@pytest.mark.parametrize(("us", "short"), [(4, True), (5, False)])
+def test_kernels_are_short_below_5_us(us: int, short: bool) -> None:
+    assert (one(program([Op("aten::op", ADD, us)] * 4)).cause == "latency") is short
+
+
+@pytest.mark.parametrize(
+    ("products", "others", "fused"), [(2, 2, True), (3, 2, False), (1, 3, True), (4, 0, False)]
+)
+def test_short_kernels_are_fused_unless_most_of_their_time_is_products(
+    products: int, others: int, fused: bool
+) -> None:
+    ops = [Op("aten::op", NVJET, 2)] * products + [Op("aten::op", ADD, 2)] * others
+    assert one(program(ops)).advice.startswith("Fuse these kernels") is fused
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["aten::linalg_vector_norm"], True), (["aten::linalg_vector_norm", "aten::mul"], False)],
+)
+def test_short_norms_alone_are_taken_with_one_call(names: list[str], said: bool) -> None:
+    ops = [Op(name, ADD, 2, inside="clip_grad") for name in names]
+    assert ("torch._foreach_norm" in one(program(ops)).advice) is said
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        (1, "its longest kernel has 1 block for 132 multiprocessors"),
+        (2, "its longest kernel has 2 blocks for 132 multiprocessors"),
+        (65, "its longest kernel has 65 blocks for 132 multiprocessors"),
+        (66, ""),
+    ],
+)
+def test_blocks_are_few_below_half_of_the_multiprocessors(grid: int, told: str) -> None:
+    fact = one(program([Op("aten::op", ADD, 200, grid=grid)]))
+    assert (fact.cause == "few-blocks") is bool(told)
+    assert told in fact.message
+
+
+@pytest.mark.parametrize(("few_us", "told"), [(200, False), (201, True)])
+def test_few_blocks_limit_an_op_if_they_take_more_than_half_of_it(few_us: int, told: bool) -> None:
+    ops = [Op("aten::op", ADD, few_us, grid=10), Op("aten::op", ADD, 200)]
+    assert (one(program(ops)).cause == "few-blocks") is told
+
+
+def test_the_longest_kernel_of_few_blocks_is_told_and_advice_is_for_all_of_them() -> None:
+    ops = [Op("aten::op", NVJET, 100, grid=10), Op("aten::op", ADD, 300, grid=20)]
+    fact = one(program(ops))
+    assert "its longest kernel has 20 blocks" in fact.message
+    assert fact.advice.startswith("Give the device more parallel work: more rows")
+    products = one(program([Op("aten::op", NVJET, 100, grid=10)]))
+    assert "split-K" in products.advice
+
+
+@pytest.mark.parametrize(
+    ("us", "share", "advice"),
+    [
+        (200, 69, "Limited by arithmetic: a smaller dtype or less work helps most."),
+        (180, 77, "Limited by arithmetic, and near the peak"),
+    ],
+)
+def test_a_product_from_half_of_the_peak_on_is_limited_by_arithmetic(
+    us: int, share: int, advice: str
+) -> None:
+    fact = one(program([mm(us)]))
+    assert fact.cause == "compute"
+    assert f"it reaches {TERA / us:,.0f} TFLOP/s, {share} % of the compute peak (990 TFLOP/s)" in fact.message
+    assert fact.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(("us", "cause"), [(277, "compute"), (279, "below-bounds")])
+def test_half_of_the_peak_is_near(us: int, cause: str) -> None:
+    """It takes 138.9 us at the peak."""
+    assert one(program([mm(us)])).cause == cause
+
+
+def test_a_pass_over_memory_is_told_in_bytes() -> None:
+    add = Op("aten::add", ADD, 250, [[8_192, 8_192]] * 2, [F32] * 2)
+    fact = one(program([add]))
+    rate = 3 * 8_192**2 * 4 / 250_000
+    share = 100 * rate / 4_800
+    assert f"it reaches {rate:,.0f} GB/s, {share:.0f} % of the memory peak (4,800 GB/s)" in fact.message
+    assert fact.advice.startswith("Limited by memory")
+
+
+def test_of_many_shapes_the_mean_by_time_is_told() -> None:
+    """Five products of 200 us and one of 320 us, 24 % of the time: 6 x 138.9 of 1,320 us."""
+    ops = [mm(320 if place == 5 else 200, shape) for place, shape in enumerate(SHAPES)]
+    fact = one(program(ops))
+    assert "on average, its calls reach 63 % of the compute peak of their dtype" in fact.message
+    assert fact.cause == "compute"
+    assert "for inputs of shapes" in fact.message
+
+
+def test_one_shape_of_a_quarter_of_the_time_stands_for_the_op() -> None:
+    ops = [mm(200, shape) for shape in SHAPES[:4]]
+    assert f"it reaches {TERA / 200:,.0f} TFLOP/s" in one(program(ops)).message
+    ops = [mm(200, shape) for shape in SHAPES[:5]]
+    assert "on average" in one(program(ops)).message
+
+
+def test_next_to_nothing_of_a_peak_is_no_percentage() -> None:
+    fact = one(program([Op("aten::add", ADD, 200, [[64, 64]] * 2, [F32] * 2)]))
+    assert fact.cause == "below-bounds"
+    assert "; it reaches 0 GB/s; its kernels" in fact.message
+
+
+@pytest.mark.parametrize(
+    ("op", "rate"),
+    [
+        (mm(200), "it reaches 687.2 TFLOP/s and 503 GB/s, by the shapes of its inputs"),
+        (Op("aten::add", ADD, 400, [[8_192, 8_192]] * 2, [F32] * 2), "it reaches 2,013 GB/s, by the shapes"),
+    ],
+)
+def test_on_an_unknown_device_rates_are_told_without_peaks(op: Op, rate: str) -> None:
+    fact = one(program([op], device=UNKNOWN))
+    assert fact.cause == ""
+    assert rate in fact.message
+    assert "ncu" in fact.advice
+
+
+def copying(*work: tuple[str, int], before: int = 0) -> Trace:
+    """Steps of 1 ms of one op that launches this work, each `copy` or `kernel` for so many us.
+
+    Args:
+        before: us that another op takes on the GPU before the first step.
+    """
+    trace, number, first = TraceBuilder(), 0, 10_000 * US
+    for step in range(3):
+        begin = gpu = first + step * 1_000 * US
+        trace.step(step, begin, 990 * US)
+        trace.op("aten::copy_", begin + US, 50 * US)
+        for place, (kind, us) in enumerate(work):
+            number += 1
+            trace.launch("cudaMemcpyAsync", begin + (3 + 5 * place) * US, 3 * US, number)
+            start = gpu + 60 * US
+            if kind == "copy":
+                trace.memcpy(start, us * US, number, name="Memcpy HtoD (Pageable -> Device)")
+            else:
+                trace.kernel(start, us * US, number)
+            gpu += us * US
+    if before:
+        trace.op("aten::sort", US, 20 * US)
+        trace.launch("cudaLaunchKernel", 2 * US, 3 * US, number + 1)
+        trace.kernel(10 * US, before * US, number + 1)
+    return trace.load()
+
+
+@pytest.mark.parametrize(("copies", "kernels", "cause"), [(201, 200, "link"), (200, 200, "")])
+def test_the_link_limits_what_it_takes_more_than_half_of(copies: int, kernels: int, cause: str) -> None:
+    assert one(copying(("copy", copies), ("kernel", kernels))).cause == cause
+
+
+def test_the_rate_over_the_link_is_that_of_the_copies_alone() -> None:
+    fact = one(copying(("copy", 400), ("kernel", 300)))
+    assert f"it reaches {(1 << 20) / 400_000:.1f} GB/s over the link to the host" in fact.message
+
+
+def test_an_op_before_the_first_step_is_no_part_of_one() -> None:
+    fact = one(copying(("kernel", 400), before=5_000))
+    assert (fact.evidence["gpu_ns"], fact.count) == (400 * US, 3)
+    assert fact.message.startswith("aten::copy_ takes")
