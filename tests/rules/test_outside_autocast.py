@@ -50,3 +50,17 @@ def test_an_unknown_device_is_taken_to_gain_half() -> None:
     device = {**H200, "name": "Graphics Card 9000"}
     (one,) = found(program([HALF, full(100)], device=device), "outside-autocast")
     assert one.cost_ns == pytest.approx(6 * 50_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("tf32_us", "said"), [(900, True), (901, False)])
+def test_a_tenth_of_all_products_in_half_precision_shows_what_is_meant(tf32_us: int, said: bool) -> None:
+    """Whatever else the program does."""
+    other = Op("aten::relu", "void relu(float*)", 2_000, [[64, 64]], [F32])
+    assert bool(found(program([HALF, full(tf32_us), other]), "outside-autocast")) is said
+
+
+def test_convolutions_in_tf32_are_products_too() -> None:
+    kernel = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckcrs_nhwc_tilesize128x128x16"
+    conv = Op("aten::cudnn_convolution", kernel, 300, [[8, 64, 56, 56], [64, 64, 3, 3]], [F32, F32])
+    (one,) = found(program([HALF, conv]), "outside-autocast")
+    assert one.evidence["gpu_share"] == 0.75

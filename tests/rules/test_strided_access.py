@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from tests.rules.kernel_programs import US, Op, found, program
+from tests.rules.kernel_programs import US, Op, changed, found, program
 from tests.rules.test_needless_work import ADD, F32, LONG, MOVE, SUM
 
 
@@ -82,3 +85,46 @@ def test_planes_and_whole_rows_are_left_alone(taken: int, along: str) -> None:
     assert all(
         "along_ns" not in one.evidence for one in found(program(populations(taken, along)), "strided-access")
     )
+
+
+def test_what_is_written_in_part_is_read_before() -> None:
+    """Of 12 bytes for each number 32 more are read, and in place 32 more are written."""
+    (plain,) = component([27648, 9])
+    (one,) = found(program([replace(plain, name="aten::add_")]), "strided-access")
+    assert one.evidence["ratio"] == pytest.approx(1 + 64 / 12, abs=0.05)
+    (far,) = found(program(component([3072 * 61, 61])), "strided-access")
+    assert far.evidence["ratio"] == 1 + 60 / 12  # a whole sector of 64 bytes
+
+
+@pytest.mark.parametrize(("columns", "said"), [(512, True), (511, False)])
+def test_a_strided_tensor_of_262144_numbers_is_large(columns: int, said: bool) -> None:
+    shape = [512, columns]
+    op = Op("aten::add", ADD, 300, [shape] * 2, [F32] * 2, strides=[[columns * 9, 9], [columns, 1]])
+    assert bool(found(program([op]), "strided-access")) is said
+
+
+def test_the_largest_tensor_of_an_op_is_named() -> None:
+    shapes, strides = [[3072], [1536, 3072]], [[1], [27648, 9]]
+    (one,) = found(program([Op("aten::add", ADD, 300, shapes, [F32] * 2, strides=strides)]), "strided-access")
+    assert one.evidence["sizes"] == "1536x3072"
+    assert one.evidence["strides"] == "[27648, 9]"
+
+
+def test_a_copy_of_a_column_by_the_copy_engine_is_strided_too() -> None:
+    def copy(event: dict[str, Any]) -> None:
+        if event.get("cat") == "kernel":
+            event.update(cat="gpu_memcpy", name="Memcpy DtoD (Device -> Device)")
+
+    (one,) = found(changed(program(component([27648, 9])), copy), "strided-access")
+    assert one.evidence["ratio"] == 3.7
+
+
+def test_the_last_dimension_has_two_numbers() -> None:
+    (one,), (other,) = (found(program(populations(along=at)), "strided-access") for at in ("-1", "2"))
+    assert one.cost_ns == other.cost_ns
+
+
+def test_a_longer_contiguous_op_is_not_the_one_that_is_named() -> None:
+    longer = Op("aten::mul", ADD, 900, [[1536, 3072]] * 2, [F32] * 2, strides=[[3072, 1]] * 2)
+    (one,) = found(program([longer, *component([27648, 9])]), "strided-access")
+    assert (one.evidence["by_op"], one.evidence["gpu_share"]) == ("aten::add", 0.25)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import F32, Op, found, program
@@ -63,3 +65,32 @@ def test_scores_of_positions_that_were_not_hidden_are_needless(mask: list[int] |
 )
 def test_scores_that_may_all_be_asked_for_are_left_alone(ops: list[Op]) -> None:
     assert found(program(ops), "unlabelled-positions") == []
+
+
+@pytest.mark.parametrize(
+    ("mask", "said"), [([512], True), ([1, 512], True), ([512, 512], False), ([8, 12, 2, 512], False)]
+)
+def test_a_mask_of_keys_hides_no_later_position(mask: list[int], said: bool) -> None:
+    assert bool(found(program(masked(mask=mask)), "unlabelled-positions")) is said
+
+
+def test_one_attention_that_hides_later_positions_is_enough() -> None:
+    both = [*masked(), masked(causal="True")[1]]
+    assert found(program(both), "unlabelled-positions") == []
+    unknown = [replace(one, scalars=()) if "attention" in one.name else one for one in masked()]
+    assert found(program(unknown), "unlabelled-positions") == []
+
+
+def test_work_on_the_positions_or_the_words_alone_is_needed() -> None:
+    others = [
+        Op("aten::relu", GEMM, 500, [[TOKENS, 768]], [F32]),
+        Op("aten::add_", GEMM, 500, [[768, WORDS]] * 2, [F32] * 2),
+    ]
+    (one,) = found(program([*masked(), *others]), "unlabelled-positions")
+    assert one.cost_ns == pytest.approx(6e3 * 1_000 * 0.85, rel=0.01)
+    assert one.evidence["gpu_share"] == pytest.approx(1_000 / 3_020, rel=0.001)
+
+
+@pytest.mark.parametrize(("words", "said"), [(1_000, True), (999, False)])
+def test_a_vocabulary_has_a_thousand_words(words: int, said: bool) -> None:
+    assert bool(found(program(masked(words=words)), "unlabelled-positions")) is said
