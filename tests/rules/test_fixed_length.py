@@ -64,6 +64,10 @@ def test_scores_that_are_masked_by_hand_count_too(name: str) -> None:
     [
         pytest.param(layer([]), id="no mask"),
         pytest.param(layer([1, 1, 1, 512]), id="the same for all sequences"),
+        pytest.param(
+            [*layer([1, 1, 1, 512]), Op("aten::mm", NVJET, 900, [[1, 512, 768], [768, 768]], [BF16] * 2)],
+            id="the same for all sequences, beside rows as wide",
+        ),
         pytest.param(layer([512, 512]), id="a causal mask"),
         pytest.param(layer([32, 1, 1, 48], 48), id="short"),
         pytest.param(layer([32, 1, 1, 512], queries=1), id="one query against a cache"),

@@ -68,3 +68,18 @@ def test_of_two_slices_of_a_replay_the_fuller_one_tells_its_rows() -> None:
     (one,) = found(served([300, 500, 700, 200], others=65_536), "padded-replay")
     assert (one.evidence["captured"], one.evidence["fewest"], one.evidence["most"]) == (4_096, 200, 700)
     assert found(served([6] * 4, captured=8, others=64), "padded-replay") == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"), [([2_048] * 4, True), ([2_049] * 4, False), ([300] * 3, True), ([300] * 2, False)]
+)
+def test_three_replays_for_half_of_the_rows_or_fewer_are_padded(rows: list[int], said: bool) -> None:
+    assert bool(found(served(rows), "padded-replay")) is said
+
+
+def test_replays_that_are_filled_are_not_told_beside_padded_ones() -> None:
+    (one,) = found(served([200, 300, 4_000, 1_000]), "padded-replay")
+    told = [one.evidence[name] for name in ("fewest", "most", "median", "replays")]
+    assert told == [200, 1_000, 300, 3]
+    lost = [1 - bucket / 4_096 for bucket in (256, 512, 1_024)]
+    assert one.cost_ns == pytest.approx(sum(lost) * 400 * US, rel=0.01)

@@ -214,6 +214,15 @@ def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, c
     assert "1,320 of 1,980 MHz" in found[cause].message
 
 
+def test_where_power_is_not_recorded_it_is_not_told() -> None:
+    (one,) = _found(clocked(clock=DIP), "throttling").values()
+    assert (one.cause, one.evidence["power_w"], one.evidence["temperature_c"]) == ("clocks", None, None)
+    assert "1,320 of 1,980 MHz: kernels take" in one.message
+    (hot,) = _found(clocked(clock=DIP, power=[700.0] * 8, heat=[83.0] * 8), "throttling").values()
+    assert hot.cause == "thermal"
+    assert " at 83 C" in hot.message
+
+
 @pytest.mark.parametrize("clock", [[FULL] * 8, [FULL, 1900.0] * 4, [LOW] * 3 + [FULL] * 5])
 def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> None:
     assert _found(clocked(clock=clock), "throttling") == {}
