@@ -194,3 +194,11 @@ def test_an_op_before_the_first_step_is_no_part_of_one() -> None:
     fact = one(copying(("kernel", 400), before=5_000))
     assert (fact.evidence["gpu_ns"], fact.count) == (400 * US, 3)
     assert fact.message.startswith("aten::copy_ takes")
+
+
+def test_of_two_shapes_the_costlier_stands_for_the_op() -> None:
+    """The other one is nearer to the peak."""
+    fact = one(program([mm(500, SHAPES[1]), mm(200)]))
+    assert fact.cause == "below-bounds"
+    assert f"it reaches {TERA / 500:,.0f} TFLOP/s, 28 % of the compute peak" in fact.message
+    assert "mostly for inputs of shapes 2048x8192, 8192x4096" in fact.message
