@@ -24,6 +24,10 @@ F32, LONG = "float", "long int"
         (op("sum", [4, 6], "[1]"), 48, False),
         (op("median", [4, 6]), 25, False),  # fewer than it reads
         (op("median", [4, 6]), 24, None),
+        (op("prod", [4, 6], "1"), 4, True),
+        (op("prod", [4, 6], "1"), 5, False),
+        (op("hypot", [4, 1], [5]), 20, True),  # as both broadcast
+        (op("hypot", [4, 1], [5]), 9, False),
         (op("embedding", [9, 8], [5, 2]), 80, True),
         (op("embedding", [9, 8], [5, 2]), 72, False),
         (op("embedding_dense_backward", [10, 8], [10], "9"), 72, True),
