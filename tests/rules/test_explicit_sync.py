@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.programs import US, Program, found
+from tests.rules.programs import STEP, TO_HOST, US, Program, found
 from traceanalyzer.model.finding import Finding
 
 
@@ -47,3 +47,62 @@ def test_a_synchronisation_is_told_with_its_line_where_stacks_are_recorded(line:
     message = timing("cudaDeviceSynchronize", line=line).message
     assert ("called at train.py" in message) is bool(line)
     assert ("called at" in message) is bool(line)
+
+
+def waiting(call: str, *, op: str = "", copies: bool = False, busy: bool = False) -> list[Finding]:
+    """Five steps of a kernel, a call of 200 us after it that may be in an op or copy, and a kernel."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.kernel(dur=(600 if busy else 100) * US)
+        at = program.now
+        if op:
+            program.trace.op(op, at, 210 * US)
+        program.trace.launch(call, at + 2 * US, 200 * US, 9_000 + number)
+        if copies:
+            start = program.device + 3 * US
+            program.trace.memcpy(start, 20 * US, 9_000 + number, name=TO_HOST, size=1 << 20)
+            program.device = start + 20 * US
+        program.now += 212 * US
+        program.kernel()
+    return found(program.trace, "long-device-sync")
+
+
+def test_a_wait_inside_an_op_and_a_call_that_copies_are_no_explicit_synchronisation() -> None:
+    (bare,) = waiting("cudaStreamSynchronize")
+    assert (bare.count, bare.evidence["waited_ns"]) == (5, 5 * 200 * US)
+    assert waiting("cudaStreamSynchronize", op="aten::cudnn_convolution") == []
+    assert waiting("cudaMemcpyAsync", copies=True) == []
+    assert waiting("cudaStreamSynchronize", busy=True) == []
+
+
+def test_the_profilers_own_wait_is_not_counted() -> None:
+    """It waits for the device after the last op, when it stops."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.kernel()
+        program.trace.launch("cudaDeviceSynchronize", program.now, 150 * US, 9_000 + number)
+        program.now += 150 * US
+        program.kernel()
+    program.trace.launch("cudaDeviceSynchronize", 5 * STEP + 20 * US, 10 * US, 9_100)
+    (one,) = found(program.trace, "long-device-sync")
+    assert (one.count, one.evidence["waited_ns"]) == (5, 5 * 150 * US)
+
+
+def test_the_line_that_waits_longest_is_told_first_not_the_one_that_waits_most_often() -> None:
+    program, number = Program(), 0
+    for step in range(4):
+        program.step(step)
+        for line, wait in (("often.py(3): log", 30), ("often.py(3): log", 30), ("once.py(9): end", 300)):
+            number += 1
+            program.kernel(dur=10 * US)
+            program.trace.python(line, program.now, (wait + 4) * US, python_id=number)
+            program.trace.launch("cudaDeviceSynchronize", program.now + 2 * US, wait * US, 9_000 + number)
+            program.now += (wait + 6) * US
+        program.kernel(dur=10 * US)
+    (one,) = found(program.trace, "long-device-sync")
+    assert list(one.evidence["lines"].items()) == [
+        ("once.py(9): end", 4 * 300 * US),
+        ("often.py(3): log", 4 * 60 * US),
+    ]

@@ -80,3 +80,19 @@ def test_the_scale_s_conversion_goes_with_its_reciprocal(between: int, before: i
     """Ops of 22 us that launch 2 us: the GPU is idle between them, from the conversion to the check's end."""
     (scaler,) = found(scaling(between=between, dur=2_000).trace, "gradient-scaling")
     assert scaler.cost_ns == pytest.approx(4 * (before * 20_000 + 20_000))
+
+
+@pytest.mark.parametrize(("second", "info"), [((8, 0), False), ((7, 5), True)])
+def test_of_several_devices_the_oldest_decides_whether_the_scaler_is_needed(
+    second: tuple[int, int], info: bool
+) -> None:
+    program = scaling()
+    major, minor = second
+    other = {**H200, "id": 1, "computeMajor": major, "computeMinor": minor}
+    devices = program.trace.header["deviceProperties"]
+    program.trace.header["deviceProperties"] = [*devices, other]
+    program.trace.launch("cudaLaunchKernel", program.now, 2_000, 9_000)
+    program.trace.kernel(program.device, 5_000, 9_000, device=1)
+    (scaler,) = (one for one in found(program.trace, "gradient-scaling") if one.device == 0)
+    assert (scaler.severity is Severity.INFO) is info
+    assert scaler.evidence["kernels_ns"] == 4 * 100_000

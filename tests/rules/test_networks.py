@@ -180,6 +180,7 @@ def observed(
     writes: str = "",
     trained: bool = False,
     index: int = 1,
+    others: int = 0,
 ) -> TraceBuilder:
     """A recurrent loop that encodes x[t], 16 frames of 3x64x64, and joins the result with its state.
 
@@ -188,12 +189,13 @@ def observed(
         writes: an op that writes into a frame.
         trained: each frame's encoder goes backward after the loop.
         index: by which x's index grows.
+        others: so many of the last repeats have another encoder.
     """
     frames, frame, wide = [repeats, 16, 3, 64, 64], [16, 3, 64, 64], [16, 8, 32, 32]
     ops: list[tuple[str, dict[str, Any]]] = []
     for at in range(repeats):
         chain = [
-            ("aten::conv2d", [frame, [8, 3, 4, 4]], None),
+            ("aten::conv2d", [frame, [8, 3, 4, 4 if at < repeats - others else 2]], None),
             ("aten::silu", [wide], None),
             ("aten::flatten", [wide, [], []], ["", "1", "-1"]),
             ("aten::linear", [[16, 8_192], [128, 8_192]], None),
@@ -248,3 +250,10 @@ def test_what_is_taken_once_or_written_or_read_with_the_state_is_no_input_of_a_l
     trace: TraceBuilder,
 ) -> None:
     assert inputs_of_loops(trace) == []
+
+
+@pytest.mark.parametrize(("others", "said"), [(0, 16), (4, 12), (5, None)])
+def test_an_encoder_is_that_of_three_quarters_of_the_repeats(others: int, said: int | None) -> None:
+    """Of sixteen, of which eight would be a loop."""
+    found = inputs_of_loops(observed(repeats=16, others=others))
+    assert [one.evidence["repeats"] for one in found] == [said] * (said is not None)

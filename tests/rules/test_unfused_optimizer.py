@@ -111,9 +111,50 @@ def test_each_optimizer_is_told_what_it_has(optimizer: str, ops: list[str], caus
     assert (one.evidence["launches"], one.evidence["gpu_ns"]) == (40, 40 * US)
 
 
-@pytest.mark.parametrize("op", ["aten::_fused_adamw_", "CompiledFunction", "triton_poi_fused_add_0"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        *("aten::_fused_adamw_", "CompiledFunction", "triton_poi_fused_add_0"),
+        *("## Call CompiledFxGraph fxyz", "Torch-Compiled Region: 0/0"),
+    ],
+)
 def test_a_step_with_a_fused_or_compiled_part_is_done(op: str) -> None:
     assert of_rule(stepping("AdamW", [*["aten::mul_"] * 30, op], 1), "unfused-optimizer") == []
+
+
+@pytest.mark.parametrize("kernel", ["ncclDevKernel_AllGather_RING_LL(args)", "void multiply(float*)"])
+def test_a_step_that_exchanges_parameters_shares_its_work_among_ranks(kernel: str) -> None:
+    trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
+    trace.launch("cudaLaunchKernel", 200 * US, 2 * US, 9_000)
+    trace.kernel(1_700 * US, 20 * US, 9_000, name=kernel, stream=9)
+    assert bool(of_rule(trace, "unfused-optimizer")) is ("nccl" not in kernel)
+
+
+def test_a_step_in_a_graph_is_done() -> None:
+    trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
+    trace.launch("cudaGraphLaunch", 200 * US, 2 * US, 9_000)
+    for node in range(3):
+        trace.kernel((1_700 + 10 * node) * US, 5 * US, 9_000, stream=9)
+    assert of_rule(trace, "unfused-optimizer") == []
+
+
+@pytest.mark.parametrize(("each", "said"), [(15, False), (16, True)])
+def test_launches_are_counted_in_each_step(each: int, said: bool) -> None:
+    trace = loop(["aten::add_"], each)
+    for step in range(3):
+        begin = 12 * US * each * step
+        trace.annotation("Optimizer.step#AdamW.step", begin, 12 * US * each - US)
+    assert [(one.count, one.evidence["launches"]) for one in of_rule(trace, "unfused-optimizer")] == [
+        (3, each)
+    ] * said
+
+
+def test_two_optimizers_are_told_apart_and_a_fused_one_is_left_out() -> None:
+    trace = loop([*["aten::mul_"] * 20, *["aten::sqrt"] * 20, "aten::_fused_sgd_"], 1, steps=1)
+    trace.annotation("Optimizer.step#RMSprop.step", 0, 240 * US - US)
+    trace.annotation("Optimizer.step#Lion.step", 240 * US, 240 * US - US)
+    trace.annotation("Optimizer.step#SGD.step", 480 * US, 12 * US)
+    assert sorted(str(one.by) for one in of_rule(trace, "unfused-optimizer")) == ["Lion", "RMSprop"]
 
 
 def test_an_op_of_few_parameters_does_not_tell_how_many_there_are() -> None:

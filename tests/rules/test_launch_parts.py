@@ -1,0 +1,275 @@
+"""What is said of steps that wait for launches, part for part: words, doubts, and what an optimizer is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.hosts import said_by
+from tests.rules.launches import GEMM, POINTWISE, US, of_rule
+from tests.rules.loops import Loop, loop_of
+from tests.rules.test_launch_remedies import stepped
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.rule.registry import find_rule
+from traceanalyzer.rules.gpu_idle.launch_bound import (
+    Limits,
+    _advice,
+    _doubt,
+    _least,
+    _may_save_nothing,
+    _message,
+)
+from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import Implementation
+
+MS = 1_000 * US
+
+
+def forecast(*, busy: float = 0.5, measured: bool = False, idle: float = 0.1, open_: bool = False) -> Any:
+    """Of a step of 100 us, in which the device works for this share."""
+    step = SimpleNamespace(gpu_ns=busy * 100_000, ns=100_000.0)
+    estimate = SimpleNamespace(measured=measured, open=open_)
+    return SimpleNamespace(base=(step,) * 3, step=estimate, idle_share=idle)
+
+
+PART: Any = SimpleNamespace(launches=20, placed=False)
+
+
+@pytest.mark.parametrize(
+    ("count", "pace", "part", "how", "words"),
+    [
+        (1, 0, None, {}, "launches {kernels} kernel a step ({kernel}); the GPU waits"),
+        (2, 0, None, {}, "launches {kernels} kernels a step (a kernel takes {kernel}; medians); the GPU"),
+        (2, 9, None, {}, "(a kernel takes {kernel}, a launch comes every {launch}; medians)"),
+        (1, 9, None, {}, "a step ({kernel}, a launch comes every {launch}); the GPU"),
+        (20, 9, PART, {}, "medians), all from {loop}; the GPU"),
+        (21, 9, PART, {}, "medians), of which {loop_launches} come from {loop}; the GPU"),
+        (20, 9, None, {"profiled": True}, "; in this recording the GPU waits for"),
+        (20, 9, None, {}, "for the launches of many different ops{elsewhere"),
+        (20, 9, None, {"stands_out": True}, "for the launches of {ops:of this waiting}{elsewhere"),
+        (
+            20,
+            9,
+            None,
+            {"placed": False},
+            "different ops; the CPU launches too late at {lines:of this waiting}",
+        ),
+        (
+            20,
+            9,
+            PART,
+            {"placed": False},
+            "different ops; the CPU launches too late at {lines:of this waiting}",
+        ),
+    ],
+)
+def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
+    count: int, pace: int, part: Any, how: dict[str, bool], words: str
+) -> None:
+    plain = {"placed": True, "profiled": False, "stands_out": False}
+    message = _message(count, pace, part, **{**plain, **how})
+    assert words in message
+    assert message.count("{lines") == (not {**plain, **how}["placed"])
+
+
+def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
+    placed: Any = SimpleNamespace(launches=20, placed=True)
+    said = _message(20, 9, placed, placed=False, profiled=False, stands_out=False)
+    assert "{lines" not in said
+
+
+@pytest.mark.parametrize(
+    ("idle_ns", "whole", "least_ns"),
+    [(100, "window", 50.0), (166, "window", 50.0), (170, "window's idle time", 51.0)],
+)
+def test_launching_must_explain_a_part_of_the_window_and_of_all_idle_time(
+    idle_ns: int, whole: str, least_ns: float
+) -> None:
+    """5 % of a window of 1,000 ns, and 30 % of what is idle: the more of both."""
+    idle, steps = SimpleNamespace(total_ns=idle_ns), SimpleNamespace(window_ns=1_000)
+    name, least = _least(idle, steps, Limits())  # type: ignore[arg-type]
+    assert (name, least) == (whole, pytest.approx(least_ns))
+
+
+@pytest.mark.parametrize(
+    ("low", "share", "idle", "fix", "doubtful"),
+    [
+        (0.01, 0.02, 0.01, True, True),
+        (0.02, 0.02, 0.01, True, False),  # reaches 2 % for sure
+        (0.01, 0.04, 0.01, True, False),  # medium, and half of the idle time
+        (0.01, 0.04, 0.10, True, True),  # less than half of the idle time
+        (0.01, 0.05, 0.10, True, False),
+        (0.01, 0.90, 0.10, False, True),  # nothing that a fix would do: a graph may save nothing
+    ],
+)
+def test_a_saving_that_may_be_nothing_and_is_small_makes_it_uncertain(
+    low: float, share: float, idle: float, fix: bool, doubtful: bool
+) -> None:
+    saved = SimpleNamespace(low_share=low, share=share)
+    remedy: Any = SimpleNamespace(saved=saved, fix=("a fix",) if fix else ())
+    assert _may_save_nothing(remedy, forecast(idle=idle), Limits()) is doubtful
+    assert not _may_save_nothing(remedy, None, Limits())
+
+
+@pytest.mark.parametrize(
+    ("cause", "doubt"),
+    [
+        ("graph", ""),
+        ("profiled-only", ""),
+        ("small-part", "; these waits, with short pauses between ops, are {share} of the window"),
+    ],
+)
+def test_why_it_is_no_fault_is_said_where_it_is_none(cause: str, doubt: str) -> None:
+    assert _doubt(cause, forecast()) == doubt
+
+
+def test_what_is_uncertain_is_so_because_of_the_profiler_or_of_other_work() -> None:
+    assert _doubt("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
+    assert _doubt("unsure", forecast(busy=0.5)) == "; other work of the CPU may be the reason"
+    assert _doubt("unsure", None) == "; without the profiler the GPU may be busy all the time"
+
+
+@pytest.mark.parametrize(
+    ("cause", "known", "words"),
+    [
+        ("graph", forecast(), "Capture it."),
+        ("unsure", forecast(busy=1.0), "Measure the step without the profiler, and run again"),
+        ("unsure", forecast(busy=1.0, measured=True), "Capture it."),  # it was measured
+        ("unsure", forecast(busy=0.5), "Capture it."),
+        ("unsure", None, "Capture it."),
+        ("profiled-only", forecast(busy=1.0), "Nothing to do: without the profiler the GPU is probably busy"),
+        ("small-part", forecast(), "Nothing to do here: launching explains too little of the window."),
+    ],
+)
+def test_first_comes_what_shows_whether_the_gpu_is_idle(cause: str, known: Any, words: str) -> None:
+    advice = _advice("Capture it.", cause, known, "window")
+    assert advice.startswith(words)
+    assert advice == "Capture it." or advice.endswith("apture it.")
+    assert ("capture it." in advice) is not (advice == "Capture it.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes", "tensors", "best"),
+    [
+        ("AdamW", 8.0, 36.0, (1, 0)),
+        ("AdamW", 8.0, 37.0, (2, 0)),
+        ("RMSprop", 4.0, 36.0, (4, 4)),
+        ("RMSprop", 3.2, 72.0, (8, 4)),
+        ("RMSprop", 3.2, 73.0, (12, 4)),
+    ],
+)
+def test_a_fused_step_takes_one_pass_and_a_foreach_one_as_many_as_it_has(
+    kind: str, passes: float, tensors: float, best: tuple[int, int]
+) -> None:
+    assert Implementation(False, passes, tensors).at_best(kind, 36) == best
+
+
+def test_steps_of_which_half_are_alike_may_become_a_graph() -> None:
+    """Four steps of 40, 40, 41 and 42 products: half launch the same."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step, count in enumerate((40, 40, 41, 42)):
+        begin = at
+        for _ in range(count):
+            number += 1
+            trace.op("aten::mm", at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            at += 12 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "launch-bound")
+    assert one.cause == "graph"
+
+
+@pytest.mark.parametrize(
+    ("op", "line", "said"),
+    [
+        ("vllm::unified_attention", "", True),
+        ("", "/env/vllm/worker.py(3): run", True),
+        ("", "vllm/worker.py(3): run", True),
+        ("", "/home/my_vllm/worker.py(3): run", False),
+        ("", "", False),
+    ],
+)
+def test_vllm_is_told_of_its_own_switch_by_its_ops_or_by_its_files(op: str, line: str, said: bool) -> None:
+    trace = stepped(grows=1)
+    if op:
+        trace.op(op, 2 * US, 5 * US)
+    if line:
+        trace.python(line, 0, 5 * 600 * US, python_id=1)
+    (one,) = of_rule(trace, "launch-bound")
+    assert one.cause == "batch"
+    assert ("remove enforce_eager=True" in one.advice) is said
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cause"),
+    [
+        (POINTWISE, "compile"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "compile"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>", "compile"),
+        ("triton_poi_fused_elementwise_kernel_0", "batch"),  # a compiler made it
+        (GEMM, "batch"),
+    ],
+)
+def test_a_compiler_fuses_what_eager_pointwise_kernels_do(kernel: str, cause: str) -> None:
+    (one,) = of_rule(stepped(kernel=kernel, grows=1), "launch-bound")
+    assert one.cause == cause
+    assert ("100 % of the launches can be fused" in one.advice) is (cause == "compile")
+
+
+@pytest.mark.parametrize(("graph_us", "said"), [(900, True), (300, False)])
+def test_a_graph_that_is_launched_late_is_launched_earlier_where_that_is_most_of_the_idle_time(
+    graph_us: int, said: bool
+) -> None:
+    """Pauses before a graph of two kernels, and of 600 us before another kernel."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.pause(graph_us * US)
+        loop.launches += 1
+        loop.launch("cudaGraphLaunch", loop.now, 5 * US, loop.launches)
+        for node in range(2):
+            loop.kernel(loop.now + (10 + 30 * node) * US, 29 * US, loop.launches)
+        loop.now += 10 * US
+        loop.pause(600 * US + 60 * US)
+
+    (one,) = (one for one in said_by(loop_of(body), "scheduler-gap") if one.cause == "host-code")
+    assert one.advice.startswith("Launch the graph while the GPU still runs") is said
+
+
+def _pauses(loop: Loop, _: int) -> None:
+    """Python, an op on the CPU, one on the autograd engine's thread, and a launch that takes long."""
+    loop.pause(MS)
+    loop.launched()
+    loop.host_op("aten::sort", MS)
+    loop.launched()
+    loop.pause(50 * US)
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    loop.launched(node, tid=1001)
+    loop.pause(MS)
+    loop.launched(node, tid=1001)
+    loop.annotation("load_batch", loop.now, MS)
+    loop.pause(MS)
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_time_between_ops_is_usual_up_to_a_share_and_what_stacks_stretch_is_medium_at_most(
+    stacks: bool,
+) -> None:
+    def body(loop: Loop, number: int) -> None:
+        begin = loop.now
+        _pauses(loop, number)
+        if stacks:
+            loop.python("train.py(3): step", begin, loop.now - begin, python_id=number + 1)
+
+    said = {one.cause: one for one in find_rule("scheduler-gap").hits(Analysis(loop_of(body)))}
+    own = "python" if stacks else "host-code"
+    usual = {cause: one.normal_share for cause, one in said.items() if cause}
+    assert {own, "host-work", "engine", "data-loading"} <= usual.keys()
+    for cause, share in usual.items():
+        assert share == (0.03 if cause in (own, "host-work", "engine", "long-call") else 0.0)
+    for cause, one in said.items():
+        assert one.max_severity is (Severity.MEDIUM if cause == "python" else Severity.HIGH)
+        assert one.recurring_share == (0.0 if cause == "start" else 0.5)

@@ -1,0 +1,161 @@
+"""What is said of ops that read back: how long they wait, what goes with them, and what they are told from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builder import TID
+from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.registry import find_rule
+from traceanalyzer.rules.gpu_idle.implicit_sync import _waits
+
+ITEM = ("aten::item", "aten::_local_scalar_dense")
+
+
+def hits_of(program: Program) -> Hits:
+    (hits,) = find_rule("implicit-sync").hits(Analysis(program.trace.load()))
+    return hits
+
+
+@pytest.mark.parametrize(
+    ("longest", "waited", "count", "words"),
+    [
+        (9, 9, 1, "; the CPU waits {each}"),
+        (10, 10, 2, "; the CPU waits {each} each time"),
+        (20, 30, 3, "; the CPU waits {each} each time"),  # twice the mean
+        (21, 30, 3, "; the CPU waits {each} on average, at most {longest}"),
+    ],
+)
+def test_the_longest_wait_is_told_that_is_more_than_twice_the_mean(
+    longest: int, waited: int, count: int, words: str
+) -> None:
+    assert _waits(longest, waited, count, 2.0) == words
+
+
+@pytest.mark.parametrize(
+    ("times", "words"), [(1, "around the wait, the GPU"), (2, "around each wait, the GPU")]
+)
+def test_one_wait_is_told_in_the_singular(times: int, words: str) -> None:
+    program = Program()
+    program.step(0)
+    for _ in range(times):
+        program.kernel()
+        program.copy(PINNED_TO_HOST, 4, 2 * US, ITEM)
+        program.kernel()
+    program.now += 300 * US
+    program.kernel()
+    read = hits_of(program)
+    assert words in read.message
+    assert read.evidence is not None
+    assert read.evidence["each_ns"] * times == pytest.approx(read.evidence["waited_ns"], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "gone"),
+    [
+        (["aten::mul", "aten::gt", "aten::any"], 2),  # the comparison, and what joins its results
+        (["aten::abs", "aten::gt", "aten::any"], 3),
+        (["aten::abs", "aten::mul", "aten::any"], 1),  # what is before another op is for something else
+        (["aten::any", "aten::abs"], 0),  # a value, no decision
+        (["aten::eq"] * 6, 4),
+        (["aten::sum"], 0),
+    ],
+)
+def test_the_ops_that_make_a_truth_value_go_with_the_question_for_it(before: list[str], gone: int) -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        for op in before:
+            program.kernel(op, 2 * US)
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    (drop,) = (edit for edit in hits_of(program).edits() if isinstance(edit, Drop))
+    assert len(np.asarray(drop.rows)) == 4 * (1 + gone)
+
+
+def test_what_another_thread_compares_is_no_part_of_the_question() -> None:
+    """Its op is the last before the question, and the first of the thread that asks comes after it."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.trace.op("aten::gt", program.now, 5 * US, tid=TID - 1)
+        program.now += 10 * US
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    (drop,) = (edit for edit in hits_of(program).edits() if isinstance(edit, Drop))
+    assert len(np.asarray(drop.rows)) == 4
+
+
+def test_a_mask_is_replaced_by_a_kernel_that_takes_twice_what_made_it() -> None:
+    """A kernel of 30 us makes the mask; another device has work of 500 us that was launched in between."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel("aten::mm", 100 * US)
+        program.trace.launch("cudaLaunchKernel", program.now, 2 * US, 50_000 + number)
+        program.trace.kernel(program.now + 400 * US, 500 * US, 50_000 + number, device=1)
+        program.now += 5 * US
+        program.kernel("aten::gt", 30 * US)
+        program.copy(PINNED_TO_HOST, 8, 2 * US, ("aten::index", "aten::nonzero"))
+        program.kernel()
+    (replaced,) = (edit for edit in hits_of(program).edits() if isinstance(edit, Replace))
+    kernels: Any = replaced.work_ns
+    assert np.asarray(kernels).tolist() == [[800.0, 60 * US]] * 4
+    assert replaced.cpu_ns == 20_000
+
+
+@pytest.mark.parametrize(
+    ("ops", "name", "only_waits"),
+    [
+        (ITEM, PINNED_TO_HOST, False),
+        (("aten::unique_consecutive",), PINNED_TO_HOST, True),
+        (("aten::to", "aten::copy_"), TO_DEVICE, True),
+    ],
+)
+def test_an_op_that_does_more_than_read_stays_and_no_longer_waits(
+    ops: tuple[str, ...], name: str, only_waits: bool
+) -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        program.copy(name, 4, 2 * US, ops)
+        program.kernel()
+    trace = program.trace.load()
+    (hits,) = find_rule("implicit-sync").hits(Analysis(trace))
+    (drop,) = (edit for edit in hits.edits() if isinstance(edit, Drop))
+    names = set(trace.cpu["name"].iloc[np.asarray(drop.rows)])
+    calls = {"cudaStreamSynchronize"} | ({"cudaMemcpyAsync"} if name == PINNED_TO_HOST else set())
+    assert names == (calls if only_waits else {ops[0]})
+
+
+@pytest.mark.parametrize(
+    ("op", "cause"),
+    [
+        *((f"aten::{op}", "boolean-mask") for op in ("index", "index_put_", "_index_put_impl_")),
+        *((f"aten::{op}", "data-dependent-size") for op in ("nonzero", "where", "argwhere", "_unique2")),
+        *((f"aten::{op}", "data-dependent-size") for op in ("repeat_interleave", "combinations")),
+        *((f"aten::{op}", "branch") for op in ("is_nonzero", "equal", "allclose")),
+        *((f"aten::{op}", "copy-to-host") for op in ("to", "_to_copy", "copy_", "cpu", "clone")),
+        *((f"aten::{op}", "read-back") for op in ("item", "_local_scalar_dense")),
+        ("aten::masked_select", "boolean-mask"),
+        ("aten::linalg_solve", "inside-op"),
+    ],
+)
+def test_each_op_waits_for_what_it_is_named_after(op: str, cause: str) -> None:
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        program.copy(PINNED_TO_HOST, 4, 2 * US, (op,))
+        program.kernel()
+    (read,) = found(program.trace, "implicit-sync")
+    assert (read.by, read.cause) == (op, cause)
