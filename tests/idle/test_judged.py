@@ -136,3 +136,19 @@ def test_a_copy_to_the_host_is_what_a_call_waits_for_that_begins_before_it(
     trace.launch("cudaLaunchKernel", 200 * US, 2 * US, 3)
     trace.kernel(204 * US, 96 * US, 3)
     assert (judged(trace)[:2] == ("synchronisation", "cudaStreamSynchronize")) is refill
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "blocking-upload"),
+        ("Memcpy DtoH (Device -> Pageable)", "synchronisation"),
+    ],
+)
+def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: str) -> None:
+    trace = gap()
+    trace.launch("cudaMemcpy", 40 * US, FIRST - 20 * US, 8)
+    trace.memcpy(FIRST, 1, 8, name=name)
+    for i in range(5):
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+    assert judged(trace, work=2)[:2] == (cause, "cudaMemcpy")

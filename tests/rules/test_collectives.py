@@ -280,6 +280,9 @@ def test_over_links_like_those_of_its_peers_a_transfer_takes_what_it_takes_less_
     )
     assert (hits.lost.end_ns - hits.lost.start_ns).tolist() == [500 * US, 60 * US, 900 * US]
     assert hits.evidence["more_ns"] == 1_460 * US
+    assert (hits.evidence["part"], hits.evidence["longer_times"]) == ("50 %", 1.5)
     of_group = RankLinks((SlowLink((0, 1), "tp", "allreduce", 0.5, entry, more_ns),))
     (named,) = slow_link(work, of_group, None, None)
     assert (hits.evidence["what"], named.evidence["what"]) == ("exchanges", "allreduce")
+    assert (hits.cause, named.cause, named.named_by) == ("pair", "group", "tp")
+    assert [one.evidence["where"] for one in (hits, named)] == ["link between ranks 1 and 3", "group tp"]

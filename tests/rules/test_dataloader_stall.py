@@ -97,3 +97,43 @@ def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_n
     assert next(iter(ops)) == "code outside of ops"
     assert sum(ops.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
     assert sum(functions.values()) == pytest.approx(found.evidence["wait_ns"], rel=0.01)
+
+
+@pytest.mark.parametrize("around", ["load_batch", SINGLE])
+def test_a_loader_within_another_or_an_annotation_of_loading_is_one_wait(around: str) -> None:
+    """The one around takes 5 ms, of which the loader's own call takes 3 ms."""
+
+    def body(loop: Loop, _: int) -> None:
+        loop.annotation(around, loop.now, 5 * MS)
+        loop.annotation(SINGLE, loop.now + MS, 3 * MS)
+        loop.now += 5 * MS + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    assert (found.by, found.count, found.evidence["wait_ns"]) == (around, 6, 6 * 5 * MS)
+    assert "num_workers=0" in found.advice  # of the loader inside
+
+
+@pytest.mark.parametrize(("mine_ms", "named"), [(2, False), (3, True)])
+def test_a_function_is_named_that_takes_half_of_the_loader_s_time(mine_ms: int, named: bool) -> None:
+    """Of 5 ms; the rest is torch's own, has no line, and is not to be made faster with arrays."""
+
+    def body(loop: Loop, number: int) -> None:
+        loop.annotation(SINGLE, loop.now, 5 * MS)
+        loop.python("train.py(59): collate", loop.now + MS, mine_ms * MS, python_id=number + 1)
+        loop.now += 5 * MS + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    assert ("train.py(59): collate() itself may be faster" in found.advice) is named
+    assert ("may be faster" in found.advice) is named
+    assert found.evidence["lines"] == pytest.approx({"train.py(59): collate": 6 * mine_ms * MS}, rel=0.02)
+
+
+def test_waits_are_told_by_their_median_and_the_gpu_that_computes_meanwhile_waits_for_none() -> None:
+    def body(loop: Loop, number: int) -> None:
+        loop.launched(kernel_ns=2 * MS)
+        annotated(MULTI, (20 if number == 4 else 5) * MS)(loop, number)
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    assert (found.evidence["typical_ns"], found.evidence["largest_ns"]) == (5 * MS, 20 * MS)
+    assert found.evidence["wait_ns"] == 45 * MS
+    assert 45 * MS - 6 * 2 * MS < found.cost_ns < 45 * MS - 6 * 1.8 * MS

@@ -192,3 +192,65 @@ def test_recorded_stacks_make_short_pauses_longer(ns: int, stacks: bool, said: b
             loop.python("data.py(3): rank", start - 500, loop.now - start, python_id=number + 1)
 
     assert bool(alarms(loop_of(body), "host-hotspot")) is said
+
+
+def test_views_are_only_told_where_they_stand_still_and_other_ops_with_all_their_calls() -> None:
+    """Three steps have a quick call besides the long one."""
+
+    def body(name: str) -> Callable[[Loop, int], None]:
+        def once(loop: Loop, number: int) -> None:
+            for _ in range(20):
+                loop.op(name, loop.now - 3_000, 2_000)
+                loop.launched(kernel_ns=2_000)
+            loop.host_op(name, 3 * MS)
+            if number % 2:
+                loop.host_op(name, 50_000)
+
+        return once
+
+    (sort,) = alarms(loop_of(body("aten::sort")), "host-hotspot")
+    assert (sort.by, sort.count, sort.cause) == ("aten::sort", 9, "")
+    (view,) = alarms(loop_of(body("aten::view")), "host-hotspot")
+    assert (view.by, view.cause, view.evidence["usual_ns"]) == ("aten::view", "stalled", 2_000)
+    assert "it only makes a view, so its thread was stalled" in view.message
+
+
+def test_a_function_of_several_ops_computes_with_them_and_an_op_of_several_is_one_of_them() -> None:
+    (function,) = alarms(loop_of(_ranking(lambda _: 2 * MS)), "host-hotspot")
+    assert function.message.startswith("metric.py(3): ndcg() computes on the CPU, with aten::argsort")
+
+    def unnamed(loop: Loop, _: int) -> None:
+        for op, ns in (("aten::index_select", 2 * MS), ("aten::copy_", 3 * MS // 2), ("aten::div_", MS)):
+            loop.host_op(op, ns)
+
+    (ops,) = alarms(loop_of(unnamed), "host-hotspot")
+    assert ops.message.startswith("aten::index_select")
+    assert " compute on the CPU for 4.5" in ops.message
+
+
+@pytest.mark.parametrize(
+    ("path", "advice", "sure"),
+    [
+        ("/env/site-packages/tokens/fast.py", "This code is in the package tokens", Confidence.MEDIUM),
+        ("/home/me/data.py", "Take it out of the loop", Confidence.MEDIUM),
+        ("torch/nn/utils/clip_grad.py", "", Confidence.LOW),
+    ],
+)
+def test_code_of_a_library_is_sent_to_its_caller_and_ones_own_out_of_the_loop(
+    path: str, advice: str, sure: Confidence
+) -> None:
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        loop.pause(MS)
+        loop.host_op("aten::empty", 50_000)
+        loop.pause(2 * MS)
+        frame = {"python_id": 10 * number + 1}
+        loop.python("/home/me/train.py(7): step", start - 500, loop.now - start + 1_000, **frame)
+        loop.python(f"{path}(3): encode", start, loop.now - start, python_id=10 * number + 2)
+
+    (found,) = alarms(loop_of(body), "host-hotspot")
+    own = sure is Confidence.MEDIUM
+    assert found.by == (f"{path}(3): encode" if own else "/home/me/train.py(7): step")
+    assert found.advice.startswith(advice)
+    assert ("first record without with_stack" in found.advice) is not own
+    assert found.confidence is sure

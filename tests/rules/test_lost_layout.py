@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, Op, begun_later, found, program
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.copies.strided_copy.lost_layout import _layout
 
 MOVED = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
@@ -101,3 +103,22 @@ def test_copies_that_were_launched_before_the_recording_may_be_those_of_the_layo
     assert [one.cause for one in found(begun_later(program(broken(), steps=2)), "strided-copy")] == [
         "lost-layout"
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps", "layout"),
+    [
+        ([2, 8, 4, 6], [192, 1, 48, 8], "last"),
+        ([2, 8, 4, 6], [192, 24, 6, 1], "first"),
+        ([2, 8, 4, 6], [192, 1, 8, 32], ""),  # columns before rows
+        ([2, 8, 4, 6], [192, 6, 48, 1], ""),  # the channels of each row
+        ([2, 1, 4, 6], [24, 24, 6, 1], ""),  # one channel lies anywhere
+        ([2, 8, 1, 6], [48, 1, 48, 8], ""),  # a row is no image
+        ([2, 2, 4, 4, 6], [192, 4, 1, 48, 8], "last"),  # groups of channels
+        ([8, 4, 6], [1, 48, 8], ""),
+    ],
+)
+def test_channels_lie_first_or_last_by_the_strides_of_an_image(
+    shape: list[int], steps: list[int], layout: str
+) -> None:
+    assert _layout(Signature("aten::copy_", (shape,), (BF16,), (), (steps,)), 0) == layout

@@ -68,3 +68,62 @@ def test_what_a_compiled_region_copies_after_its_graph_is_no_input_of_it(after: 
         trace.kernel(last if after else first, 200 * US, number + 1, name=COPY)
     (one,) = programs.found(trace, SLUG)
     assert (one.by, one.cause) == ("aten::clone" if after else one.by, cause)
+
+
+def test_reordered_state_is_told_by_what_is_known_of_most_of_it() -> None:
+    """Of eight tensors the shapes of four are known: all their rows are put in another order."""
+    bare = replace(picked(CACHE, "0"), dims=[], types=[], scalars=[], grid=(80, 750))
+    (known,) = found(program([*[picked([96, 96, 1088, 64], "0")] * 4, PRODUCT]), SLUG)
+    (bare_only,) = found(program([Op("aten::topk", "gatherTopK", 10), *[bare] * 4, PRODUCT]), SLUG)
+    choice = Op("aten::topk", "gatherTopK", 10)
+    (both,) = found(program([choice, *[bare] * 4, *[picked([96, 96, 1088, 64], "0")] * 4, PRODUCT]), SLUG)
+    rows, picks = "puts all rows of a tensor in another order", "picks large rows of tensor after tensor"
+    assert [(rows in one.message, picks in one.message) for one in (known, bare_only, both)] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    assert both.count == 6 * 8
+
+
+@pytest.mark.parametrize(("times", "cause"), [(3, "gathers"), (4, "reorderings")])
+def test_state_is_reordered_at_least_four_times_a_step(times: int, cause: str) -> None:
+    (one,) = found(program([*[picked([96, 96, 1088, 64], "0")] * times, PRODUCT]), SLUG)
+    assert one.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("shape", "index", "cause"),
+    [
+        ([96, 32_768], [96], "gathers"),  # a row of numbers is no state of a layer
+        ([96, 1, 32_768], [96], "reorderings"),  # 64 KiB
+        ([96, 1, 32_767], [96], "gathers"),
+        ([96, 1, 32_768], [95], "gathers"),  # some of the rows
+    ],
+)
+def test_state_has_large_rows_of_several_dimensions_and_all_are_taken(
+    shape: list[int], index: list[int], cause: str
+) -> None:
+    pick = replace(picked(shape, "0"), dims=[shape, [], index])
+    (one,) = found(program([*[pick] * 4, PRODUCT]), SLUG)
+    assert one.cause == cause
+
+
+def test_a_device_s_copies_are_held_against_its_own_work() -> None:
+    """12 % of what the second device does, and 6 % of what both do."""
+    trace = TraceBuilder()
+    for step in range(4):
+        at, number = 1_000 * US * step, 10 * step + 1
+        trace.step(step, at, 1_000 * US)
+        for place, (op, kernel, dur, device) in enumerate(
+            [("aten::mm", NVJET, 880, 0), ("aten::clone", COPY, 120, 1), ("aten::mm", NVJET, 840, 1)]
+        ):
+            trace.op(op, at + 20 * US * place, 15 * US)
+            trace.launch("cudaLaunchKernel", at + 20 * US * place + 5 * US, 5 * US, number + place)
+            start = at + (60 if place < 2 else 181) * US
+            trace.kernel(
+                start, dur * US - (20 * US if place == 2 else 0), number + place, name=kernel, device=device
+            )
+    (one,) = programs.found(trace, SLUG)
+    assert (one.by, one.device, one.count) == ("aten::clone", 1, 4)
+    assert one.evidence["gpu_share"] == pytest.approx(120 / 940)

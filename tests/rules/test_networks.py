@@ -104,6 +104,14 @@ def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilde
     assert [one for one in of_rule(trace, "repeated-calls") if one.cause] == []
 
 
+@pytest.mark.parametrize(
+    "last", ["multinomial", "exponential_", "index_put_", "index_copy_", "scatter_", "gather", "exp"]
+)
+def test_a_pass_that_draws_or_writes_in_place_hands_on_to_the_next(last: str) -> None:
+    found = [one for one in of_rule(guided(last=f"aten::{last}"), "repeated-calls") if one.cause]
+    assert [one.cause for one in found] == ["passes"] * (last in ("gather", "exp"))
+
+
 def ensemble(
     *,
     parts: int = 7,

@@ -52,7 +52,8 @@ def test_two_kinds_of_stalls_are_two_findings_each_with_its_own_ops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel_ns", "idle_ns", "part"), [(5_000, 2 * MS, "all that time"), (MS, MS, "for 4.0")]
+    ("kernel_ns", "idle_ns", "part"),
+    [(5_000, 2 * MS, "all that time"), (7_400, 2 * MS, "all that time"), (MS, MS, "for 4.0")],
 )
 def test_a_device_that_still_runs_is_idle_for_a_part_of_the_stall(
     kernel_ns: int, idle_ns: int, part: str
@@ -66,13 +67,18 @@ def test_a_device_that_still_runs_is_idle_for_a_part_of_the_stall(
 
 
 def loading(
-    offset_us: int, usual_us: int = 10, *, row: str = "Lazy Function Loading", busy: bool = False
+    offset_us: int,
+    usual_us: int = 10,
+    *,
+    row: str = "Lazy Function Loading",
+    busy: bool = False,
+    second_us: int = 0,
 ) -> TraceBuilder:
-    """Ops whose kernel starts after its usual time, and one that first loads its kernel."""
+    """Ops whose kernel starts after its usual time, and one or two that first load their kernels."""
     trace = TraceBuilder()
     for number in range(1, 8):
-        at, slow = number * 1_000 * US, number == 4
-        offset = (offset_us if slow else usual_us) * US
+        at, slow = number * 1_000 * US, number == 4 or (number == 6 and second_us > 0)
+        offset = ((second_us if number == 6 else offset_us) if slow else usual_us) * US
         trace.op("aten::sort" if slow else "aten::mm", at, offset)
         if slow:
             trace.overhead(row, at + US, offset - 6 * US)
@@ -101,6 +107,22 @@ def test_a_late_kernel_without_loading_or_behind_other_work_is_no_first_use() ->
     assert said_by(loading(500, row="Activity Buffer Request").load(), "lane-offset") == []
     assert len(said_by(loading(500).load(), "lane-offset")) == 1
     assert said_by(loading(500, busy=True).load(), "lane-offset") == []
+
+
+def test_of_several_first_uses_the_latest_is_told_and_each_counts_for_its_op() -> None:
+    (one,) = said_by(loading(300, second_us=200).load(), "lane-offset")
+    assert (one.count, one.evidence["offset_ns"]) == (2, 300 * US)
+    assert one.evidence["ops"] == {"aten::sort": 500 * US}
+    assert one.evidence["usual_ns"] == 10 * US
+
+
+def test_what_no_op_launched_is_no_op_s_first_use() -> None:
+    trace = loading(300)
+    trace.overhead("Lazy Function Loading", 100 * US, 300 * US)
+    trace.launch("cudaLaunchKernel", 410 * US, 4 * US, 99)
+    trace.kernel(420 * US, 5 * US, 99)
+    (one,) = said_by(trace.load(), "lane-offset")
+    assert (one.count, one.evidence["offset_ns"]) == (1, 300 * US)
 
 
 def test_the_step_of_a_loop_is_not_held_up_by_what_runs_beside_it() -> None:

@@ -127,3 +127,18 @@ def test_arithmetic_that_takes_as_long_bounds_what_is_saved() -> None:
 def test_half_of_the_memorys_rate_tells_what_waits_for_memory(dur: int, said: bool) -> None:
     """Keys and values are 224 us at the peak."""
     assert ("read_ns" in repetition([copy(), copy(), attention(KEYS, dur)]).evidence) is said
+
+
+def test_a_tensor_that_is_repeated_as_often_as_a_row_is_long_is_read_all_the_same() -> None:
+    """Each of eight heads for 128 queries, in rows of 128: 134 MB, which take 28 us of memory's time."""
+    heads, keys = [1, 8, 128, 512, 128], [1, 1024, 512, 128]
+    written, read = [67_108_864, 8_388_608, 65_536, 128, 1], [524_288, 65_536, 0, 128, 1]
+    one = repetition(
+        [
+            replace(copy(), dims=[heads, heads, []], strides=[written, read, []]),
+            replace(copy(), dims=[heads, heads, []], strides=[written, read, []]),
+            attention(keys, dur=62),
+        ]
+    )
+    assert "aten::_cudnn_attention_forward reads all that is written" in one.message
+    assert one.evidence["often"] == "128 times"

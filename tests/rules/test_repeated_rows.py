@@ -24,3 +24,12 @@ def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
     assert "draw all samples from the one row" in one.advice
     (both,) = found(program([copy, replace(copy, inside="aten::clone")]), "strided-copy")
     assert "draw all samples from the one row" not in both.advice
+
+
+def test_a_copy_that_the_program_asks_for_may_write_a_part_where_strides_are_not_recorded() -> None:
+    own = replace(copied(262144, 32768, 64, 256, 1), strides=[])
+    assert found(program([own, Op("aten::mm", NVJET, 100)]), "strided-copy") == []
+    (inner,) = found(
+        program([replace(own, inside="aten::contiguous"), Op("aten::mm", NVJET, 100)]), "strided-copy"
+    )
+    assert inner.cause == "transposition"

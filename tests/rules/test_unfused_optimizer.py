@@ -52,9 +52,16 @@ def test_an_optimizer_without_a_fused_kernel_is_sent_to_foreach() -> None:
     assert "foreach=True" in one.advice
 
 
-def test_sparse_gradients_have_no_foreach() -> None:
+@pytest.mark.parametrize(
+    ("op", "sparse"),
+    [
+        *(("aten::coalesce", True), ("aten::_coalesce", True), ("aten::sparse_mask", True)),
+        *(("aten::_sparse_coo_tensor_with_dims_and_tensors", True), ("aten::to_sparse", False)),
+    ],
+)
+def test_sparse_gradients_have_no_foreach(op: str, sparse: bool) -> None:
     dense = ["aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_"]
-    assert of_rule(stepping("Adagrad", [*dense, "aten::coalesce"], 30), "unfused-optimizer") == []
+    assert (of_rule(stepping("Adagrad", [*dense, op], 30), "unfused-optimizer") == []) is sparse
 
 
 def test_an_optimizer_of_ones_own_is_compiled() -> None:
