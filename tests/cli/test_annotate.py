@@ -132,9 +132,42 @@ def test_nothing_is_overwritten(trace: Path, tmp_path: Path) -> None:
 
 
 def test_a_trace_within_a_folder_is_not_overwritten(trace: Path, tmp_path: Path) -> None:
-    before = trace.read_bytes()
-    assert "would overwrite the trace" in refused(tmp_path, "-o", trace, "--force")
-    assert trace.read_bytes() == before
+    second = built().write(tmp_path / "trace2.json")
+    for path in (trace, second):
+        before = path.read_bytes()
+        assert "would overwrite the trace" in refused(tmp_path, "-o", path, "--force")
+        assert path.read_bytes() == before
+
+
+def test_how_many_slices_were_drawn_is_said_of_all_ranks(tmp_path: Path) -> None:
+    paths = [
+        built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"rank{rank}.json")
+        for rank in (0, 1)
+    ]
+    said = wrote(*paths, "-o", tmp_path / "job.zip")
+    with zipfile.ZipFile(tmp_path / "job.zip") as packed:
+        drawings = [read(packed.read(f"rank{rank}.findings.pftrace")) for rank in (0, 1)]
+    counts = [sum(map(len, one.slices.values())) for one in drawings]
+    assert min(counts) > max(len(one.slices) for one in drawings)
+    assert said.startswith(f"{tmp_path / 'job.zip'}: {sum(counts):,} slices; ")
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("a.PFTRACE", b"\x0a"),
+        ("a.perfetto-trace", b"\x0a"),
+        ("a.Zip", b"PK\x03\x04"),
+        ("a.tar", b"perfetto_manifest.json\0"),
+        ("a.json", b"\n{"),
+        ("a.JSON.GZ", b"\x1f\x8b\x08\0\0\0\0\0"),  # without the time of day: always the same bytes
+    ],
+)
+def test_each_ending_in_either_case_has_its_format(
+    name: str, begins: bytes, trace: Path, tmp_path: Path
+) -> None:
+    wrote(trace, "-o", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(begins)
 
 
 def test_standard_input_is_not_copied(tmp_path: Path) -> None:
@@ -142,7 +175,12 @@ def test_standard_input_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_large_traces_are_not_merged(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MOST_MERGED_BYTES", 100)
+    """By the bytes of the JSON, not by those of the file."""
+    size = len(events_of(trace))
+    assert trace.stat().st_size < size - 1
+    monkeypatch.setattr(command, "MOST_MERGED_BYTES", size)
+    wrote(trace, "-o", tmp_path / "fits.json")
+    monkeypatch.setattr(command, "MOST_MERGED_BYTES", size - 1)
     assert ".zip" in refused(trace, "-o", tmp_path / "merged.json")
     assert not (tmp_path / "merged.json").exists()
 

@@ -83,10 +83,20 @@ def test_markdown_is_for_a_pull_request(traces: tuple[Path, Path]) -> None:
         (("--gate", "step=5%"), 1),
         (("--gate", "step=90%"), 0),
         (("--gate", "gpu=5%", "--gate", "launches=10%"), 1),
+        (("--gate", "launches=0", "--fail-on", "slower"), 1),
     ],
 )
 def test_gates_decide_the_exit_code(traces: tuple[Path, Path], options: tuple[str, ...], code: int) -> None:
-    assert call("compare", *traces, *options).exit_code == code
+    """What was broken is said on standard error."""
+    result = call("compare", *traces, *options)
+    assert result.exit_code == code
+    assert ("gate: " in result.stderr) is (code == 1 and "--fail-on" not in options)
+    assert "gate: " not in result.stdout
+
+
+def test_only_what_is_slower_fails(traces: tuple[Path, Path]) -> None:
+    for given in ((traces[0], traces[0]), traces[::-1]):
+        assert call("compare", *given, "--fail-on", "slower").exit_code == 0
 
 
 def test_the_way_back_fails_no_gate(traces: tuple[Path, Path]) -> None:
@@ -124,6 +134,29 @@ def test_a_baseline_is_saved_once_and_compared(
     assert call("compare", "baseline:main", traces[1], "--fail-on", "slower").exit_code == 1
 
 
+def test_a_baseline_of_several_captures_knows_all_of_them(tmp_path: Path) -> None:
+    captures = [
+        built([MM, ADDED], jitter=seed).write(tmp_path / f"{seed}.json") for seed in (7, 11, 13, 17, 19)
+    ]
+    kept = tmp_path / "kept.parquet"
+    said = call("baseline", "save", kept, *captures[:3])
+    assert (said.exit_code, said.stdout) == (0, "")
+    assert said.stderr == f"{kept}: {kept.stat().st_size:,} bytes\n"
+    for given, counts in (((), [3, 1]), (("--new", captures[4]), [3, 2]), (("--base", captures[4]), [4, 1])):
+        told = call("compare", f"baseline:{kept}", captures[3], *given, "--format", "json").stdout
+        assert json.loads(told)["axes"]["step"]["captures"] == counts
+
+
+def test_no_folder_is_made_but_that_of_the_baselines(
+    traces: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "its folder does not exist" in refused("baseline", "save", "sub/a.parquet", traces[0])
+    assert not (tmp_path / "sub").exists()
+    assert call("baseline", "save", "main", traces[0]).exit_code == 0
+    assert [one.name for one in (tmp_path / ".traceanalyzer").iterdir()] == ["main.parquet"]
+
+
 def test_a_folder_of_files_without_ranks_is_captures(tmp_path: Path) -> None:
     for side, slow in (("a", MM), ("b", SLOW)):
         (tmp_path / side).mkdir()
@@ -135,7 +168,7 @@ def test_a_folder_of_files_without_ranks_is_captures(tmp_path: Path) -> None:
 
 
 def test_of_steps_that_were_timed_several_times_the_median_counts(traces: tuple[Path, Path]) -> None:
-    options = ("--base-ms", "9,2.50, 2.55", "--new-ms", "2", "--format", "json")
+    options = ("--base-ms", "9,2.50, 2.55,", "--new-ms", "2", "--format", "json")
     step = json.loads(call("compare", *traces, *options).stdout)["axes"]["step"]
     assert (step["base_ns"], step["new_ns"], step["measured"]) == (2_550_000, 2_000_000, True)
     assert "says nothing of the other" in refused("compare", *traces, "--new-ms", "2")

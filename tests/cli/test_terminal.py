@@ -49,6 +49,19 @@ def test_a_trace_alone_is_diagnosed(trace: Path, tmp_path: Path, monkeypatch: py
     assert call("./rules").stdout.startswith("traceanalyzer")
 
 
+@pytest.mark.parametrize("name", ["absent.json", "absent.json.gz", "absent.json.zst", "job/absent", "./absent"])
+def test_what_looks_like_a_trace_is_one_though_it_is_missing(name: str) -> None:
+    assert "no such file" in refused(name)
+
+
+def test_options_of_a_diagnosis_may_come_first(trace: Path) -> None:
+    told = diagnosed(trace, "--format", "json")
+    assert call("--format=json", trace).stdout == told
+    assert call("--format", "json", trace).stdout == told
+    piped = CliRunner().invoke(cli, ["-", "--quiet"], input=trace.read_bytes())
+    assert piped.stdout == diagnosed(trace, "--quiet")
+
+
 def test_a_command_that_is_none_and_no_file_either() -> None:
     for misspelt in ("daignose", "diagnos"):
         result = call(misspelt, "trace.json")

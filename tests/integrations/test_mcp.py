@@ -166,7 +166,9 @@ def test_a_group_is_explained_by_the_pages_of_its_rules() -> None:
 
 
 def test_the_skill_is_copied_with_its_references(tmp_path: Path) -> None:
-    assert call("skill", "--install", tmp_path).exit_code == 0
+    installed = call("skill", "--install", tmp_path)
+    assert (installed.exit_code, installed.stdout) == (0, "")
+    assert installed.stderr == f"{tmp_path / 'traceanalyzer'}: 3 files\n"
     copied = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.md"))
     assert copied == [
         "traceanalyzer/SKILL.md",
