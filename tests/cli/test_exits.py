@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
@@ -99,8 +102,57 @@ def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends_with(click.Abort()) == INTERRUPTED
     assert capsys.readouterr().err == ""
     assert ends_with(RuntimeError("oops")) == COULD_NOT_RUN
-    assert "please report it" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "please report it" in told.err
+    assert "RuntimeError: oops" in told.err
+    assert told.out == ""
     assert guarded(lambda: 7) == 7
+
+
+def test_a_program_that_runs_it_in_a_thread_keeps_its_own_handlers() -> None:
+    """Only the first thread of a process may set them."""
+    before, codes = signal.getsignal(signal.SIGTERM), list[int]()
+    thread = threading.Thread(target=lambda: codes.append(guarded(lambda: 7)))
+    thread.start()
+    thread.join()
+    assert codes == [7]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert guarded(lambda: signal.getsignal(signal.SIGTERM) == before) is False
+
+
+def test_what_is_emitted_is_there_at_once_and_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast(Any, below))))
+    emit(b"text")
+    assert below.getvalue() == b"text"
+
+
+def test_a_disk_that_is_full_is_told_by_another_code_than_a_reader_that_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(content: object, **options: object) -> None:
+        if not options.get("err"):
+            raise OSError(28, "No space left on device")
+        print(content, file=sys.stderr)
+
+    monkeypatch.setattr(click, "echo", full)
+    monkeypatch.setattr(exits, "_silence", lambda stream: None)
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        emit(b"text")
+    assert ended.value.exit_code == COULD_NOT_RUN
+    assert "standard output cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_warnings_that_nobody_reads_end_it_as_a_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> int:
+        raise BrokenPipeError
+
+    silenced: list[int] = []
+    monkeypatch.setattr(exits, "_silence", silenced.append)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    assert guarded(broken) == BROKEN_PIPE
+    assert silenced == [2]
 
 
 def test_emit_ends_the_command_when_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:

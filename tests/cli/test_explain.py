@@ -85,3 +85,34 @@ def test_a_name_is_that_of_a_rule_before_that_of_a_group_and_that_before_a_cause
     assert {"allocator-thrash", "dense-gradient"} <= rules_in(memory)
     assert f"hotspot has a cause memory, too{SEE}hotspot" in memory
     assert f"dense-gradient has a cause memory, too{SEE}" not in memory
+
+
+@pytest.mark.parametrize("spelt", ["Host Code", " host-code ", "host_code_once", "host code once"])
+def test_a_cause_may_be_spelt_as_people_do_and_is_the_same_once(spelt: str) -> None:
+    page = call("explain", spelt).stdout
+    assert page.startswith("cause      host-code\n")
+    assert page.count("cause      ") == 1
+
+
+def test_a_cause_of_findings_alone_is_said_to_be_one_before_the_pages_of_its_rules() -> None:
+    first, *_ = call("explain", "checkpoint").stdout.split("\n\n")
+    assert " ".join(first.split()) == "Findings of recomputation may have the cause checkpoint."
+    table = call("explain", "waiting").stdout
+    assert "may have the cause" not in table
+    assert {"exposed-communication", "scheduler-gap"} <= rules_in(table)
+
+
+def test_pages_of_groups_and_causes_tell_of_thresholds_where_that_is_asked_for() -> None:
+    for name in ("host-gap", "host", "checkpoint", "host code"):
+        short, whole = call("explain", *name.split()).stdout, call("explain", *name.split(), "-v").stdout
+        assert rules_in(short) == rules_in(whole)
+        assert len(whole.splitlines()) > len(short.splitlines()) + 3
+
+
+def test_a_group_whose_name_is_a_cause_leads_to_the_rules_that_have_it() -> None:
+    compile_page = call("explain", "compile").stdout
+    assert rules_in(compile_page) == {"compile", "launch-bound"}
+    assert " ".join(compile_page.splitlines()[-2:]).endswith(
+        f"launch-bound has a cause compile, too{SEE}launch-bound"
+    )
+    assert SEE not in call("explain", "host").stdout

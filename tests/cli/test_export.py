@@ -45,6 +45,11 @@ def test_export_keeps_what_is_there_unless_forced(trace: Path, tmp_path: Path) -
     folder = tmp_path / "frames"
     assert call("export", trace, folder).exit_code == 0
     assert "already exists" in refused("export", trace, folder)
+    for kept in ("meta.json", "counters.parquet"):
+        for file in folder.iterdir():
+            file.unlink()
+        (folder / kept).touch()
+        assert f"{kept}: already exists" in refused("export", trace, folder)
     assert call("export", trace, folder, "--force").exit_code == 0
 
 
@@ -54,7 +59,10 @@ def test_export_of_a_job_has_a_folder_per_rank(tmp_path: Path) -> None:
     for rank in (0, 1):
         written(job / f"rank{rank}.json", distributedInfo={"rank": rank})
     assert call("export", job, tmp_path / "frames").exit_code == 0
-    assert len(pd.read_parquet(tmp_path / "frames" / "rank1" / "gpu.parquet")) == 2
+    for rank in (0, 1):
+        assert len(pd.read_parquet(tmp_path / "frames" / f"rank{rank}" / "gpu.parquet")) == 2
+        assert json.loads((tmp_path / "frames" / f"rank{rank}" / "meta.json").read_text())["rank"] == rank
+    assert not list((tmp_path / "frames").glob("*.*"))
     assert "already exists" in refused("export", job, tmp_path / "frames")
 
 
@@ -155,6 +163,49 @@ def test_a_page_says_how_many_findings_it_has_beside_standard_output(tmp_path: P
     assert result.stdout == ""
     assert result.stderr.startswith(f"{tmp_path / 'page.html'}: ")
     assert "findings\n" in result.stderr
+    for name in ("page", "page.HTM", "page.Html"):
+        assert call("report", tmp_path / "trace.json", "-o", tmp_path / name).exit_code == 0
     assert "a page is HTML, not .pdf" in refused(
         "report", tmp_path / "trace.json", "-o", tmp_path / "page.pdf"
     )
+
+
+def test_flame_graphs_go_beside_frames_and_of_a_job_the_first_trace_is_named(tmp_path: Path) -> None:
+    trace, frames, flame = written(tmp_path / "a.json"), tmp_path / "frames", tmp_path / "flame.json"
+    said = call("export", trace, frames, "--speedscope", flame).stdout
+    assert f"{frames / 'gpu.parquet'}: 2 rows\n" in said
+    assert flame.is_file()
+    (job := tmp_path / "job").mkdir()
+    for rank in (0, 1):
+        marks = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
+        marks.gpu_annotation("only a mark", 0, 1_000, external_id=1)
+        marks.write(job / f"rank{rank}.json")
+    assert refused("export", job, "--speedscope", tmp_path / "none.json").startswith(str(job / "rank0.json"))
+
+
+def test_results_go_into_a_folder_and_beside_no_flame_graph(tmp_path: Path) -> None:
+    trace, flame = written(tmp_path / "job.json"), tmp_path / "flame.json"
+    for options in ((), ("--speedscope", flame), (tmp_path / "out", "--speedscope", flame)):
+        assert "--results takes a folder, and no --speedscope" in refused(
+            "export", trace, *options, "--results"
+        )
+    assert "job.json: is a file, not a folder" in refused("export", trace, trace, "--results")
+
+
+def test_results_of_one_file_are_written_once_and_what_fails_is_said(tmp_path: Path) -> None:
+    """A folder without iterations; the run's name is its own."""
+    (job := tmp_path / "job").mkdir()
+    written(job / "rank0.json", distributedInfo={"rank": 0})
+    out = tmp_path / "out"
+    assert call("export", job, out, "--results").stdout == f"{out}: 1 written, 0 done before, 0 failed\n"
+    assert call("export", job, out, "--results").stdout == f"{out}: 0 written, 1 done before, 0 failed\n"
+    assert (out / "findings" / "run=job").is_dir()
+    (job / "rank1.json").write_text("[")
+    result = call("export", job, out, "--results")
+    assert result.stdout == f"{out}: 0 written, 1 done before, 1 failed\n"
+    assert f"warning: {job / 'rank1.json'}: " in result.stderr
+    (job / "rank0.json").unlink()
+    (job / "rank2.json").write_text("[")
+    assert "none of 2 files could be read" in refused("export", job, tmp_path / "other", "--results")
+    (empty := tmp_path / "empty").mkdir()
+    assert f"{empty}: no trace of torch.profiler" in refused("export", empty, out, "--results")

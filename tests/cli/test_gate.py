@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.report import report_samples as samples
-from traceanalyzer.cli.gate import failing
+from traceanalyzer.cli.gate import failing, known_findings
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.source_lines import fingerprint
 
@@ -33,3 +37,44 @@ def test_what_a_baseline_knows_fails_only_where_it_is_more_severe_now(known: str
     found = failing(REPORT, "medium", told)
     assert [one.rule for one in found] == ["high", "medium"][: 1 + fails]
     assert failing(REPORT, "never", told) == []
+
+
+ONE = {"rule": "exposed-copy", "cause": "pageable", "by": None, "severity": "low", "evidence": {}}
+
+
+def test_every_finding_of_a_baseline_is_known_with_its_severity(tmp_path: Path) -> None:
+    """By what they name, too; one without evidence is one."""
+    told = [
+        {**ONE, "severity": severity, "by": by, "evidence": None}
+        for severity, by in (("info", "aten::mm"), ("high", "aten::to"), ("medium", None))
+    ]
+    (path := tmp_path / "known.json").write_text(json.dumps({"findings": told}))
+    assert list(known_findings(path).values()) == [Severity(one["severity"]).rank for one in told]
+    del told[1]["evidence"]
+    path.write_text(json.dumps({"findings": told}))
+    assert len(known_findings(path)) == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"severity": "bad"},
+        {"severity": None},
+        {"severity": ["low"]},
+        {"evidence": 3},
+        {"rule": ...},
+        {"cause": ...},
+        {"severity": ...},
+    ],
+)
+def test_one_finding_that_cannot_be_read_is_enough(changes: dict[str, Any], tmp_path: Path) -> None:
+    odd = {key: value for key, value in {**ONE, **changes}.items() if value is not ...}
+    (path := tmp_path / "known.json").write_text(json.dumps({"findings": [ONE, odd]}))
+    with pytest.raises(BadOption, match="one of its findings cannot be read"):
+        known_findings(path)
+
+
+def test_json_that_is_nested_too_deep_to_be_read_is_none(tmp_path: Path) -> None:
+    (path := tmp_path / "known.json").write_text("[" * 100_000)
+    with pytest.raises(BadOption, match="is no JSON"):
+        known_findings(path)

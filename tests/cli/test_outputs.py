@@ -64,7 +64,14 @@ def test_standard_output_is_what_it_can_show(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "ascii_only"),
-    [("utf-8", False), ("UTF-8", False), ("utf8", False), ("UTF-8-sig", False), ("latin-1", True), (None, True)],
+    [
+        ("utf-8", False),
+        ("UTF-8", False),
+        ("utf8", False),
+        ("UTF-8-sig", False),
+        ("latin-1", True),
+        (None, True),
+    ],
 )
 def test_blocks_are_drawn_where_the_stream_has_them(
     encoding: str | None, ascii_only: bool, monkeypatch: pytest.MonkeyPatch
@@ -118,9 +125,9 @@ def test_the_collectives_go_into_a_file_in_each_form(tmp_path: Path) -> None:
         assert call("collectives", *traces, "--format", form, "-o", tmp_path / form).stdout == ""
         assert (tmp_path / form).read_bytes() == shown != b""
     call("collectives", *traces, "--format", "parquet", "-o", tmp_path / "table.parquet")
-    assert pq.read_schema(tmp_path / "table.parquet").metadata[
-        b"traceanalyzer.source"
-    ].endswith(b"rank0.json")
+    assert (
+        pq.read_schema(tmp_path / "table.parquet").metadata[b"traceanalyzer.source"].endswith(b"rank0.json")
+    )
     alone = [written(tmp_path / f"{name}.json", distributedInfo={"rank": at}) for at, name in enumerate("ab")]
     assert refused("collectives", *alone).startswith(f"{alone[0]}: the traces have no collective in common")
 

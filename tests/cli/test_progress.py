@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.cli.commands import written
-from traceanalyzer.cli import loading
-from traceanalyzer.cli.progress import ProgressLine
+from traceanalyzer.cli import loading, profile
+from traceanalyzer.cli.progress import ProgressLine, told_progress, told_ranks
 
 
 def test_progress_waits_a_second_and_cleans_up() -> None:
@@ -66,3 +67,74 @@ def test_progress_goes_to_a_terminal_only(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stderr", stream)
         loading.load_all([trace], quiet=quiet)
         assert ("events" in stream.getvalue()) is expected
+
+
+@pytest.mark.parametrize(
+    ("quiet", "terminal", "term", "told"),
+    [
+        (False, True, "xterm", True),
+        (True, True, "xterm", False),
+        (False, False, "xterm", False),
+        (False, True, "dumb", False),
+    ],
+)
+def test_a_line_is_for_those_who_look_at_a_terminal_that_can_erase_it(
+    quiet: bool, terminal: bool, term: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard error is what has to be one, not standard output."""
+    monkeypatch.setenv("TERM", term)
+    for stream, is_one in ((sys.stderr, terminal), (sys.stdout, not terminal)):
+        monkeypatch.setattr(stream, "isatty", lambda is_one=is_one: is_one)
+    with told_progress(quiet) as line, told_ranks(quiet) as of_ranks:
+        assert (line is not None) is told
+        assert (of_ranks is not None) is told
+
+
+def test_a_line_that_was_shown_of_a_job_is_erased_also_after_a_failure() -> None:
+    now, stream = [0.0], io.StringIO()
+    with pytest.raises(KeyboardInterrupt), ProgressLine(stream, lambda: now[0]) as progress:
+        now[0] = 1.0
+        progress.of_rank("rank2.json", 3, 8)
+        raise KeyboardInterrupt
+    assert stream.getvalue() == "\r\x1b[K3 of 8 ranks, rank2.json\r\x1b[K"
+
+
+def test_the_time_until_now_counts_for_the_rate() -> None:
+    now, stream = [100.0], io.StringIO()
+    with ProgressLine(stream, lambda: now[0]) as progress:
+        for at, done in ((101.0, 10), (101.1, 11), (101.2, 12), (105.0, 50)):
+            now[0] = at
+            progress(done << 20, 0, 1_000)
+    assert [line.rpartition(", ")[2] for line in stream.getvalue().split("\r\x1b[K")[1:-1]] == [
+        "10.0 MiB/s"
+    ] * 3
+
+
+class Timed:
+    """Two ranks that took these times."""
+
+    all = (0, 1)
+
+    def each(self, ask: object, given: object) -> dict[int, dict[str, int]]:
+        return {
+            0: {"quick": 1_000, "slow": 2_000_000, **{f"rule{n}": 10 + n for n in range(40)}},
+            1: {"slow": 3_000_000},
+        }
+
+
+def test_the_profile_has_the_slowest_parts_of_all_ranks_in_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "_STARTED_NS", 1_000_000)
+    monkeypatch.setattr(profile, "perf_counter_ns", lambda: 101_000_000)
+    profile.print_times(cast(Any, Timed()), 6_000_000, 26_000_000)
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert [" ".join(line.split()) for line in lines[:6]] == [
+        "100 ms in total",
+        "5.00 ms start-up",
+        "20.0 ms reading",
+        "5.00 ms slow",
+        "1.00 µs quick",
+        "49 ns rule39",
+    ]
+    assert len(lines) == 3 + 25

@@ -49,7 +49,9 @@ def test_a_trace_alone_is_diagnosed(trace: Path, tmp_path: Path, monkeypatch: py
     assert call("./rules").stdout.startswith("traceanalyzer")
 
 
-@pytest.mark.parametrize("name", ["absent.json", "absent.json.gz", "absent.json.zst", "job/absent", "./absent"])
+@pytest.mark.parametrize(
+    "name", ["absent.json", "absent.json.gz", "absent.json.zst", "job/absent", "./absent"]
+)
 def test_what_looks_like_a_trace_is_one_though_it_is_missing(name: str) -> None:
     assert "no such file" in refused(name)
 

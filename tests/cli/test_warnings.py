@@ -43,7 +43,13 @@ def test_timings_are_doubted_of_each_trace_in_whose_order_they_come(
     same = measured_step({RECORDING: {"before_ms": [3.2], "after_ms": [3.2], "unit": "optimizer step"}})
     assert apart is not None
     assert same is not None
-    every = (None, replace(apart, unused=GIVEN), same, replace(same, unused="the GPU alone is busy longer"), apart)
+    every = (
+        None,
+        replace(apart, unused=GIVEN),
+        same,
+        replace(same, unused="the GPU alone is busy longer"),
+        apart,
+    )
     traces = tuple(
         samples.trace(rank, meta=samples.meta(f"rank{rank}.json"), measured=one)
         for rank, one in enumerate(every)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.read.raw_events import kernel, of, op
 from traceanalyzer.model.schema import Storage
 from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.read.columns import packing
 from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.quirks import coerced, destination, lane_number
 
@@ -142,3 +144,45 @@ def test_what_is_declared_last_holds_and_of_recorded_spans_the_first() -> None:
 )
 def test_where_events_of_unknown_categories_belong(category: Any, event: Any, place: tuple[str, str]) -> None:
     assert destination(category, event) == place
+
+
+def test_impossible_durations_are_counted_however_many_rows_are_looked_at_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "_ROWS_AT_ONCE", 2)
+    trace = of(*[op(dur=dur) for dur in (-1, 2, -3, 4, -5)])
+    assert trace.cpu["dur_ns"].tolist() == [0, 2_000, 0, 4_000, 0]
+    assert trace.cpu["start_ns"].nunique() == 1
+    assert trace.meta.anomalies == {"impossible duration of cpu_op, taken as 0": 3}
+
+
+@pytest.mark.parametrize("ordinal", [0, 1023, 1024])
+def test_the_largest_number_of_a_device(ordinal: int) -> None:
+    trace = of(op(), kernel(args={"device": ordinal, "stream": 7}))
+    assert trace.gpu["device"].isna().tolist() == [ordinal == 1024]
+    assert trace.meta.anomalies == ({"unreadable device": 1} if ordinal == 1024 else {})
+
+
+def test_a_value_that_recurs_and_does_not_fit_is_counted_in_every_row() -> None:
+    rows = [op(args={"Fwd thread id": value}) for value in ("x", "x", "", None, 0)]
+    assert of(*rows).meta.anomalies == {"unreadable Fwd thread id": 2}
+
+
+def test_a_column_of_two_spellings_has_the_value_of_either() -> None:
+    """torch has written an External id with a small letter, too, and Input Dims with a small d."""
+    trace = of(
+        op(args={"External id": None, "external id": 7, "Input Dims": None, "Input dims": [[1]]}),
+        op(args={"External id": 8, "external id": None, "Input Dims": [[2]], "Input dims": None}),
+        op(args={"external id": 9, "Input dims": [[3]]}),
+    )
+    assert trace.cpu["external_id"].tolist() == [7, 8, 9]
+    assert trace.cpu["input_dims"].tolist() == ["[[1]]", "[[2]]", "[[3]]"]
+
+
+def test_numbers_beyond_32_bits_are_kept_on_either_side() -> None:
+    for stream in (2**31 - 1, 2**31, -(2**31) + 1, -(2**31), -(2**31) - 1, 2**62):
+        trace = of(
+            op(tid=stream), kernel(args={"device": 0, "stream": stream}), kernel(args={"device": 0}, tid=3)
+        )
+        assert trace.gpu["stream"].tolist() == [stream, 3]
+        assert trace.cpu["tid"].tolist() == [stream]

@@ -79,6 +79,48 @@ def test_a_merged_timeline_is_refused_with_its_categories() -> None:
         of(span(None))
 
 
+def test_five_of_its_categories_are_named_the_most_frequent_first() -> None:
+    events = [span(name) for count, name in enumerate("abcde", 1) for _ in range(count)]
+    with pytest.raises(NotATrace, match=r"its categories are e, d, c, b, a\n"):
+        of(*events)
+    with pytest.raises(NotATrace, match=r"its categories are z, e, d, c, b, \.\.\.\n"):
+        of(*events, *[span("z")] * 9)
+
+
+def test_ops_of_an_event_list_with_gpu_work_are_refused_beside_ops_of_torch() -> None:
+    """By the arrows, or by the process of the GPU's rows."""
+    theirs = span(None, pid="CPU functions")
+    for mark in (span("cpu_to_cuda", ph="s", pid=1, id=0), span(None, pid="CUDA functions")):
+        with pytest.raises(NotATrace, match="whose rows have neither device, stream nor launch"):
+            of(theirs, mark)
+        assert of(op(), {**mark, "cat": None}).meta.rows
+    assert of(theirs).meta.dialect == "torch.autograd.profiler"
+
+
+@pytest.mark.parametrize(
+    ("events", "header", "whose"),
+    [
+        ([span("x")], {"metadata": {"a": "x" * 900, "source": "DevTools"}}, "Chrome DevTools"),
+        ([span("x")], {"viztracer_metadata": {}, "note": 1}, "VizTracer"),
+        ([span("x"), process("python 3"), process("Markers and Ranges", 2)], {}, "rocprof"),
+        ([span("x"), process("CPU HIP API")], {}, "rocprof"),
+        ([span("x"), process("worker (TFStreamz)")], {}, "TensorFlow, JAX or PyTorch/XLA"),
+        ([span("nvtx")], {}, "Nsight Systems"),
+        ([span("v8")], {}, "Chrome DevTools"),
+        ([span("x"), process("Renderer")], {}, "Chrome DevTools"),
+    ],
+)
+def test_one_mark_of_another_tool_is_enough(events: list[Any], header: dict[str, Any], whose: str) -> None:
+    with pytest.raises(NotATrace, match=re.escape(f"is a trace of {whose}")):
+        of(*events, **header)
+
+
+@pytest.mark.parametrize("category", ["my_nvtx", "loadingx", "a/v8", "Opx", "v8x"])
+def test_a_category_that_merely_holds_such_a_mark_is_nobodys(category: str) -> None:
+    with pytest.raises(NotATrace, match=f"its categories are {category}"):
+        of(span(category))
+
+
 @pytest.mark.parametrize(
     "event", [op(), kernel(), op(cat="python_function"), op(cat="Operator"), op(cat="overhead")]
 )

@@ -167,6 +167,15 @@ def test_a_folder_of_bad_files_says_what_is_wrong_with_each(tmp_path: Path) -> N
         load_job(tmp_path)
 
 
+def test_of_many_bad_files_the_first_five_are_named(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.json").touch()
+    with pytest.raises(
+        UnreadableTrace, match=r"among 6 JSON files; 0\.json: .*; 4\.json: the file is empty\n"
+    ):
+        load_job(tmp_path)
+
+
 # -- frames and the garbage collector --------------------------------------------------------------------
 
 
