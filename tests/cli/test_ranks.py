@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.commands import call, refused, written
 from traceanalyzer.cli import ranks
+from traceanalyzer.cli.loading import load_all
 
 MB = 1 << 20
 
@@ -122,3 +123,51 @@ def test_of_files_that_all_declare_their_rank_nothing_is_said(tmp_path: Path) ->
     for rank in (0, 1):
         written(tmp_path / f"part{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
     assert "declare no rank" not in call("diagnose", tmp_path).stderr
+
+
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_what_is_parsed_is_kept_where_that_is_asked_for(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file, and of each file of a folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (job := tmp_path / "job").mkdir()
+    for rank in (0, 1):
+        written(job / f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+    output = ("-o", tmp_path / "page.html", "--force") if command == "report" else ()
+    assert call(command, job / "rank0.json", *output).exit_code == 0
+    assert not (tmp_path / "cache").exists()
+    for given, kept in ((job / "rank0.json", 1), (job, 2)):
+        assert call(command, given, *output, "--cache").exit_code == 0
+        assert len(list((tmp_path / "cache" / "traceanalyzer").iterdir())) == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ((), {"quiet": False, "jobs": None, "cache": False}),
+        (("--quiet",), {"quiet": True, "jobs": None, "cache": False}),
+        (("--jobs", "3", "--cache"), {"quiet": False, "jobs": 3, "cache": True}),
+    ],
+)
+def test_how_to_read_is_passed_on(
+    options: tuple[str, ...], asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the analysis takes no more threads than there are jobs."""
+    seen, threads = list[dict[str, Any]](), list[int]()
+
+    def load(paths: object, **given: Any) -> Any:
+        seen.append({name: given[name] for name in asked})
+        return load_all([tmp_path / "trace.json"], quiet=True)
+
+    def say(ranks_: Any, view: object) -> None:
+        threads.extend(
+            ranks_.each(lambda analysis, _, __: analysis.threads, dict.fromkeys(ranks_.all)).values()
+        )
+
+    written(tmp_path / "trace.json")
+    monkeypatch.setattr(ranks, "load_all", load)
+    assert call("diagnose", tmp_path / "trace.json", *options).exit_code == 0
+    assert seen == [asked]
+    ranks.with_ranks([tmp_path / "trace.json"], None, say, jobs=1)
+    assert threads == [1]

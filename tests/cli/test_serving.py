@@ -41,8 +41,28 @@ def test_the_file_goes_to_the_viewer_once(server: OneFile) -> None:
     answer = asked(server)
     assert (answer.status, answer.read()) == (200, b"zip")
     assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert answer.headers["Vary"] == "Origin"
+    assert answer.headers["Content-Length"] == "3"
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Cache-Control"] == "no-store"
     assert server.served.wait(10)
     assert asked(server).status == 404
+
+
+def test_the_viewer_may_add_what_it_likes_behind_the_path(server: OneFile) -> None:
+    assert asked(server, "OPTIONS", f"{server.path}?a=b").status == 204
+    assert asked(server, path=f"{server.path}?a=b").read() == b"zip"
+    assert server.served.wait(10)
+
+
+def test_before_a_file_is_given_there_is_none() -> None:
+    with OneFile(ORIGIN, port=0) as made:
+        assert made.path == ""
+        for path in ("", "/", "//"):
+            assert asked(made, path=path or "/").status == 404
+        assert not made.served.is_set()
+    with socket.create_server(("127.0.0.1", int(made.host.partition(":")[2]))):
+        pass  # the port is free again
 
 
 def test_a_page_that_was_closed_may_come_again(
@@ -76,6 +96,8 @@ def test_a_page_that_was_closed_may_come_again(
 def test_nobody_else_gets_it(server: OneFile, headers: dict[str, str]) -> None:
     answer = asked(server, **headers)
     assert (answer.status, answer.read()) == (404, b"")
+    assert answer.headers["Content-Length"] == "0"
+    assert asked(server, "OPTIONS", **headers).status == 404
     assert "Access-Control-Allow-Origin" not in answer.headers
     assert not server.served.is_set()
 
@@ -98,6 +120,8 @@ def test_browsers_ask_before_they_fetch_from_this_machine(server: OneFile) -> No
     assert answer.status == 204
     assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
     assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    assert answer.headers["Access-Control-Allow-Methods"] == "GET"
+    assert answer.headers["Vary"] == "Origin"
     assert asked(server, "OPTIONS", Origin="https://evil.example").status == 404
     assert not server.served.is_set()
 
@@ -120,17 +144,37 @@ def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None
     (pages := tmp_path / "pages").mkdir()
     (pages / "index.html").write_text("<p>")
     (pages / "engine.js").write_text("1")
+    (pages / "a b").mkdir()
+    (pages / "a b" / "part.wasm2").write_bytes(b"2")
+    (tmp_path / "link.js").write_text("3")
+    (pages / "link.js").symlink_to(tmp_path / "link.js")
     (file := tmp_path / "trace.zip").write_bytes(b"zip")
     with OneFile(None, port=0, viewer=pages) as made:
         made.give(file)
         first = asked(made, path="/", Origin="")
         assert (first.read(), first.headers["Content-Type"]) == (b"<p>", "text/html")
         assert asked(made, path="/engine.js?v=1", Origin="").read() == b"1"
-        for path in ("/../trace.zip", "/%2e%2e/trace.zip", "//etc/passwd", "/a%00b", "/none"):
+        assert asked(made, path="/?local_cache_key", Origin="").read() == b"<p>"
+        begun = made.asked_s
+        part = asked(made, path="/a%20b/part.wasm2?v=1", Origin="")
+        assert (part.read(), part.headers["Content-Type"]) == (b"2", "application/octet-stream")
+        assert part.headers["Content-Length"] == "1"
+        assert made.asked_s > begun
+        for path in (
+            "/a%20b",
+            "/link.js",
+            "/../trace.zip",
+            "/%2e%2e/trace.zip",
+            "//etc/passwd",
+            "/a%00b",
+            "/none",
+        ):
             assert asked(made, path=path, Origin="").status == 404
         assert asked(made, path="/", Origin="", Host="rebound.example:9001").status == 404
         assert asked(made, Origin="https://evil.example").status == 404
-        assert asked(made, Origin="").read() == b"zip"
+        answer = asked(made, path=f"{made.path}?a=b", Origin="")
+        assert answer.read() == b"zip"
+        assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 def test_the_port_is_the_one_that_the_viewer_allows() -> None:

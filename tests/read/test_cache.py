@@ -116,3 +116,74 @@ def test_what_is_no_file_is_not_cached(tmp_path: Path, home: Path) -> None:
     with pytest.raises(Exception, match="no such file"):
         load_file(tmp_path / "missing.json", cache=True)
     assert not home.exists()
+
+
+def test_a_file_is_known_by_all_of_its_path_and_both_its_size_and_its_time(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    same = everything().write(other / path.name)
+    for one in (path, same):
+        os.utime(one, ns=(5, 5))
+    place = module.place_of(path, ".arrow")
+    assert place is not None
+    assert place.parent == home
+    assert module.place_of(same, ".arrow") != place
+    monkeypatch.chdir(tmp_path)
+    assert (
+        module.place_of(Path(path.name), ".arrow")
+        == module.place_of(other / ".." / path.name, ".arrow")
+        == place
+    )
+    assert module.place_of(path, ".pickle") == place.with_suffix(".pickle")
+    with path.open("ab") as stream:
+        stream.write(b" ")
+    os.utime(path, ns=(5, 5))
+    longer = module.place_of(path, ".arrow")
+    os.utime(path, ns=(5, 6))
+    later = module.place_of(path, ".arrow")
+    monkeypatch.setattr(module, "__version__", "9.9")
+    assert len({place, longer, later, module.place_of(path, ".arrow")}) == 4
+    assert module.place_of(tmp_path, ".arrow") is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "begins"),
+    [
+        ({"XDG_CACHE_HOME": "/x", "LOCALAPPDATA": "/l"}, "/x/traceanalyzer/"),
+        ({"XDG_CACHE_HOME": "", "LOCALAPPDATA": "/l"}, "/l/traceanalyzer/"),
+        ({}, "/h/.cache/traceanalyzer/"),
+    ],
+)
+def test_where_it_is_kept(
+    environment: dict[str, str], begins: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/h", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert str(module.place_of(path, ".arrow")).startswith(begins)
+
+
+def test_what_is_kept_of_a_file_is_that_of_no_other_and_named_as_it_was_asked_for(
+    path: Path, tmp_path: Path, home: Path, reads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = everything().write(tmp_path / "other.json")
+    for one in (path, other):
+        load_file(one, cache=True)
+    assert len(list(home.iterdir())) == 2
+    monkeypatch.chdir(tmp_path)
+    assert load_file(path.name, cache=True).meta.source == path.name
+    assert load_file(other, cache=True).meta.source == str(other)
+    assert len(reads) == 2
+
+
+def test_damage_devices_and_the_window_come_back(tmp_path: Path, reads: list[Any]) -> None:
+    path = tmp_path / "cut.json"
+    path.write_bytes(everything().to_json()[:-9])
+    fresh = load_file(path, cache=True)
+    assert fresh.meta.damage
+    assert fresh.meta.window_ns == (500, 3_000_500)
+    assert fresh.meta.devices[0].compute_capability == (9, 0)
+    assert_same(load_file(path, cache=True), fresh, but=())
+    assert len(reads) == 1

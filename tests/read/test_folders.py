@@ -216,3 +216,53 @@ def test_iterations_of_names(name: str, iteration: int | None) -> None:
 )
 def test_of_several_ranks_in_a_path_the_last_is_meant(name: str, rank: int | None) -> None:
     assert rank_of_name(name) == rank
+
+
+def test_of_ranks_and_one_of_them_twice_none_is_an_iteration_unless_names_differ_in_numbers_alone(
+    tmp_path: Path,
+) -> None:
+    for name, rank in (("a.json", 0), ("b.json", 1), ("c.json", 1)):
+        write(tmp_path / "plain" / name, rank)
+    assert layout_of([tmp_path / "plain"]).iterations == {}
+    for name, rank in (("node0.1.json", 0), ("node1.1.json", 1), ("node1.2.json", 1)):
+        write(tmp_path / "numbered" / name, rank)
+    layout = layout_of([tmp_path / "numbered"])
+    assert {key: [one.name for one in files] for key, files in layout.iterations.items()} == {
+        "1": ["node0.1.json", "node1.1.json"],
+        "2": ["node1.2.json"],
+    }
+    assert [one.name for one in layout.files] == ["node0.1.json", "node1.1.json"]
+
+
+def test_some_files_of_an_iteration_are_no_iterations(tmp_path: Path) -> None:
+    """One of them names none; or all name the same."""
+    for name, rank in (("iter_1.a.json", 0), ("iter_2.b.json", 1), ("c.json", 2)):
+        write(tmp_path / "some" / name, rank)
+    for name, rank in (("iter_1.a.json", 0), ("iter_1.b.json", 1)):
+        write(tmp_path / "same" / name, rank)
+    for folder in ("some", "same"):
+        layout = layout_of([tmp_path / folder])
+        assert layout.iterations == {}
+        assert len(layout.files) == len(list((tmp_path / folder).iterdir()))
+
+
+@pytest.mark.parametrize("odd", ["trace[1].json", "what?.json", "a*b.json"])
+def test_a_name_that_is_a_pattern_is_the_file_where_there_is_one(odd: str, tmp_path: Path) -> None:
+    write(tmp_path / odd)
+    write(tmp_path / "trace1.json")
+    write(tmp_path / "whatx.json")
+    write(tmp_path / "axb.json")
+    assert layout_of([tmp_path / odd]).files == (tmp_path / odd,)
+    (tmp_path / odd).unlink()
+    assert len(layout_of([tmp_path / odd]).files) == 1
+    assert layout_of([tmp_path / odd]).files != (tmp_path / odd,)
+    assert layout_of([tmp_path / "none[1].json"]).files == (tmp_path / "none[1].json",)
+
+
+def test_folders_come_in_the_order_of_their_numbers_and_their_files_after_those_above(tmp_path: Path) -> None:
+    names = ["node2/a.json", "node2/sub/b.json", "node10/a.json", "node10/c/x.json/d.json"]
+    for name in names:
+        write(tmp_path / name)
+    (tmp_path / "empty.json").mkdir()
+    assert [str(one.relative_to(tmp_path)) for one in layout_of([tmp_path]).files] == names
+    assert layout_of([tmp_path, tmp_path / "empty.json"]).empty == (tmp_path / "empty.json",)

@@ -13,7 +13,8 @@ from tests.cli.commands import call, diagnosed, refused
 from tests.job.ranks import Reductions, job_of
 from traceanalyzer import load, load_job
 from traceanalyzer.model.errors import BadOption, NotATrace, UnreadableTrace
-from traceanalyzer.read.remote import as_path
+from traceanalyzer.read import remote
+from traceanalyzer.read.remote import as_path, fetched
 
 upath = pytest.importorskip("upath")
 UNEVEN = {0: (500, 500, 500), 1: (900, 900, 900), 2: (500, 510, 500)}
@@ -72,7 +73,9 @@ def test_what_is_not_there_is_named_by_its_url(in_memory: Path) -> None:
 
 
 def test_an_unknown_scheme_is_refused() -> None:
-    assert "nonsense://there" in refused("diagnose", "nonsense://there/rank0.json")
+    said = refused("diagnose", "nonsense://there/rank0.json")
+    assert "nonsense://there" in said
+    assert "cannot be read: " in said
 
 
 def test_what_reads_urls_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +89,31 @@ def test_what_reads_urls_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(BadOption, match="traceanalyzer\\[cluster\\]"):
         as_path(f"{THERE}/rank0.json")
+
+
+def test_why_a_file_could_not_be_fetched_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the error is not the system's."""
+
+    class Unreachable:
+        name = "rank0.json"
+        error: OSError
+
+        def open(self, mode: str) -> Any:
+            raise self.error
+
+    for error, said in (
+        (OSError("no route to the bucket"), "cannot be fetched: no route to the bucket"),
+        (PermissionError(13, "Permission denied"), "cannot be fetched: Permission denied"),
+    ):
+        Unreachable.error = error
+        monkeypatch.setattr(remote, "as_path", lambda url: Unreachable())
+        with pytest.raises(UnreadableTrace, match=f"s3://a/rank0.json: {said}"), fetched("s3://a/rank0.json"):
+            pass
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_progress_of_a_url_is_told() -> None:
+    told: list[tuple[int, int | None, int]] = []
+    trace = load(f"{THERE}/rank1.json", progress=lambda *one: told.append(one))
+    assert told[-1][0] == told[-1][1]
+    assert told[-1][2] == trace.meta.events
