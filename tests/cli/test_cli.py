@@ -51,6 +51,7 @@ def test_every_output_at_once(trace: Path, tmp_path: Path) -> None:
     rows = pq.read_table(paths["parquet"]).to_pylist()
     assert [row["cost_ns"] for row in rows] == [finding["cost_ns"] for finding in document["findings"]]
     books = pd.read_parquet(paths["accounting"])
+    assert json.loads(pq.read_schema(paths["accounting"]).metadata[b"traceanalyzer.sources"]) == [str(trace)]
     assert books["ns"].sum() == sum(document["accounting"][0]["parts_ns"].values())
 
 
@@ -127,6 +128,10 @@ def test_wrong_values_say_what_is_right(trace: Path, options: tuple[str, ...], s
         ("diagnose", "trace.json", "--format", "xml"),
         ("diagnose", "trace.json", "--set", "nonsense"),
         ("diagnose", "trace.json", "--set", "nolimit=3"),
+        ("diagnose", "trace.json", "--set", "rule.limit"),
+        ("ops", "trace.json", "--limit", "0"),
+        ("memory", "trace.json", "--limit", "0"),
+        ("report", "trace.json", "-o", "a.html", "--step-ms", "0"),
         ("explain",),
         ("daignose", "trace.json"),
     ],
@@ -186,6 +191,7 @@ def test_rules_are_listed_with_their_titles() -> None:
         "nothing-wrong",
     ]
     assert "Nothing runs on the device (rule)" in lines[1]
+    assert {line.index(line.split(maxsplit=1)[1]) for line in lines} == {len("never-applicable") + 2}
 
 
 def test_explain_prints_the_page_and_the_limits() -> None:

@@ -23,6 +23,7 @@ from traceanalyzer.cli.gate import known_findings
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.render.data.junit import render_junit
+from traceanalyzer.rule.registry import all_rules
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PLACED = FIXTURES / "implicit-sync" / "bad.json.gz"  # low, at capture/workloads/reading_back.py(19)
@@ -61,6 +62,9 @@ def test_sarif_holds_the_findings_with_a_line() -> None:
     place = results[0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "capture/workloads/reading_back.py"
     assert place["region"]["startLine"] == 19
+    rules = {rule.slug: rule.title for rule in all_rules()}
+    for one in document["runs"][0]["tool"]["driver"]["rules"]:
+        assert one["shortDescription"]["text"] == rules[one["id"]]
     names = [result["partialFingerprints"]["traceanalyzer/v1"] for result in results]
     assert len(set(names)) == len(names)
 

@@ -92,10 +92,10 @@ def test_a_line_is_for_those_who_look_at_a_terminal_that_can_erase_it(
 
 def test_a_line_that_was_shown_of_a_job_is_erased_also_after_a_failure() -> None:
     now, stream = [0.0], io.StringIO()
-    with pytest.raises(KeyboardInterrupt), ProgressLine(stream, lambda: now[0]) as progress:
-        now[0] = 1.0
-        progress.of_rank("rank2.json", 3, 8)
-        raise KeyboardInterrupt
+    progress = ProgressLine(stream, lambda: now[0])
+    now[0] = 1.0
+    progress.of_rank("rank2.json", 3, 8)
+    progress.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert stream.getvalue() == "\r\x1b[K3 of 8 ranks, rank2.json\r\x1b[K"
 
 

@@ -67,6 +67,44 @@ def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None
     assert read_config(project(tmp_path, "step-ms = 86399999.5"), TODAY).step_ms == 86_399_999.5
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tool = 3", None),
+        ("[tool]\nother = 3", None),
+        ("[tool]\ntraceanalyzer = 3", r"tool\.traceanalyzer is no table"),
+        ("[tool.traceanalyzer", "is no TOML"),
+        ("a = " + "[" * 50_000, "is no TOML"),
+        ('[tool.traceanalyzer]\nlimits = {"a.b" = 0.5, "c.d" = "e"}', None),
+        ('[tool.traceanalyzer]\nfail-on = "never"', None),
+        (
+            '[tool.traceanalyzer]\nsettings = {"a.b" = 3}',
+            "has no key 'settings'\n.*fail-on, ignore, limits, select",
+        ),
+        ('[tool.traceanalyzer]\nselect = ["a", 3]', "says select"),
+        (
+            '[tool.traceanalyzer]\nignore = [{rule = "a", reason = " ", until = 2030-01-01}]',
+            "without rule, reason",
+        ),
+        ('[tool.traceanalyzer]\nignore = [{rule = "a", until = 2030-01-01}]', "without rule, reason"),
+    ],
+)
+def test_a_file_without_the_table_says_nothing_and_one_that_is_none_is_refused(
+    text: str, said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    if said is None:
+        read_config(tmp_path, TODAY)
+        return
+    with pytest.raises(BadOption, match=said):
+        read_config(tmp_path, TODAY)
+
+
+def test_limits_are_as_the_command_line_would_give_them(tmp_path: Path) -> None:
+    config = read_config(project(tmp_path, 'limits = {"a.b" = 0.5, "c.d" = "e", "f.g" = 7}'), TODAY)
+    assert config.settings == {"a.b": "0.5", "c.d": "e", "f.g": "7"}
+
+
 TABLE = """
 fail-on = "low"
 select = ["hotspot", "cold-start"]

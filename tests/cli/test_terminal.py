@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from tests.cli.commands import call, diagnosed, refused, written
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from traceanalyzer.cli import app
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.output import colourful
 
@@ -133,3 +135,39 @@ def test_colour_is_where_terminal_and_environment_want_it(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     assert colourful() is colour
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "after"),
+    [
+        (["--version"], None, "1"),
+        (["--version"], "4", "4"),
+        (["record", "--help"], None, None),
+        (["record", "--help"], "4", "4"),
+        (["rules", "--nonsense"], None, "1"),
+    ],
+)
+def test_threads_of_the_algebra_are_one_unless_the_user_says_or_another_program_would_inherit_it(
+    arguments: list[str], before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "OPENBLAS_NUM_THREADS"
+    monkeypatch.setenv(name, before or "")
+    if before is None:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "argv", ["traceanalyzer", *arguments])
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == (2 if "--nonsense" in arguments else 0)
+    assert os.environ.get(name) == after
+    os.environ.pop(name, None)
+
+
+def test_the_code_of_a_command_is_that_of_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = written(tmp_path / "trace.json")
+    assert app.run(["diagnose", str(trace), "--fail-on", "low"]) == 1
+    assert app.run(["diagnose", str(trace)]) == 0
+    assert app.run(["diagnose", str(trace), "--window", "90ms:95ms"]) == 2
+    assert "outside the trace" in capsys.readouterr().err

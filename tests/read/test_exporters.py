@@ -115,7 +115,7 @@ def test_one_mark_of_another_tool_is_enough(events: list[Any], header: dict[str,
         of(*events, **header)
 
 
-@pytest.mark.parametrize("category", ["my_nvtx", "loadingx", "a/v8", "Opx", "v8x"])
+@pytest.mark.parametrize("category", ["my_nvtx", "loadingx", "a/v8", "Opx", "v8x", "MyOp x", "aFEE"])
 def test_a_category_that_merely_holds_such_a_mark_is_nobodys(category: str) -> None:
     with pytest.raises(NotATrace, match=f"its categories are {category}"):
         of(span(category))

@@ -9,8 +9,9 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.folders import iteration_of_name, layout_of, rank_of_name
-from traceanalyzer.read.load import load, load_job
+from traceanalyzer.read.load import load, load_any, load_job
 
 
 def trace(rank: int | None = None, op: str = "aten::mm", world: int = 4, begin: int = 0) -> TraceBuilder:
@@ -232,6 +233,34 @@ def test_of_ranks_and_one_of_them_twice_none_is_an_iteration_unless_names_differ
         "2": ["node1.2.json"],
     }
     assert [one.name for one in layout.files] == ["node0.1.json", "node1.1.json"]
+
+
+@pytest.mark.parametrize(
+    ("names", "iterations"),
+    [
+        (["1/a.json", "1/b.json", "2/a.json", "2/b.json"], 2),
+        (["1/a.json", "2/a.json", "2/b.json"], 0),  # a folder of one file, as of a host
+        (["1/x/a.json", "1/x/b.json", "2/x/a.json", "2/x/b.json"], 2),
+        (["1/x/a.json", "1/x/b.json", "2/y/a.json", "2/y/b.json"], 0),
+        (["one/a.json", "one/b.json", "two/a.json", "two/b.json"], 0),
+    ],
+)
+def test_folders_of_several_files_that_differ_in_numbers_alone_are_iterations(
+    names: list[str], iterations: int, tmp_path: Path
+) -> None:
+    for name in names:
+        write(tmp_path / name)
+    layout = layout_of([tmp_path])
+    assert len(layout.iterations) == iterations
+    assert len(layout.files) == len(names) // max(iterations, 1)
+
+
+def test_a_folder_of_one_trace_is_a_job_and_a_file_a_trace(tmp_path: Path) -> None:
+    write(tmp_path / "rank4.json", 4)
+    job, alone = load_any(tmp_path), load_any(tmp_path / "rank4.json")
+    assert isinstance(job, Job)
+    assert isinstance(alone, Trace)
+    assert list(job) == [alone.meta.rank] == [4]
 
 
 def test_some_files_of_an_iteration_are_no_iterations(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.folders import any_rank
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by, shared_part
@@ -110,3 +113,39 @@ def test_a_copy_is_of_the_same_rank_times_program_and_number_of_events() -> None
     found, skipped = copies_in([first, *others])
     assert found == {1}
     assert [(one.path, one.problem) for one in skipped] == [("x/b.json", "the same recording as a.json")]
+
+
+@pytest.mark.parametrize(
+    ("ops", "kernels", "span"),
+    [
+        ([(5, 3)], [], (5, 8)),
+        ([], [(7, 2)], (7, 9)),
+        ([(5, 3)], [(7, 9)], (5, 16)),
+        ([(5, 30)], [(7, 9)], (5, 35)),
+        ([(9, 3), (5, 1)], [(2, 1)], (2, 12)),
+        ([(5, 40), (50, 1)], [], (5, 51)),
+    ],
+)
+def test_a_recording_lasts_until_the_last_of_its_ops_and_kernels_has_ended(
+    ops: list[tuple[int, int]], kernels: list[tuple[int, int]], span: tuple[int, int]
+) -> None:
+    """On the clock that all ranks have; names are those of ops and kernels alone."""
+    made = TraceBuilder(baseTimeNanoseconds=1_000_000, distributedInfo={"rank": 3, "world_size": 8})
+    for start, dur in ops:
+        made.op("aten::mm", start * 1_000, dur * 1_000)
+    for at, (start, dur) in enumerate(kernels):
+        made.kernel(start * 1_000, dur * 1_000, at + 1, name="gemm")
+    early = min(start for start, _ in [*ops, *kernels])
+    if kernels:
+        made.memcpy(early * 1_000, 0, 99)
+    told = Declared.of(made.load())
+    assert (told.start_ns, told.end_ns) == tuple(1_000_000 + one * 1_000 for one in span)
+    assert (told.rank, told.world_size, told.events) == (3, 8, len(made.events))
+    names = {*(["aten::mm"] if ops else []), *(["gemm"] if kernels else [])}
+    assert told.program == tuple(sorted(zlib.crc32(name.encode()) for name in names))
+
+
+def test_ranks_that_declare_theirs_may_have_been_recorded_one_after_the_other() -> None:
+    late = of("b.json", 1, start=500, end=900)
+    assert ranked_by([of("a.json", 0), late]) == [(0, 0), (1, 1)]
+    assert ranked_by([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]

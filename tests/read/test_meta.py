@@ -1,4 +1,4 @@
-"""What a trace says of itself: the exporter by its features, devices, ranks, capabilities, and links of old exporters."""
+"""What a trace says of itself: its exporter, devices, ranks and capabilities; and links of old exporters."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.read.same import assert_same
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.load import finished, load_file
+from traceanalyzer.read.load import _progress_of, finished, load_file
 from traceanalyzer.read.parallel import receive, work
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.parts import Part, Unsplittable
@@ -232,6 +232,16 @@ def test_progress_of_all_parts(small_parts: None, tmp_path: Path) -> None:
     load_file(path, jobs=2, progress=lambda *call: calls.append(call), batch_bytes=WINDOW)
     assert calls
     assert all(total == path.stat().st_size for _, total, _ in calls)
+
+
+@pytest.mark.parametrize(("parts", "told"), [(1, (5, 30, 7)), (3, (15, 30, 21))])
+def test_what_one_process_has_read_is_told_as_that_of_all(parts: int, told: tuple[int, int, int]) -> None:
+    calls: list[tuple[int, int | None, int]] = []
+    source = Source("trace.json")
+    source.consumed, source.size = 5, 30
+    _progress_of(lambda *call: calls.append(call), parts)(source, 7)
+    _progress_of(None, parts)(source, 7)
+    assert calls == [told]
 
 
 @pytest.fixture(autouse=True)

@@ -43,6 +43,11 @@ def test_metadata_after_the_events() -> None:
             f"the file ends within the metadata after the events (8 bytes near byte {at:,})",
         ),
         (b', "a": 1} xyz ', {"a": 1}, f"stray text after the trace (3 bytes near byte {at + 9:,})"),
+        (
+            b', "a": ["b "c"]}',
+            {},
+            f"the metadata after the events are not valid JSON and were skipped (16 bytes near byte {at:,})",
+        ),
         (b', "a": ', {}, f"the file ends within the metadata after the events (7 bytes near byte {at:,})"),
     ):
         trace = load_bytes(before + rest)

@@ -97,7 +97,9 @@ def test_table_as_markdown_escapes_pipes(trace: Path, capsys: pytest.CaptureFixt
 def test_table_as_parquet_reads_back_with_its_metadata(trace: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     assert run(["table", str(trace), "--format", "parquet", "--output", str(path)]) == 0
-    assert pq.read_schema(path).metadata[b"traceanalyzer.source"].endswith(b"trace.json")
+    metadata = pq.read_schema(path).metadata
+    assert metadata[b"traceanalyzer.source"].endswith(b"trace.json")
+    assert b"python_function rows are left out" in metadata[b"traceanalyzer.notes"]
     with duckdb.connect() as connection:
         found = connection.execute(f"select device_ns from '{path}' where name = 'aten::mm'").fetchall()
     assert found == [(8_000,)]
@@ -158,6 +160,30 @@ def test_ops_of_a_trace_without_a_gpu_is_an_error(tmp_path: Path, capsys: pytest
     built.op("aten::mm", 0, 10)
     assert run(["ops", str(built.write(tmp_path / "trace.json"))]) == 2
     assert "ProfilerActivity.CUDA" in capsys.readouterr().err
+
+
+def test_a_table_may_have_one_row_but_not_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    built = TraceBuilder(devices=())
+    built.op("aten::add", 0, 10)
+    assert "aten::add" in output_of(capsys, "table", built.write(tmp_path / "one.json"))
+    marks = TraceBuilder()
+    marks.python("train.py(1): step", 0, 1_000, python_id=1)
+    path = marks.write(tmp_path / "none.json")
+    assert run(["table", str(path)]) == 2
+    assert f"{path}: no events to make a table of" in capsys.readouterr().err
+
+
+def test_text_has_a_hundred_rows_and_data_all_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = TraceBuilder(devices=())
+    for number in range(101):
+        built.op(f"op{number:03}", number * 100, 10 + number)
+    path = built.write(tmp_path / "trace.json")
+    for form, rows in (("text", 100), ("markdown", 100), ("csv", 101), ("json", 101)):
+        assert output_of(capsys, "table", path, "--format", form).count("op") - rows in (0, 1), form
+    assert "op000" not in output_of(capsys, "table", path)
+    assert "op000" in output_of(capsys, "table", path, "--row-limit", 101)
 
 
 def test_a_trace_of_the_cpu_alone_is_sorted_by_cpu_time(
