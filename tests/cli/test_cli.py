@@ -239,6 +239,9 @@ def test_profile_says_how_long_each_part_took(trace: Path) -> None:
         assert f"  {name}\n" in result.stderr
     for part in ("DeviceWork", "idle-device"):
         assert f"  {part}\n" in result.stderr
+    assert "-" not in "".join(
+        line.split()[0] for line in result.stderr.splitlines()
+    )  # nothing took less than 0
     assert result.stdout == call("diagnose", trace).stdout
 
 

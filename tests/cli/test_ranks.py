@@ -106,6 +106,7 @@ def test_one_rank_of_a_job_is_diagnosed_alone_by_its_number(tmp_path: Path) -> N
     alone = call("diagnose", tmp_path, "--rank", 3).stdout
     assert "rank3.json" in alone
     assert "rank0.json" not in alone
+    assert alone == call("diagnose", tmp_path / "rank3.json").stdout
     assert "no trace of rank 1: the traces are of ranks 0, 3" in refused("diagnose", tmp_path, "--rank", 1)
 
 

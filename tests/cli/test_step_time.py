@@ -17,6 +17,7 @@ TRACE = (
     ("given", "doubt"),
     [
         ("18.3", "warning: --step-ms 18.3: a step takes only 3.39 ms even with the profiler; is it in ms"),
+        ("0.25", "warning: --step-ms 0.25: the GPU alone is busy for 3.26 ms of each step; is it in ms"),
         ("0.5", "warning: --step-ms 0.5: the GPU alone is busy for 3.26 ms of each step; is it in ms"),
     ],
 )

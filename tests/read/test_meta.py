@@ -183,3 +183,37 @@ def test_ids_that_are_no_correlations_stay_as_they_are() -> None:
     trace = of(op(args={"External id": 3}), call, work, traceName="a", baseTimeNanoseconds=0)
     assert trace.cpu["external_id"].tolist() == [3, 3]
     assert trace.gpu["external_id"].tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("args", "capability"),
+    [
+        ({"Input Dims": [[1]]}, "shapes"),
+        ({"Call stack": "a"}, "stacks"),
+        ({"Module Hierarchy": "a"}, "modules"),
+    ],
+)
+def test_what_only_rows_had_that_were_left_out_was_not_recorded(
+    args: dict[str, Any], capability: str
+) -> None:
+    late = op(ts=2 * LATE_US, args={**args, "mystery": 1})
+    trace = of(*[op()] * 30, late)
+    assert trace.meta.counted == {"outside the recording": 1}
+    assert not trace.meta.capabilities[capability]
+    assert trace.meta.other_args == {}
+    assert of(*[op(args=args)] * 30, late).meta.capabilities[capability]
+
+
+def test_rows_of_a_category_are_counted_whatever_their_args_are() -> None:
+    """And an arg without a column in all of them."""
+    rows = [
+        op(),
+        op(args={"a": 1}),
+        op(args={"a": 1}),
+        op(args={"a": 1, "b": 2}),
+        kernel(),
+        kernel(args={"a": 1}),
+    ]
+    meta = of(*rows).meta
+    assert meta.rows == {"cpu": {"cpu_op": 4}, "gpu": {"kernel": 2}}
+    assert meta.other_args == {"cpu_op.a": 3, "cpu_op.b": 1, "kernel.a": 1}

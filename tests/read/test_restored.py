@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.read.same import assert_same
+from tests.read.test_merged import fused, labelled, rank_trace, shifted, written
 from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.read import merged
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.load import load_job
 from traceanalyzer.read.merged import _restore_of, _shifted_back, _unfused, _unlabelled
+from traceanalyzer.read.text.batches import Batches
 
 SHIFT = 100_000_000
 
@@ -149,3 +155,26 @@ def test_launches_of_how_many_processes_share_ids_is_said() -> None:
         UnreadableTrace, match=r"the launches of 3 processes, and 2 correlation ids are of several"
     ):
         made.load()
+
+
+@pytest.mark.parametrize("merge", [labelled, shifted, fused])
+def test_ranks_may_begin_and_end_in_any_batch(
+    merge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places of events and numbers of those of other ranks are the same however much is parsed at a time."""
+    path = written(tmp_path / "merged.json", merge([rank_trace(rank) for rank in (0, 1, 2)]))
+    whole = load_job(path)
+    monkeypatch.setattr(merged, "Batches", lambda source: Batches(source, 600))
+    parts = load_job(path)
+    assert sorted(parts) == [0, 1, 2]
+    for rank, trace in parts.items():
+        assert_same(trace, whole[rank])
+        assert trace.meta.counted["of another rank"] > sum(map(len, (trace.cpu, trace.gpu)))
+
+
+def test_a_rank_without_a_row_is_none(tmp_path: Path) -> None:
+    """Some merge the names of processes that recorded nothing."""
+    file = labelled([rank_trace(rank) for rank in (0, 1)])
+    name = {"ph": "M", "name": "process_name", "ts": 0, "tid": 0, "args": {"name": "python"}}
+    file["traceEvents"].insert(0, {**name, "pid": "[TP07] 9"})
+    assert sorted(load_job(written(tmp_path / "merged.json", file))) == [0, 1]

@@ -162,6 +162,36 @@ def test_ops_of_a_trace_without_a_gpu_is_an_error(tmp_path: Path, capsys: pytest
     assert "ProfilerActivity.CUDA" in capsys.readouterr().err
 
 
+def test_as_many_rows_as_are_asked_for_are_listed_and_data_have_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of ops as text and Markdown, and of owners of memory, whose times count from the first op."""
+    built = TraceBuilder(profile_memory=1)
+    for at in range(3):
+        built.op(f"aten::op{at}", at * 100_000, 90_000)
+        built.memory(at * 100_000 + 500, 4_096 * (at + 1), address=at + 1, allocated=4_096 * (at + 1))
+        built.launch("cudaLaunchKernel", at * 100_000 + 1_000, 2_000, at + 1, external_id=at + 1)
+        built.kernel(at * 100_000 + 50_000, 9_000, at + 1, external_id=at + 1)
+    path = built.write(tmp_path / "trace.json")
+    ops = {"aten::op0", "aten::op1", "aten::op2"}
+
+    def named(*options: object) -> int:
+        text = output_of(capsys, options[0], path, *options[1:])
+        return sum(op in text for op in ops)
+
+    for command in (("ops",), ("ops", "--format", "markdown"), ("memory",)):
+        assert named(*command) == 3
+        assert named(*command, "--limit", 1) < 3
+        assert named(*command, "--limit", 1) <= named(*command, "--limit", 2)
+    for form in ("json", "csv"):
+        assert named("ops", "--format", form, "--limit", 1) == 3
+    plain = output_of(capsys, "memory", path).splitlines()
+    built.shifted(77_000_000).write(path)
+    shifted = output_of(capsys, "memory", path).splitlines()
+    for one, other in zip(plain, shifted, strict=True):
+        assert one == other or "▃" in one  # the curve's columns are rounded
+
+
 def test_a_table_may_have_one_row_but_not_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     built = TraceBuilder(devices=())
     built.op("aten::add", 0, 10)

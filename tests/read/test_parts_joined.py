@@ -1,0 +1,46 @@
+"""What stands in one part of a file alone, and parts that do not meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.read.same import assert_same
+from tests.read.test_parts import WINDOW, long_trace
+from traceanalyzer.read import parallel
+from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.load import finished, load_file
+from traceanalyzer.read.parallel import receive
+
+
+def test_what_stands_in_the_second_part_alone_is_of_the_whole(tmp_path: Path) -> None:
+    """Declarations, odd and foreign events, impossible durations, and metadata at the end; each counted once."""
+    trace = long_trace()
+    for number in range(3):
+        trace.event(ph="M", name="thread_name", pid=1, tid=number, ts=0.0, args={"name": f"t{number}"})
+        trace.event(ph="B", cat="odd", name="begun", pid=1, tid=2, ts=1.0)
+        trace.op("wrong", 1_000, -5_000)
+        trace.op("foreign", 1_000, 5_000, category="mine")
+    path = trace.write(tmp_path / "trace.json")
+    read = parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None)
+    assert read is not None
+    found = finished(*read)
+    assert found.meta.thread_names == {f"1/{number}": f"t{number}" for number in range(3)}
+    assert found.meta.unknown_categories == {"mine": 3}
+    assert found.meta.events == len(trace.events)
+    assert found.meta.counted["phase B"] == 3
+    assert_same(found, load_file(path, jobs=1))
+
+
+def test_parts_that_do_not_meet_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    for by in (-1, 1):
+
+        def apart(collector: Collector, stream: Any, by: int = by) -> tuple[int, int | None, dict[str, Any]]:
+            begin, end, header = receive(collector, stream)
+            return begin + by, end, header
+
+        monkeypatch.setattr(parallel, "receive", apart)
+        assert parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None) is None
