@@ -142,7 +142,7 @@ def test_a_baseline_of_several_captures_knows_all_of_them(tmp_path: Path) -> Non
     said = call("baseline", "save", kept, *captures[:3])
     assert (said.exit_code, said.stdout) == (0, "")
     assert said.stderr == f"{kept}: {kept.stat().st_size:,} bytes\n"
-    for given, counts in (((), [3, 1]), (("--new", captures[4]), [3, 2]), (("--base", captures[4]), [4, 1])):
+    for given, counts in ((("--new", captures[4]), [3, 2]), (("--base", captures[4]), [4, 1])):
         told = call("compare", f"baseline:{kept}", captures[3], *given, "--format", "json").stdout
         assert json.loads(told)["axes"]["step"]["captures"] == counts
 

@@ -84,7 +84,10 @@ def test_a_value_is_kept_as_its_column_holds_it_or_is_null(storage: Storage, val
 @pytest.mark.parametrize(
     ("said", "pid", "device"),
     [
+        ({}, 0, 0),
         ({}, 3, 3),
+        ({}, "GPU 12", 12),
+        ({"process_labels": "GPU 1023"}, 4321, 1023),
         ({}, 63, 63),
         ({}, 64, None),  # a process
         ({}, -1, None),
@@ -114,7 +117,9 @@ def test_what_is_declared_last_holds_and_of_recorded_spans_the_first() -> None:
         declared.add({**span, "dur": -5}, 2)
         declared.add(span, start)
     first.add({"name": "process_labels", "pid": 1, "args": {"labels": "GPU 0"}}, 0)
+    first.add({"name": "process_name", "pid": 7, "args": {"name": "named", "labels": "labelled"}}, 0)
     first.update(later)
+    assert first.processes.pop("7") == {"process_name": "named"}
     assert first.threads == {"1/2": "worker"}
     assert first.processes == {"1": {"process_name": "worker", "process_labels": "GPU 0"}}
     assert first.window_ns == (1_000, 6_000)
