@@ -284,3 +284,13 @@ def test_ranks_of_torchrun_reach_rank_0_through_torch_distributed(tmp_path: Path
     heads = [line for line in done.stderr.splitlines() if line.startswith("traceanalyzer: ")]
     assert ["2 of 2 ranks" in line for line in heads] == [True, True], done.stderr
     assert done.stderr.count("  Since  ") == 2
+
+
+def test_the_cost_of_a_later_window_is_a_share_of_the_time_since_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([0.0, 10.0, 20.0])
+    monkeypatch.setattr(watching.time, "perf_counter", lambda: next(now))
+    handler = Watch(None, print)
+    assert handler._cost(8.0, 1) == "cost 2.00 s, 20.0 % of the time since the start"
+    assert handler._cost(18.0, 2) == "cost 2.00 s, 20.0 % of the time since the last one"

@@ -158,3 +158,13 @@ def test_a_trace_is_evened_wherever_its_blocks_begin(size: int) -> None:
     assert name["ts"] == Decimal("-99999999999.5")
     assert (second["ts"], second["dur"]) == (Decimal("2999800.000"), Decimal("1999800.000"))
     assert b"".join(evened(lambda: blocks, Drift())) == TORN
+
+
+@pytest.mark.parametrize("base_ns", [0, 10**18])
+def test_a_collective_that_begins_after_another_rank_has_left_it_is_broken(base_ns: int) -> None:
+    """Both ranks leave all of them together, but of one the second rank says that it came 10 us after that."""
+    end = np.arange(1, 51) * 5_000_000
+    late = np.where(np.arange(50) == 20, 60_000, 0)
+    runs = {0: runs_of(end - 50_000, end), 1: runs_of(end - 50_000 + late, end + late)}
+    clock = clocks_of(runs, measured(runs), {0: base_ns, 1: base_ns})[1]
+    assert (clock.offset_ns, clock.broken) == (0, 1)

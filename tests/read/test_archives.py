@@ -75,3 +75,9 @@ def test_what_a_cut_archive_holds_is_read_and_said(content: bytes, tmp_path: Pat
     trace = load(path)
     assert len(trace.cpu)
     assert any("truncated" in damage.kind for damage in trace.meta.damage)
+
+
+def test_what_macos_keeps_beside_each_file_is_no_trace(tmp_path: Path) -> None:
+    content = tar(("run/trace.json.gz", PACKED), ("run/._trace.json.gz", b"attributes"))
+    (path := tmp_path / "trace.tar").write_bytes(content)
+    assert len(load(path).cpu)

@@ -270,3 +270,14 @@ def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
     assert len(out.getvalue()) < path.stat().st_size / 100
     part, collector = pieces(path, [0, path.stat().st_size // 2, None])
     assert_same(finished(part.whole, collector), load_file(path, jobs=1))
+
+
+def test_what_stands_after_the_events_is_read_by_the_worker_of_the_last_part(
+    small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_workers", in_this_process)
+    text = long_trace().write(tmp_path / "trace.json", "minified").read_text().rstrip()
+    (path := tmp_path / "ended.json").write_text(f'{text[:-1]},"baseTimeNanoseconds":1234567890}}')
+    trace = load_file(path, jobs=3)
+    assert trace.meta.base_time_ns == 1_234_567_890
+    assert_same(trace, load_file(path, jobs=1))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from traceanalyzer.recorder.calls import watch_calls
 from traceanalyzer.recorder.steps import FORWARD, GRAPH, OPTIMIZER, SILENT_AFTER, SURE_AFTER, Watch
 
 
@@ -78,3 +83,29 @@ def test_an_optimizer_that_stepped_before_it_was_captured_makes_way_for_the_repl
     program.did(OPTIMIZER, optimizer, SURE_AFTER)
     assert program.did(GRAPH, graph, replays) == ([GRAPH] if taken else [])
     assert program.watch.kind == (GRAPH if taken else OPTIMIZER)
+
+
+@pytest.mark.parametrize(
+    ("function", "module", "counted"),
+    [("step", "job", True), ("step", "other", False), ("loss", "job", False), ("loss", "other", False)],
+)
+def test_from_python_3_12_on_returns_of_the_function_of_that_module_are_counted(
+    function: str, module: str, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python says of every function that it returned, from within that function's frame."""
+    callbacks: list[Any] = []
+    returns: list[int] = []
+    monitoring = SimpleNamespace(
+        PROFILER_ID=2,
+        DISABLE="never again",
+        events=SimpleNamespace(PY_RETURN=4),
+        use_tool_id=lambda tool, name: None,
+        register_callback=lambda tool, event, callback: callbacks.append(callback),
+        set_events=lambda tool, event: None,
+    )
+    monkeypatch.setattr(sys, "monitoring", monitoring, raising=False)
+    watch_calls("job:step", lambda: returns.append(1))
+    names: dict[str, Any] = {"__name__": module, "ended": callbacks[0]}
+    exec("def told(code):\n    return ended(code)", names)
+    answer = names["told"](SimpleNamespace(co_qualname=function))
+    assert (len(returns), answer) == ((1, None) if counted else (0, "never again"))

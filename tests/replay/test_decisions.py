@@ -15,7 +15,7 @@ from traceanalyzer.replay.behind import behind, late_share
 from traceanalyzer.replay.beside import _medians, undisturbed_ns
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.segments import _unqueued
+from traceanalyzer.replay.segments import _less_waiting, _unqueued
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import _edges, _gaps
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -141,7 +141,11 @@ def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
 def test_waiting_for_other_ranks_makes_a_kernel_beside_it_three_times_as_long_at_most(
     beside_us: int, left_us: float
 ) -> None:
-    """Three kernels of 10 us alone, and three beside a collective that only waits."""
+    assert beside_waiting(beside_us) == pytest.approx([left_us * 1_000] * 3)
+
+
+def beside_waiting(beside_us: int) -> list[float]:
+    """Time without the waiting of three kernels beside a collective that only waits; three of 10 us run alone."""
     trace = TraceBuilder()
     trace.launch("cudaLaunchKernel", 0, 1_000, 1)
     trace.kernel(1_000_000, 1_000_000, 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", stream=20)
@@ -153,8 +157,7 @@ def test_waiting_for_other_ranks_makes_a_kernel_beside_it_three_times_as_long_at
     collective, none = np.flatnonzero(work.end_ns - work.start_ns == 1_000_000), np.zeros(1, np.int64)
     waits = CollectiveWaits(collective, np.array([1_000_000]), none, none, np.ones(1, bool))
     own = np.flatnonzero(work.end_ns - work.start_ns == beside_us * 1_000)
-    took = undisturbed_ns(analysis.trace, work, np.arange(7), waits)
-    assert took[own] == pytest.approx([left_us * 1_000] * 3)
+    return undisturbed_ns(analysis.trace, work, np.arange(7), waits)[own].tolist()
 
 
 MS, US = 1e6, 1e3
@@ -260,3 +263,34 @@ def test_one_rank_has_no_peers_and_one_that_does_little_of_what_they_do_runs_ano
     other.cpu_ns, other.calls = {"mm": 0.1 * MS, "serve": 9 * MS}, {"mm": 1.0, "serve": 1.0}
     wide = hour({"optimizer": 3 * MS})
     assert 0 not in beyond(other, wide, wide)
+
+
+def test_a_kernel_that_happened_to_be_quicker_beside_a_collective_takes_no_longer_without_the_waiting() -> (
+    None
+):
+    took = beside_waiting(beside_us=5)
+    assert took == pytest.approx([5_000.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("segment_ms", "left_ms"),
+    [
+        ((0.0, 3.0), 1.0),  # the whole collective lies in it: 2 ms of waiting go
+        ((1.5, 3.0), 1.0),  # half a millisecond of the waiting does
+        ((2.0, 3.0), 1.0),  # it begins as the waiting ends
+        ((0.0, 3.1), 1.1),  # the CPU goes on 0.1 ms after the end
+        ((0.0, 3.2), 3.2),  # it is busy with something else
+        ((0.0, 2.9), 2.9),
+    ],
+)
+def test_a_segment_that_ends_with_a_collective_is_shorter_by_its_own_part_of_the_waiting(
+    segment_ms: tuple[float, float], left_ms: float
+) -> None:
+    """A collective of 3 ms that waits for 2 ms."""
+    start, end = (np.array([round(edge * 1e6)]) for edge in segment_ms)
+    timeline: Any = SimpleNamespace(start_ns=start, end_ns=end, at=np.zeros_like)
+    work: Any = SimpleNamespace(start_ns=np.array([0]), end_ns=np.array([3_000_000]))
+    none = np.zeros(1, np.int64)
+    waits = CollectiveWaits(none, np.array([2_000_000]), none, none, np.ones(1, bool))
+    left = _less_waiting((end - start).astype(np.float64), work, timeline, waits)
+    assert left == pytest.approx([left_ms * 1e6])

@@ -132,6 +132,7 @@ def put(target: list[int], values: list[int]) -> Signature:
         ([5], [5], "indexed sum", 3 * 5 * 4 + 5 * 8),
         ([99, 2], [5, 2], "indexed sum", 3 * 10 * 4 + 5 * 8),
         ([99, 3], [5, 3], "indexed row sum", 3 * 15 * 4 + 5 * 8),
+        ([5, 4], [5, 4], "indexed row sum", 3 * 20 * 4 + 5 * 8),  # as many values as places: five rows
         ([3, 4], [191, 4], "indexed row sum", 3 * 764 * 4 + 191 * 8),
         ([3, 4], [192, 4], "sorted sum", 3 * 768 * 4 + 192 * 72),
         ([3, 31], [192, 31], "sorted sum", 3 * 192 * 31 * 4 + 192 * 72),

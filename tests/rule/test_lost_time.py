@@ -181,3 +181,19 @@ def test_rows_are_grouped_by_what_they_share_most_time_first_and_then_by_the_key
         ("a", 7),
     ]
     assert [(key, len(own)) for key, own in work.by(work.dur_ns >= 30 * US)] == [(1, 3), (0, 2)]
+
+
+def test_a_collective_is_measured_whichever_rank_came_last() -> None:
+    """Rank 0 among them: 50 us of which 40 were waiting; of what was not measured the transfer is an estimate."""
+    trace = TraceBuilder()
+    for number in (1, 2):
+        trace.launch("cudaLaunchKernel", number * 100 * US, 5 * US, number)
+        trace.kernel(
+            (number * 100 + 10) * US, 50 * US, number, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
+        )
+    work = Analysis(trace.load()).index(Work)
+    waits: Any = SimpleNamespace(of=lambda entries: (np.array([40 * US, -1]), np.array([0, -1])))
+    found = Arrivals.of(work, waits)
+    assert found.last.tolist() == [0, -1]
+    assert found.transfer_ns[0] == 10 * US
+    assert found.transfer_ns[1] == Arrivals.of(work, None).transfer_ns[1]

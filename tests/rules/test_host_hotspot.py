@@ -254,3 +254,15 @@ def test_code_of_a_library_is_sent_to_its_caller_and_ones_own_out_of_the_loop(
     assert found.advice.startswith(advice)
     assert ("first record without with_stack" in found.advice) is not own
     assert found.confidence is sure
+
+
+def test_many_short_calls_of_one_op_add_up() -> None:
+    """Only short views are launch-bound's: an op that computes on the CPU is named, however short its calls are."""
+
+    def body(loop: Loop, number: int) -> None:
+        for _ in range(100):
+            loop.host_op("aten::normal_", 20_000)
+
+    (found,) = alarms(loop_of(body), "host-hotspot")
+    assert (found.by, found.count) == ("aten::normal_", 600)
+    assert found.evidence["host_ns"] == 600 * 20_000

@@ -99,3 +99,12 @@ def test_the_users_own_annotations_say_where_a_hotspot_is(mark: str, said: bool)
         trace.kernel(begin + 10 * US, 900 * US, step + 1, name=NVJET)
     (one,) = found(trace.load(), "hotspot")
     assert (f", under the annotation {mark}" in one.message) == said
+
+
+def test_of_many_shapes_the_mean_by_time_says_what_limits_an_op() -> None:
+    """Four of them take 94 % of the time, near the peak, and ten small ones take little, far from it."""
+    large = [Op("aten::add", ADD, 190, [[8192, 8192 + more]] * 2, [F32, F32]) for more in range(4)]
+    small = [Op("aten::add", ADD, 5, [[256, 256 + more]] * 2, [F32, F32]) for more in range(10)]
+    (one,) = found(program([*large, *small]), "hotspot")
+    assert one.cause == "memory"
+    assert "on average, its calls reach" in one.message

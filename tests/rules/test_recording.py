@@ -276,3 +276,10 @@ def test_each_device_is_held_against_its_own_highest_clock() -> None:
     low = {one.device: one.message for one in report.findings}
     assert "1,320 of 1,980 MHz" in low[0]
     assert "1,188 of 1,782 MHz" in low[1]
+
+
+@pytest.mark.parametrize(("worked_in", "few"), [(2, True), (3, False)])
+def test_steps_without_work_are_no_steps_to_judge_by(worked_in: int, few: bool) -> None:
+    """Five are marked."""
+    trace = worked(stepped(steps=5), lambda correlation: correlation <= 40 * worked_in)
+    assert ("few-steps" in _found(trace.load())) is few

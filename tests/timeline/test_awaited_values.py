@@ -70,3 +70,8 @@ def test_the_scaler_asks_last_between_its_check_and_its_update(ops: list[str], s
     reads = [("", 0) if "amp" in op else (DOWN, 4) for op in ops]
     named = [op if "amp" in op else f"aten::{op}" for op in ops]
     assert awaited(*((op, *read) for op, read in zip(named, reads, strict=True)))[2] == scaler
+
+
+def test_what_goes_to_the_host_and_comes_back_is_no_value_that_is_read() -> None:
+    assert awaited(("aten::to", DOWN, 4_096), ("aten::to", UP, 4_096)) == (["aten::to"], [True], [False])
+    assert awaited(("aten::to", DOWN, 1_023), ("aten::to", UP, 1_023))[1] == [False, True]

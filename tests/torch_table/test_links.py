@@ -16,7 +16,8 @@ from traceanalyzer.model.containment import (
     still_open,
     subtree_sums,
 )
-from traceanalyzer.torch_table.function_events import annotation_margin_ns
+from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.torch_table.function_events import all_events, annotation_margin_ns
 from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.notes import table_notes
 
@@ -270,3 +271,14 @@ def _marked_above(parent: np.ndarray, marked: np.ndarray, row: int) -> int:
     while row >= 0 and not marked[row]:
         row = int(parent[row])
     return row
+
+
+def test_calls_and_work_with_the_id_zero_are_of_no_op() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, **{"External id": 5})
+    trace.launch("cudaLaunchKernel", 200, 10, correlation=1, **{"External id": 0})
+    trace.kernel(300, 50, 1, **{"External id": 0})
+    trace.launch("cudaLaunchKernel", 20, 10, correlation=2, **{"External id": 5})
+    trace.kernel(400, 50, 2, **{"External id": 5})
+    events = all_events(trace.load(), python=False)
+    assert sorted(events.linked_id.tolist()) == [NULL_INT, NULL_INT, NULL_INT, 5, 5]
