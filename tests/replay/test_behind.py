@@ -11,7 +11,7 @@ from tests.builder import TraceBuilder
 from tests.replay.programs import Loop, program
 from tests.replay.test_decisions import beyond, hour
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.behind import AsPeers, Behind, Left, More, _same, names_of
+from traceanalyzer.replay.behind import AsPeers, Behind, Left, More, _same
 from traceanalyzer.replay.beside import _slower, undisturbed_ns
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.hours import Hours, segment_names
@@ -122,10 +122,6 @@ def test_a_pause_is_more_that_is_longer_than_thrice_the_peers(pause_us: int, tol
 
 def test_compute_that_no_peer_has_makes_a_rank_no_slower() -> None:
     assert beyond(hour({}), hour({}, 0.0), hour({}, 0.0)) == {}
-
-
-def test_names_are_the_first_few() -> None:
-    assert (names_of(["a", "b"], 2), names_of(["a", "b", "c"], 2)) == ("a, b", "a, b, ...")
 
 
 def test_communication_is_none_of_the_hours_that_are_compared() -> None:

@@ -207,8 +207,3 @@ def _same(own: Mapping[int, float], other: Mapping[int, float]) -> bool:
     """Whether most kernels are those of the other, as often."""
     alike = sum(times for name, times in own.items() if other.get(name) == times)
     return alike >= _SAME * sum(own.values()) > 0
-
-
-def names_of(keys: Sequence[str], most: int) -> str:
-    """The first few, as text."""
-    return ", ".join(keys[:most]) + (", ..." if len(keys) > most else "")
