@@ -25,11 +25,14 @@ def test_progress_waits_a_second_and_cleans_up() -> None:
         progress(5 << 20, 8 << 20, 20_000)
         now[0] = 2.5
         progress(6 << 20, None, 20_000)
+        now[0] = 4.0
+        progress(9 << 20, 8 << 20, 30_000)
     written = stream.getvalue().split("\r\x1b[K")
     assert written == [
         "",
         "4.00 MiB of 8.00 MiB, 12,345 events, 2.00 MiB/s",
         "6.00 MiB, 20,000 events, 2.40 MiB/s",
+        "8.00 MiB of 8.00 MiB, 30,000 events, 2.00 MiB/s",
         "",
     ]
 

@@ -101,6 +101,8 @@ def test_mended_events_are_counted_and_their_places_told() -> None:
         (b'{"a": -nan}', {"a": None}),
         (b'{"a": [+Infinity, NAN, -inf ]}', {"a": [None, None, None]}),
         (b'{"a": "nan", "b": "info, nano"}', {"a": "nan", "b": "info, nano"}),
+        (b'{"a": "x: inf,", "b": nan}', {"a": "x: inf,", "b": None}),
+        (rb'{"a": "x\": inf,", "b": nan}', {"a": 'x": inf,', "b": None}),
         (rb'{"a": "C:\Users\\n"}', {"a": "C:\\Users\\n"}),
         (rb'{"a": "\ud83d x"}', {"a": "\ufffd x"}),
         (rb'{"a": "\ud83d\ude00"}', {"a": "\U0001f600"}),
@@ -148,3 +150,9 @@ def test_a_file_that_is_another_format_is_known_by_marks_of_any_length() -> None
             load_bytes(begins + b" and more")
         with pytest.raises(UnreadableTrace, match=f"is {name}"):
             load_bytes(gzip.compress(begins + b" and more"))
+
+
+def test_a_quote_that_is_not_escaped_costs_its_own_event_alone() -> None:
+    repairs = Repairs()
+    told = repairs.mend(b'{"a": nan}, {"b": "x"y"}, {"c": -inf}, {"d": "e"}', 0)
+    assert told == [{"a": None}, None, {"c": None}, {"d": "e"}]

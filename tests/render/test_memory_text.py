@@ -188,3 +188,10 @@ def test_a_device_of_which_nothing_was_reserved_says_so() -> None:
     trace.memory(500, MIB, address=1, allocated=MIB, reserved=0)
     said = lines_of(trace)
     assert "reserved at most 0 B" in said
+
+
+@pytest.mark.parametrize("shift_ns", [77_000_000, 1_700_000_000_000_000_123])
+def test_the_sparkline_is_the_same_wherever_the_clock_begins(shift_ns: int) -> None:
+    values, at = np.array([10, 20, 30, 15]), np.array([1_000, 101_000, 201_000, 301_000])
+    for width in (60, 76, 100):
+        assert sparkline(values, at + shift_ns, width=width) == sparkline(values, at, width=width)

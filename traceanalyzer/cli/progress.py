@@ -34,6 +34,7 @@ class ProgressLine:
             return
         self._due = now + EVERY_S
         self._shown = True
+        done = min(done, total or done)  # of a file in parts the parts' number times what the first one is at
         size = f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done)
         rate = format_bytes(done / (now - self._begun))
         self._stream.write(f"{_ERASE}{size}, {events:,} events, {rate}/s")

@@ -22,7 +22,9 @@ _BAD_ESCAPE = re.compile(
     r"""\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
 )
-_BAD_NUMBER = re.compile(r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE)
+_NO_NUMBER = r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])"
+_BAD_NUMBER = re.compile(_NO_NUMBER, re.IGNORECASE)
+_TEXT_OR_BAD_NUMBER = re.compile(rf'"(?:[^"\\]|\\.)*"|{_NO_NUMBER}', re.IGNORECASE | re.DOTALL)
 _MAX_DEPTH = 512
 _EXACT_DIGITS = 18  # always within 64 bit
 
@@ -47,6 +49,9 @@ class Repairs:
             return as_it_is
         mended = mended_text(text)
         whole = parse_leniently(f"[{mended}]")
+        if whole is None:  # a quote that is not escaped: what is a text cannot be told
+            mended = _BAD_NUMBER.sub("null", mended)
+            whole = parse_leniently(f"[{mended}]")
         if isinstance(whole, list):
             self._note("mended", len(whole), offset)
             return whole
@@ -112,8 +117,12 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
 
 
 def mended_text(text: bytes) -> str:
-    """JSON text in which bad characters, escapes and numbers are replaced."""
-    return _BAD_NUMBER.sub("null", _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
+    """JSON text in which bad characters, escapes and numbers are replaced; numbers not within texts."""
+    return _TEXT_OR_BAD_NUMBER.sub(_text_or_null, _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
+
+
+def _text_or_null(match: re.Match[str]) -> str:
+    return match.group() if match.group().startswith('"') else "null"
 
 
 def parse_leniently(text: str) -> Any:

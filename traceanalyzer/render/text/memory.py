@@ -95,10 +95,12 @@ def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BAR
     """The most that was allocated in each of `width` equal parts of the time, from 0 to the highest."""
     if len(values) == 0 or values.max() <= 0:
         return bars[0] * width
-    edges = np.linspace(at[0], at[-1], width + 1)[1:-1]
-    carried = values[np.searchsorted(at, np.concatenate(([at[0]], edges)), side="right") - 1]
+    edges = (
+        at[0] + (at[-1] - at[0]) * np.arange(width) // width
+    )  # whole ns: the same wherever the clock begins
+    carried = values[np.searchsorted(at, edges, side="right") - 1]
     most = carried.copy()
-    np.maximum.at(most, np.searchsorted(edges, at, side="right"), values)
+    np.maximum.at(most, np.searchsorted(edges, at, side="right") - 1, values)
     levels = most * (len(bars) - 1) // values.max()
     return "".join(bars[max(int(level), 0)] for level in levels)
 
