@@ -1,0 +1,143 @@
+"""Parts of a confidential page one by one: what is veiled, what is left out, and which numbers stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
+from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.trace import Damage
+from traceanalyzer.report.page.bars import Bar
+from traceanalyzer.report.page.flame import Node
+from traceanalyzer.report.page.plots import MemoryCurve, Owner, StepSeries, StepTime
+from traceanalyzer.report.page.redacted import (
+    redacted_curve,
+    redacted_node,
+    redacted_steps,
+    redacted_stretch,
+    redacted_strip,
+)
+from traceanalyzer.report.page.redaction import FILE, LINE, MARK, Redactor, redactor_of
+from traceanalyzer.report.page.stretches import Stretch
+from traceanalyzer.report.page.strip import Earlier, Lane, Strip
+
+SECRET = "my secret phase"
+
+
+@pytest.fixture(scope="module")
+def redactor() -> Redactor:
+    made = TraceBuilder(with_stack=1)
+    made.annotation(SECRET, 0, 1_000)
+    return redactor_of([made.load()])
+
+
+def said(text: str) -> str:
+    return f"in {text}, often"
+
+
+def test_every_text_of_a_finding_is_veiled(redactor: Redactor) -> None:
+    texts: dict[str, Any] = dict.fromkeys(("cause", "message", "advice", "by"), said(SECRET))
+    evidence = {SECRET: 3, "ops": {said(SECRET): 1.5}, "lines": [SECRET, 4], "n_ns": 7}
+    found = replace(samples.finding(0), **texts, evidence=evidence)
+    outcomes = (Outcome("a", Status.FAILED, said(SECRET)), Outcome("b", Status.CLEAR))
+    bare = replace(found, by=None)
+    report = redactor.report(replace(samples.report(), findings=(found, bare), outcomes=outcomes))
+    first, second = report.findings
+    told = said(MARK)
+    assert [first.cause, first.message, first.advice, first.by, second.by] == [*[told] * 4, None]
+    assert first.evidence == {MARK: 3, "ops": {told: 1.5}, "lines": [MARK, 4], "n_ns": 7}
+    assert [one.why for one in report.outcomes] == [told, None]
+    assert amounts(first) == amounts(found)
+
+
+def amounts(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.cost_ns, finding.cost_share, finding.start_ns, finding.occurrences
+
+
+def test_of_the_file_the_machine_is_left_out_and_damage_is_veiled(redactor: Redactor) -> None:
+    damage = (Damage("truncated", said(SECRET), 7, 1),)
+    meta = samples.meta(
+        "/home/ann/a.json",
+        damage=damage,
+        thread_names={1: "ann's thread"},
+        extra={"host_name": "cluster"},
+        other_args={"user": 2},
+    )
+    (veiled,) = redactor.report(samples.report(samples.trace(meta=meta))).traces
+    assert (veiled.meta.source, veiled.meta.thread_names, veiled.meta.extra) == (FILE, {}, {})
+    assert veiled.meta.other_args == {}
+    assert veiled.meta.damage == (replace(damage[0], message=said(MARK)),)
+    assert (veiled.meta.events, veiled.meta.rows) == (meta.events, meta.rows)
+    assert veiled.window == samples.trace(meta=meta).window
+
+
+def test_a_strip_has_no_annotations_and_not_the_levels_that_only_they_were_on(redactor: Redactor) -> None:
+    bars = [
+        Bar(at, name, kind, 10 * at, 10 * at + 5, level, at == 2)
+        for at, (name, kind, level) in enumerate(
+            [(SECRET, "annotation", 0), ("aten::mm", "op", 1), ("call", "call", 3), (SECRET, "op", 1)]
+        )
+    ]
+    lanes = (Lane("thread", 1, 4, tuple(bars)), Lane("stream", 7, 1, (replace(bars[1], level=0),)))
+    strip = Strip(0, 100, 10, 20, lanes, (), 5, 9, "mine.py(3): f", Earlier(40, SECRET))
+    veiled = redacted_strip(strip, redactor)
+    thread, stream = veiled.lanes
+    assert [(bar.event_id, bar.name, bar.level) for bar in thread.bars] == [
+        (1, "aten::mm", 0),
+        (2, "call", 1),
+        (3, MARK, 0),
+    ]
+    assert (thread.levels, stream.levels, veiled.drawn, veiled.seen) == (2, 1, 4, 9)
+    assert (veiled.line, veiled.earlier) == (None, Earlier(40, MARK))
+    assert redacted_strip(replace(strip, earlier=None), redactor).earlier is None
+    assert redacted_strip(replace(strip, earlier=Earlier(4, None)), redactor).earlier == Earlier(4, None)
+
+
+def test_modules_and_annotations_of_a_flame_are_told_by_their_kinds(redactor: Redactor) -> None:
+    """Whatever they are called; ops by their veiled names."""
+    inner = Node("aten::mm", "op", 3, 1)
+    node = Node(
+        "any", "module", 10, 4, [Node("other", "annotation", 9, 3, [inner, Node(SECRET, "op", 2, 1)])]
+    )
+    veiled = redacted_node(node, redactor)
+    assert veiled == Node(
+        "[module]",
+        "module",
+        10,
+        4,
+        [Node("[annotation]", "annotation", 9, 3, [inner, Node(MARK, "op", 2, 1)])],
+    )
+
+
+def test_owners_steps_and_stretches_name_veiled_ops_and_no_lines(redactor: Redactor) -> None:
+    owners = (Owner(SECRET, "mine.py(3): f", 2, 512), Owner("aten::mm", None, 1, 8))
+    curve = MemoryCurve(0, "CUDA:0", 9, 1, None, 0, (1,), (9,), None, owners, 0, 0)
+    assert redacted_curve(curve, redactor).owners == (
+        Owner(MARK, None, 2, 512),
+        Owner("aten::mm", None, 1, 8),
+    )
+    steps = StepSeries(0, 5, 1, (StepTime(1, 5, {"idle": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),))
+    (step,) = redacted_steps(steps, redactor).steps
+    assert step == StepTime(1, 5, {"idle": 5}, ((MARK, 4), ("aten::mm", 1)), "idle:python")
+    stretch = Stretch(0, 1, 5, "idle:python", SECRET, 3, "mine.py(3): f")
+    assert redacted_stretch(stretch, redactor) == Stretch(0, 1, 5, "idle:python", MARK, 3, None)
+    assert redacted_stretch(replace(stretch, op=None), redactor).op is None
+
+
+def test_frames_are_veiled_wherever_they_were_recorded() -> None:
+    """In a stack, line by line, and as a module; the file by its path and by its name."""
+    made = TraceBuilder(with_stack=1)
+    stack = "<built-in run>;hidden model: forward\nhidden main: fit"
+    told: dict[str, Any] = {"Call stack": stack, "Module Hierarchy": "hidden.Net"}
+    made.op("aten::mm", 0, 1_000, **told)
+    trace = made.load()
+    found = redactor_of([trace])
+    for name in ("<built-in run>", "hidden model: forward", "hidden main: fit", "hidden.Net"):
+        assert found.names[name] == LINE
+    assert found.names[trace.meta.source] == FILE
+    names = list(found.names)
+    assert [len(name) for name in names] == sorted((len(name) for name in names), reverse=True)
