@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
@@ -13,6 +14,7 @@ from tests.report import report_samples as samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.page.chosen import _bound
 from traceanalyzer.report.page.flame import MOST_NODES
 from traceanalyzer.report.page.ops import MOST_OPS
 from traceanalyzer.report.page.page import Page, TracePage, _detailed, _Room, page_of, thinner
@@ -143,3 +145,20 @@ def test_of_findings_each_trace_has_its_own() -> None:
     page = page_of(replace(report_of(analyses), findings=findings), analyses)
     marks = [trace.timeline and [mark.finding for mark in trace.timeline.marks] for trace in page.traces]
     assert marks == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("durations", "most", "kept"),
+    [
+        ([3, 5, 9], 3, [3, 5, 9]),
+        ([3, 5, 9], 2, [5, 9]),
+        ([3, 5, 9], 1, [9]),
+        ([3, 5, 9], 0, []),
+        ([3, 5, 9], -4, []),
+        ([5, 5, 9, 5], 2, [9]),  # of equal ones all or none
+        ([], 0, []),
+    ],
+)
+def test_as_many_are_kept_as_there_is_room_for(durations: list[int], most: int, kept: list[int]) -> None:
+    least = _bound(np.array(durations, np.int64), most)
+    assert [one for one in durations if one >= least] == kept

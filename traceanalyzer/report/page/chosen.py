@@ -220,7 +220,8 @@ def _bound(durations: Rows, most: int) -> int:
     """The duration that at most `most` of these exceed; 0 where there are no more of them."""
     if len(durations) <= most:
         return 0
-    return int(np.partition(durations, len(durations) - most)[len(durations) - most]) + 1
+    first_left = len(durations) - max(most, 0) - 1
+    return int(np.partition(durations, first_left)[first_left]) + 1
 
 
 def _keep_steps(
