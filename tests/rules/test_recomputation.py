@@ -86,3 +86,38 @@ def test_checkpointing_is_a_choice_with_its_price(again: int, others: int) -> No
     assert one.severity is Severity.INFO
     assert one.evidence["gpu_share"] == pytest.approx(again / (again + others))
     assert one.saving is not None
+
+
+@pytest.mark.parametrize(("others", "said"), [(5, 1), (6, 0)])
+def test_anomaly_mode_checks_at_least_half_of_the_nodes(others: int, said: int) -> None:
+    assert len(found(anomaly_mode(*["MulBackward0"] * others).load(), "recomputation")) == said
+
+
+def test_questions_of_the_program_itself_are_no_checks() -> None:
+    """`loss.item()` after each step, and within an op that a node calls."""
+    trace = anomaly_mode()
+    for step in range(4):
+        trace.op("aten::item", (step * 400 + 380) * US, 5 * US)
+        trace.op("aten::is_nonzero", (step * 400 + 390) * US, 5 * US)
+    (one,) = found(trace.load(), "recomputation")
+    assert one.evidence["checks"] == 20
+    assert one.count == 60
+
+
+def test_without_anomaly_mode_ops_of_backward_take_what_ops_usually_take() -> None:
+    """Each op that is no check keeps the Python stack, which takes the CPU 100 us; without, it takes 15."""
+    trace, number = TraceBuilder(), 0
+    for step in range(4):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 1_000 * US)
+        for at in range(8):
+            number += 1
+            trace.op("aten::mul", begin + 100 * at * US, 98 * US)
+            trace.launch("cudaLaunchKernel", begin + (100 * at + 90) * US, 3 * US, number)
+            trace.kernel(begin + (100 * at + 94) * US, 2 * US, number)
+        trace.op("autograd::engine::evaluate_function: MulBackward0", begin + 800 * US, 100 * US)
+        trace.op("aten::item", begin + 850 * US, 10 * US)
+    (one,) = found(trace.load(), "recomputation")
+    assert one.cause == "anomaly-mode"
+    assert one.saving is not None
+    assert one.saving.share > 0.5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import NVJET, US, found
 from traceanalyzer import diagnose
@@ -152,3 +154,80 @@ def test_a_node_that_another_runs_within_itself_is_nothing_that_the_pass_recorde
             trace.op("ViewBackward0", at + 1 * US, 2 * US, tid=ENGINE, **own)
     (one,) = found(trace.load(), "repeated-backward")
     assert (one.evidence["again"], one.evidence["nodes"]) == (2 * (3 + 3) + 2 * 3, 3 * (3 + 3) + 9)
+
+
+@pytest.mark.parametrize(("nodes", "said"), [(38, 0), (37, 1)])
+def test_one_shared_layer_of_twenty_is_no_second_pass(nodes: int, said: int) -> None:
+    """Two of 40 nodes run again, and two of 39."""
+    first = list(range(nodes, 0, -1))
+    assert len(found(backward(first, [2, 1]).load(), "repeated-backward")) == said
+
+
+def test_nodes_of_other_threads_and_other_names_are_other_nodes() -> None:
+    for key, value in (("name", "MulBackward0"), ("thread", 3)):
+        trace = backward([3, 2, 1], [3, 2, 1])
+        seen: set[int] = set()
+        for event in trace.events:
+            number = event["args"].get("Sequence number")
+            if number in seen and key == "name":
+                event["name"] = value
+            elif number in seen:
+                event["args"]["Fwd thread id"] = value
+            if number is not None:
+                seen.add(number)
+        assert found(trace.load(), "repeated-backward") == []
+
+
+def test_nodes_without_numbers_are_not_each_other() -> None:
+    (one,) = found(backward([3, 2, None, None], [3, 2, None]).load(), "repeated-backward")
+    assert (one.evidence["again"], one.evidence["nodes"]) == (2, 7)
+
+
+@pytest.mark.parametrize("seed", ["aten::ones_like", "aten::ones"])
+def test_a_gradient_of_ones_is_made_by_either_op(seed: str) -> None:
+    (one,) = found(derivatives(seed, seed).load(), "repeated-backward")
+    assert (one.cause, one.evidence["passes"], one.evidence["again"]) == ("inputs", 1, 3 + 3)
+
+
+def nodes_of(trace: TraceBuilder, within: int, name: str = "MmBackward0") -> list[dict[str, Any]]:
+    """The nodes of one of the passes from ones, in each step."""
+    nodes = [
+        one for one in trace.events if one["name"] == name and one["args"].get("Fwd thread id") in (1, None)
+    ]
+    return [one for at, one in enumerate(nodes) if at % 9 // 3 == within]
+
+
+def test_a_pass_with_a_node_of_its_own_is_needed_though_others_run_again() -> None:
+    trace = derivatives(ONES, ONES, ONES)
+    for at, node in enumerate(nodes_of(trace, 2)):
+        if at % 3 == 2:
+            node["args"]["Sequence number"] += 50
+    (one,) = found(trace.load(), "repeated-backward")
+    assert (one.evidence["passes"], one.evidence["again"]) == (1, 3 + 2 + 3 + 3)
+
+
+def test_what_another_thread_recorded_is_another_output() -> None:
+    trace = derivatives(ONES, ONES, ONES)
+    for node in [*nodes_of(trace, 2), *nodes_of(trace, 1)]:
+        node["args"]["Fwd thread id"] = 5
+    (one,) = found(trace.load(), "repeated-backward")
+    assert one.evidence["passes"] == 1
+
+
+def test_a_mean_and_a_sum_of_one_output_are_two_beginnings() -> None:
+    trace = derivatives(ONES, ONES, sums=True)
+    sums = [one for one in trace.events if one["name"].endswith("SumBackward0")]
+    for at, event in enumerate(sums):
+        if at % 4 >= 2:
+            event["name"] = event["name"].replace("SumBackward0", "MeanBackward1")
+    assert found(trace.load(), "repeated-backward") == []
+
+
+def test_numbers_are_of_the_steps_that_repeat() -> None:
+    trace = backward([3, 2, 1], [3, 2, 1])
+    nodes = [one for one in trace.events if one["name"] == "AddmmBackward0"]
+    for at, node in enumerate(nodes):
+        if at >= 12 and at % 6 >= 3:
+            node["args"]["Sequence number"] += 50
+    (one,) = found(trace.load(), "repeated-backward")
+    assert (one.evidence["again"], one.evidence["spent_ns"], one.count) == (3, 3 * 55 * US, 12)

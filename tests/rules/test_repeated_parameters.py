@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, US, Op, found, program
@@ -89,3 +91,51 @@ def test_without_gradients_or_their_shapes_nobody_knows_what_a_parameter_is(last
     (outcome,) = diagnose(program([*[cast()] * 3, last]), select=[SLUG]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
     assert why in str(outcome.why)
+
+
+def test_gradients_that_are_converted_back_count_with_the_usual_number_of_conversions() -> None:
+    """Three conversions of one weight and nine of another, of which the middle one of twelve has nine."""
+    back = replace(BACK, dims=[OTHER, []])
+    ops = [*[cast()] * 3, gradient(), *[cast(OTHER)] * 9, gradient(OTHER), *[back] * 9, PRODUCT]
+    (one,) = found(program(ops), SLUG)
+    assert one.cost_ns == pytest.approx(6 * (2 * 60 + 8 * 60 + 8 * 40) * US, rel=1e-3)
+    assert one.evidence["repeats"] == 9
+
+
+def test_gradients_of_other_shapes_are_converted_for_their_own_sake() -> None:
+    ops = [*[cast()] * 3, *[replace(BACK, dims=[OTHER, []])] * 3, gradient(), PRODUCT]
+    (one,) = found(program(ops), SLUG)
+    assert one.cost_ns == pytest.approx(6 * 2 * 60 * US, rel=1e-3)
+
+
+def test_a_gradient_of_a_lookup_is_one_of_its_table() -> None:
+    """Three tables of one width are one to the gradients of lookups, which know rows and indices alone."""
+    table, index = [32, 4096], [8, 512]
+    dense = Op(
+        "aten::embedding_dense_backward",
+        MOVE,
+        90,
+        [[8, 512, 4096], index, [], [], []],
+        [F32, "long int"],
+        inside="EmbeddingBackward0",
+    )
+    other = replace(dense, dims=[[8, 512, 32], index, [], [], []])
+    ops = [*[lookup(index, table)] * 3, gradient(table), *[dense] * 3, PRODUCT]
+    (one,) = found(program(ops), SLUG)
+    assert one.cost_ns == pytest.approx(6 * 2 * (60 + 90) * US, rel=1e-3)
+    (one,) = found(program([*ops[:-1], *[other] * 3, PRODUCT]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * 2 * (60 + 90) * US, rel=1e-3)
+
+
+def test_the_fix_leaves_one_conversion_of_each_weight() -> None:
+    """Of 2,080 us in a step, two conversions of 60 are needless."""
+    rest = replace(PRODUCT, dur=1_880)
+    (one,) = found(program([*[cast()] * 3, gradient(), rest]), SLUG)
+    assert one.saving is not None
+    assert one.saving.share == pytest.approx(2 * 61 / (3 * 61 + 21 + 1_881), rel=0.15)
+
+
+@pytest.mark.parametrize(("product_us", "said"), [(3_800, 1), (3_900, 0)])
+def test_conversions_of_less_than_3_percent_of_the_time_are_not_worth_it(product_us: int, said: int) -> None:
+    ops = [*[cast()] * 3, gradient(), replace(PRODUCT, dur=product_us)]
+    assert len(found(program(ops), SLUG)) == said

@@ -76,3 +76,34 @@ def test_a_tensor_that_each_product_sorts_again(trace: TraceBuilder, again: int)
 )
 def test_tensors_that_are_sorted_once_are_left_alone(trace: TraceBuilder) -> None:
     assert found(trace, "uncoalesced-sparse") == []
+
+
+@pytest.mark.parametrize(("products", "said"), [(2, False), (3, True)])
+def test_three_times_for_each_tensor_that_is_made_is_too_often(products: int, said: bool) -> None:
+    assert bool(found(iterating(products=products, made=1), "uncoalesced-sparse")) is said
+
+
+def test_the_ops_that_ask_are_named_and_the_waits_for_the_sorts_are_lost_too() -> None:
+    (one,) = found(iterating(), "uncoalesced-sparse")
+    assert set(one.evidence["callers"]) == {"aten::_sparse_mm"}
+    assert one.cost_ns > one.evidence["spent_ns"]
+    assert "aten::_sparse_mm" in one.message
+
+
+def test_of_each_shape_the_first_after_a_tensor_is_made_is_needed() -> None:
+    """Six products in a step, by turns with one of two tensors: each is coalesced three times."""
+    trace = iterating(products=6, made=1)
+    for at, event in enumerate(one for one in trace.events if one["name"] == "aten::_coalesce"):
+        if at % 2:
+            event["args"]["Input Dims"] = [[512, 512]]
+    assert [one.count for one in found(trace, "uncoalesced-sparse")] == [4 * 2] * 2
+
+
+def test_what_is_before_the_first_step_is_no_tensor_of_a_step() -> None:
+    """Its tensor is coalesced while the program starts."""
+    trace = iterating()
+    for one in trace.events:
+        one["ts"] += 1_000
+    trace.op("aten::_coalesce", 0, 900 * US, **SHAPE)
+    (one,) = found(trace, "uncoalesced-sparse")
+    assert one.count == 16
