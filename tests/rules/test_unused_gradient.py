@@ -95,6 +95,7 @@ def test_backward_of_what_no_optimizer_has_is_needless() -> None:
     (unused,) = found(fine_tuning().trace, "unused-gradient")
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (10, 11)
     assert "nothing clears" in unused.message
+    assert unused.advice.endswith("run their forward under torch.no_grad().")
     assert unused.confidence == "high"
     assert unused.cost_ns == 4 * 10 * 55 * US
     assert unused.saving is not None
@@ -205,6 +206,7 @@ def test_gradients_that_the_other_part_makes_and_clears_are_needless(run: FineTu
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
     assert "cleared before any optimizer reads them" in unused.message
     assert unused.cost_ns == 3 * 2 * 55 * US
+    assert "detach() the inputs of another part's loss" in unused.advice
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,7 @@ def test_gradients_that_each_step_adds_to_the_last_are_needless_in_the_middle_of
         pytest.param(loss_network(cleared=True), id="made anew in each step"),
         pytest.param(loss_network(together=True), id="all are added: they may be set to zero"),
         pytest.param(loss_network(written="aten::zero_"), id="the program clears them itself"),
+        pytest.param(loss_network(written="aten::_foreach_zero_"), id="all at once"),
         pytest.param(loss_network(written="aten::sub_"), id="the program writes to such a tensor"),
     ],
 )

@@ -1,0 +1,145 @@
+"""Convolutions and norms of images with channels first, and complex transforms of real numbers, where shapes tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builder import H200
+from tests.rules.kernel_programs import BF16, F32, US, Op, found, program
+from tests.rules.test_needless_work import ADD, C64, FIELD, MOVE, spectral
+from traceanalyzer.model.finding import Confidence, Severity
+
+LAYOUT, SPECTRUM = "layout-conversion", "full-spectrum"
+IMAGE = [64, 128, 56, 56]
+TO_LAST = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(int)"
+CONVOLVED = "sm90_xmma_fprop_implicit_gemm_bf16bf16"
+STATISTICS = "void at::native::batch_norm_collect_statistics_kernel<at::native::InvStd, float>(int)"
+TRANSFORM = "void at::native::batch_norm_transform_input_kernel<float, float>(int)"
+BACKWARD = "void at::native::batch_norm_backward_kernel<float, float>(int)"
+DEPTHWISE = "void at::native::conv_depthwise2d_forward_kernel<3, c10::BFloat16, int>(int)"
+CONV = Op("aten::cudnn_convolution", CONVOLVED, 300, [IMAGE, [128, 128, 3, 3]], [BF16, BF16])
+
+
+def norm(kernel: str, grid: int = 132, dims: list[int] | None = None) -> Op:
+    return Op("aten::native_batch_norm", kernel, 100, [dims or IMAGE, [128]], [F32, F32], grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "left"),
+    [
+        (STATISTICS, 132, 0.5),
+        (STATISTICS, 198, 0.75),
+        (STATISTICS, 264, None),
+        (STATISTICS, 400, None),
+        (STATISTICS, 33, 0.26),
+        (BACKWARD, 132, 0.25),
+        (BACKWARD, 33, 0.14),
+        (BACKWARD, 396, 0.75),
+        (TRANSFORM, 33, 0.6),
+        (TRANSFORM, 400, 0.6),
+    ],
+)
+def test_a_batch_norm_has_a_block_for_each_channel(kernel: str, grid: int, left: float | None) -> None:
+    """Two blocks for each multiprocessor are as quick in any layout, four of backward."""
+    said = found(program([norm(kernel, grid), CONV]), LAYOUT)
+    assert [one.cost_ns for one in said] == (
+        [] if left is None else [pytest.approx(6 * 100 * US * (1 - left), rel=1e-3, abs=10)]
+    )
+    for one in said:
+        assert one.confidence is Confidence.MEDIUM
+        assert "batch norms take" in one.message
+        assert "with channels last, batch norms are faster" in one.message
+
+
+def test_a_device_of_which_nothing_is_known_has_108_multiprocessors() -> None:
+    unknown = {one: value for one, value in H200.items() if one != "numSms"}
+    (one,) = found(program([norm(STATISTICS, 108), CONV], device=unknown), LAYOUT)
+    assert one.cost_ns == pytest.approx(6 * 100 * US * 0.5, rel=1e-3)
+
+
+def test_conversions_are_not_needed_at_all_and_sure() -> None:
+    moved = Op("aten::cudnn_convolution", TO_LAST, 80, [IMAGE, [128, 128, 3, 3]], [BF16, BF16])
+    (one,) = found(program([moved, CONV, norm(TRANSFORM)]), LAYOUT)
+    assert one.cost_ns == 6 * (80 + 40) * US
+    assert one.confidence is Confidence.HIGH
+    assert (one.evidence["conversions"], one.evidence["spent_ns"]) == (6, 6 * 180 * US)
+    assert list(one.evidence["parts"]) == ["batch norms", "layout conversions"]
+    assert "conversions are not needed and batch norms are faster" in one.message
+    assert "memory_format=torch.channels_last)" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("ops", "said"),
+    [
+        pytest.param([norm(TRANSFORM)], 0, id="norms without convolutions"),
+        pytest.param([norm(TRANSFORM, dims=[64, 128]), CONV], 0, id="norms of rows"),
+        pytest.param([norm(TRANSFORM, dims=[64, 128, 900]), CONV], 0, id="norms of signals"),
+        pytest.param([replace(norm(TRANSFORM), dims=[], types=[]), CONV], 1, id="norms without shapes"),
+        pytest.param([norm(TRANSFORM, dims=[8, 64, 4, 56, 56]), CONV], 1, id="norms of volumes"),
+        pytest.param(
+            [Op("aten::cudnn_convolution", TO_LAST, 80, [[8, 64, 900], [64, 64, 3]], [BF16, BF16])],
+            0,
+            id="signals have no other layout",
+        ),
+        pytest.param(
+            [Op("aten::cudnn_convolution", TO_LAST, 80, [[8, 64, 1, 900], [64, 64, 1, 3]], [BF16, BF16])],
+            0,
+            id="signals as images of one row",
+        ),
+        pytest.param([replace(CONV, kernel=DEPTHWISE)], 1, id="depthwise, half precision"),
+        pytest.param([replace(CONV, kernel=DEPTHWISE.replace("c10::BFloat16", "float"))], 0, id="in float32"),
+    ],
+)
+def test_images_have_another_layout(ops: list[Op], said: int) -> None:
+    assert len(found(program(ops), LAYOUT)) == said
+
+
+def test_volumes_have_a_layout_of_their_own_and_depthwise_takes_a_quarter() -> None:
+    volume = Op(
+        "aten::cudnn_convolution", DEPTHWISE, 400, [[8, 64, 4, 56, 56], [64, 1, 3, 3, 3]], [BF16, BF16]
+    )
+    (one,) = found(program([volume]), LAYOUT)
+    assert "channels_last_3d" in one.advice
+    assert one.cost_ns == 6 * 300 * US
+    assert "depthwise convolutions are faster" in one.message
+
+
+def test_instance_norms_need_their_images_channels_first() -> None:
+    moved = Op("aten::cudnn_convolution", TO_LAST, 80, [IMAGE, [128, 128, 3, 3]], [BF16, BF16])
+    own = replace(norm(TRANSFORM), inside="aten::instance_norm")
+    (one,) = found(program([moved, CONV, own]), LAYOUT)
+    assert one.severity is Severity.INFO
+    assert one.advice.startswith("Measure before you change the layout")
+
+
+def test_a_spectrum_of_few_numbers_is_launched_not_computed() -> None:
+    """256 by 256 numbers are enough, 255 rows are not."""
+    for rows, said in ((256, 1), (255, 0)):
+        ops = [replace(one, dims=[[rows, 256]] * len(one.dims)) for one in spectral()]
+        assert len(found(program(ops), SPECTRUM)) == said
+
+
+def test_the_largest_spectrum_is_told_and_both_are_halved() -> None:
+    small = [replace(one, dims=[[512, 512]] * len(one.dims)) for one in spectral()]
+    (one,) = found(program([*small, *spectral()]), SPECTRUM)
+    assert (one.evidence["size"], one.evidence["transforms"]) == ("1024x1024", 6 * 4)
+    assert one.cost_ns == 2 * 6 * (199 + 100 + 200) * US // 2
+
+
+def test_a_conversion_to_complex_numbers_is_not_needed_at_all() -> None:
+    """It belongs to the transform; another one stays half."""
+    first, *rest = spectral()
+    widened = Op("aten::copy_", MOVE, 60, [FIELD, FIELD, []], [C64, F32, "Scalar"], inside="aten::fft_fft2")
+    whole = replace(first, name="aten::reshape", kernel="")
+    shapes = {"Input Dims": [FIELD], "Input type": [F32]}
+    (one,) = found(program([whole, widened, *rest], around={1: ("aten::fft_fft2", 2, shapes)}), SPECTRUM)
+    assert one.cost_ns == pytest.approx(6 * (60 + (199 + 100 + 200) / 2) * US)
+
+
+@pytest.mark.parametrize(("other_us", "said"), [(9_400, 1), (9_600, 0)])
+def test_a_twentieth_of_the_time_on_spectra_is_worth_it(other_us: int, said: int) -> None:
+    """500 us of 10,000 in each step, the real part's own kernel included."""
+    other = Op("aten::add", ADD, other_us, [FIELD, FIELD], [F32, F32])
+    assert len(found(program([*spectral(), other]), SPECTRUM)) == said
