@@ -163,7 +163,11 @@ def test_the_kernels_tell_which_arithmetic_float32_was(
 @pytest.mark.parametrize(
     ("name", "inputs", "why"),
     [
-        ("aten::mine", {"Input Dims": [[4]], "Input type": ["c10::Odd"]}, "no model for this op and these inputs"),
+        (
+            "aten::mine",
+            {"Input Dims": [[4]], "Input type": ["c10::Odd"]},
+            "no model for this op and these inputs",
+        ),
         ("aten::mine", {}, "no shapes recorded"),
     ],
 )
@@ -171,7 +175,13 @@ def test_why_nothing_is_known_of_an_op(name: str, inputs: dict[str, Any], why: s
     program = Program(record_shapes=1)
     program.call(name, inputs, ("k", 100))
     (found,) = program.table().inputs
-    assert (found.why, found.flops, found.bytes, found.peak_share, found.limit) == (why, None, None, None, None)
+    assert (found.why, found.flops, found.bytes, found.peak_share, found.limit) == (
+        why,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(

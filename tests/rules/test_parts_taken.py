@@ -160,7 +160,12 @@ def test_a_diagonal_is_known_by_its_op() -> None:
 def test_each_piece_that_is_taken_beside_the_chain_counts() -> None:
     """A sixteenth of the positions, and the last one as many times as it is selected."""
     few = Op(
-        "aten::slice", SMALL, 1, [WHOLE, [], [], [], []], [BF16, *["Scalar"] * 4], scalars=["", "1", "0", "32", "1"]
+        "aten::slice",
+        SMALL,
+        1,
+        [WHOLE, [], [], [], []],
+        [BF16, *["Scalar"] * 4],
+        scalars=["", "1", "0", "32", "1"],
     )
     reader = Op("aten::argmax", SMALL, 10, [[8, 32, 32_000], []], [BF16, "Scalar"])
     product, *_, last = head(None, ROW)
