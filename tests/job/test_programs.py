@@ -88,3 +88,19 @@ def test_metrics_on_rank_0_are_another_program(shared: Shared) -> None:
 @pytest.mark.parametrize("name", ["ranks2/rank0_metrics.fixed", "ranks2/healthy.bad", "ranks/pipeline.bad"])
 def test_ranks_of_one_program_and_stages_are_not(shared: Shared, name: str) -> None:
     assert of_recorded(shared, name) == []
+
+
+def test_ops_of_its_own_are_counted_where_there_are_such_and_both_are_named(tmp_path: Path) -> None:
+    """Rank 2 runs two ops in each step that no other runs, and another kernel for its product."""
+    traces = Reductions(EVEN).traces()
+    for rank, trace in traces.items():
+        for event in trace.events:
+            if rank == 2 and event["name"] == GEMM:
+                event["name"] = "other_gemm"
+        for place in range(8 if rank == 2 else 0):
+            trace.op("aten::topk", 1_000_000 + 310 * US * place + 40 * US, 50 * US)
+        trace.write(tmp_path / f"rank{rank}.json")
+    (one,) = [one for one in diagnose(tmp_path).findings if one.rule == "other-program"]
+    assert (one.ranks, one.count, one.evidence["different"]) == ((2,), 8, 2)
+    assert one.evidence["names"] == {"aten::topk": 8 * 50 * US, "other_gemm": 4 * 500 * US}
+    assert "runs 2 ops and kernels that few of the 3 others run" in one.message
