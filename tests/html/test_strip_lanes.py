@@ -43,7 +43,7 @@ def test_lanes_lie_one_below_the_other_as_high_as_their_levels() -> None:
     assert page.of_class("strip")[0].attributes["height"] == "152"
     assert page.of_class("strip")[0].attributes["aria-label"] == "around it"
     assert [one.attributes["height"] for one in page.of_class("here")] == ["130"]
-    assert [one.attributes["y1"] for one in page.of_class("axis")][0] == "130"
+    assert next(one.attributes["y1"] for one in page.of_class("axis")) == "130"
 
 
 def test_a_link_leads_from_the_call_s_lower_edge_to_the_work_s_upper() -> None:

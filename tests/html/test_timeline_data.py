@@ -1,4 +1,4 @@
-"""What a timeline says in words, and what of it the script gets: times since the first event, columns as differences."""
+"""What a timeline says in words, and what the script gets: times since the first event, columns as differences."""
 
 from __future__ import annotations
 
@@ -171,29 +171,20 @@ def test_a_clock_that_drifts_is_evened_for_the_middle_of_the_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bands", "least", "words"),
+    ("bands", "least", "within", "elsewhere"),
     [
-        ((), 0, "the surroundings of each finding’s first occurrences; elsewhere events all."),
-        (
-            (0,),
-            5_000,
-            "All events of 1 step (tinted), the surroundings of each finding’s first occurrences; elsewhere events from 5.00 µs.",
-        ),
-        (
-            (0, 700, 0),
-            0,
-            "All events of 2 steps (tinted), of one step the events from 700 ns, the surroundings of each finding’s first occurrences; elsewhere events all.",
-        ),
-        (
-            (300, 700),
-            1,
-            "of one step the events from 700 ns, the surroundings of each finding’s first occurrences; elsewhere events from 1 ns.",
-        ),
+        ((), 0, "", "all"),
+        ((0,), 5_000, "All events of 1 step (tinted), ", "from 5.00 µs"),
+        ((0, 700, 0), 0, "All events of 2 steps (tinted), of one step the events from 700 ns, ", "all"),
+        ((300, 700), 1, "of one step the events from 700 ns, ", "from 1 ns"),
     ],
 )
-def test_a_timeline_says_how_much_of_the_trace_it_has(bands: tuple[int, ...], least: int, words: str) -> None:
+def test_a_timeline_says_how_much_of_the_trace_it_has(
+    bands: tuple[int, ...], least: int, within: str, elsewhere: str
+) -> None:
     made = replace(ONE, least_ns=least, bands=tuple(Band(0, 1, shown) for shown in bands))
-    assert _note(made) == words
+    rest = f"the surroundings of each finding’s first occurrences; elsewhere events {elsewhere}."
+    assert _note(made) == within + rest
 
 
 def test_a_rank_is_chosen_among_those_that_are_drawn() -> None:
