@@ -38,6 +38,24 @@ def test_names_that_look_alike_are_told_apart_and_still_found_as_findings_name_t
     assert len(set(shorts)) == 2
 
 
+def test_a_kernel_is_told_as_findings_name_it_where_neither_of_its_names_has_that() -> None:
+    """Names of more than 160 characters lose their middle; of two that look alike the shorter keeps its beginning."""
+    filled, far = "int, " * 30, "a::" * 30
+    kernels = [f"void {far}hidden_kernel<{filled * 2}int>(int)"]
+    kernels += [
+        f"void {'b' * 30}::gemm_kernel<{filled}{kind}, {filled}int>(int)" for kind in ("float", "half")
+    ]
+    alone = flame_data(Node("all", "all", 1, 1, [Node(kernels[0], "kernel", 1, 1, [])]))
+    both = flame_data(Node("all", "all", 2, 2, [Node(name, "kernel", 1, 1, []) for name in kernels[1:]]))
+    assert alone is not None
+    assert both is not None
+    assert ("hidden_kernel" in alone["names"][1], "hidden_kernel" in alone["shorts"][1]) == (False, True)
+    assert alone["told"] == {}
+    assert ["gemm_kernel" in name for name in both["names"]] == [False, True, True]
+    assert ["gemm_kernel" in name for name in both["shorts"]] == [False, False, False]
+    assert both["told"] == {}
+
+
 def test_the_largest_eight_branches_stand_there_without_scripts() -> None:
     tree = Node(
         "all", "all", 45_000, 9, [Node(f"op{at}", "op", 9_000 - 1_000 * at, 1, []) for at in range(9)]

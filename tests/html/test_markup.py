@@ -47,6 +47,7 @@ from traceanalyzer.render.html.markup import (
         ("ns", 1_500, "1.50 µs"),
         ("bytes", 1_536, "1.50 KiB"),
         ("share", 0.125, "12.5 %"),
+        ("text", "a\x1bb", "a\\x1bb"),
     ],
 )
 def test_numbers_are_written_by_their_unit(unit: str, value: Any, text: str) -> None:

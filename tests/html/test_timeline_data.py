@@ -214,8 +214,8 @@ def test_findings_are_chosen_by_their_numbers() -> None:
 
 @pytest.mark.parametrize(("count", "others"), [(5, []), (6, ["idle: other causes"])])
 def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -> None:
-    names = tuple(f"idle:cause {at}" for at in range(count))
-    over = Overview(0, names, tuple(range(count)), (-1,) * count, tuple(range(count)))
+    names = tuple(f"idle:cause {at}" for at in reversed(range(count)))
+    over = Overview(0, names, tuple(reversed(range(count))), (-1,) * count, tuple(range(count)))
     made = replace(
         ONE, overviews=(over,), kinds=("op", "python", "copy_d2h", "copy_h2d", "memset", "compute")
     )
@@ -227,3 +227,17 @@ def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -
     assert items == [*threads, "b-compute", "b-copy", "b-memset", *causes]
     assert "call that waitskernelcopymemsetidle: cause 0idle: cause 1" in listed.text
     assert listed.text.endswith("idle: cause 4" + "".join(others))
+
+
+def test_ops_are_no_kernels_of_the_legend() -> None:
+    section = parsed(
+        str(timeline_section(page(report(None), replace(ONE, kinds=("op", "copy_d2h"))))).encode()
+    )
+    items = [(one.attributes["class"] or "").split()[-1] for one in section.of_class("swatch")]
+    assert items == ["b-annotation", "b-op", "b-call", "b-wait", "b-copy", "i-0"]
+
+
+def test_of_causes_that_idle_alike_the_first_by_name_comes_first() -> None:
+    over = Overview(0, ("idle:b", "idle:a", "idle:c"), (50, 50, 10), (-1,) * 3, (0, 1, 2))
+    (one,) = data(page(report(None), replace(ONE, overviews=(over,))))
+    assert one["causes"] == ["idle:c", "idle:a", "idle:b"]
