@@ -38,19 +38,19 @@ def trained(
     grad: bool = True,
     again: bool = True,
     leaves: int = 1,
-    adds_up: bool = False,
+    adds_up: int = 0,
 ) -> TraceBuilder:
     """Steps of evaluations, each differentiated, of what follows each, and of the loss's backward.
 
     Args:
         grad, again: each is differentiated before the next, and again with the loss.
         leaves: gradients of each parameter.
-        adds_up: gradients of parameters are added up after each.
+        adds_up: gradients of parameters are added up after so many of them.
     """
     ops: list[Op] = []
     leaf: list[Op] = [(LEAF, {DIMS: [weight]}) for weight in WEIGHTS]
     for number in range(passes):
-        ops += forward(number) + (nodes(number) if grad else []) + (leaf if adds_up else [])
+        ops += forward(number) + (nodes(number) if grad else []) + (leaf if number < adds_up else [])
         ops += after or [("aten::add", {DIMS: [COLUMN, COLUMN]})]
     for number in reversed(range(passes)):
         ops += nodes(number) if again else []
@@ -77,12 +77,23 @@ def test_residuals_that_each_evaluate_the_network_share_one() -> None:
         trained(grad=False),
         trained(again=False),
         trained(leaves=3),
-        trained(adds_up=True),
+        trained(adds_up=3),
+        trained(adds_up=1, leaves=0),
         trained(after=[("aten::sub", {DIMS: [POINTS, POINTS]})]),
         trained(after=[("aten::sub", {DIMS: [[64, 64], [64, 64]]})]),
         trained(12),
     ],
-    ids=["one", "several inputs", "attack", "networks", "micro-batches", "solver", "inner loop", "rollout"],
+    ids=[
+        "one",
+        "several inputs",
+        "attack",
+        "networks",
+        "micro-batches",
+        "first micro-batch",
+        "solver",
+        "inner loop",
+        "rollout",
+    ],
 )
 def test_other_evaluations_may_be_needed(trace: TraceBuilder) -> None:
     assert "evaluated-anew" not in said(trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,16 @@ def test_a_chain_goes_from_a_layer_to_the_last_op_on_its_part(
     following: list[Signature], chain: tuple[int, int] | None
 ) -> None:
     assert _chain(PART, following) == chain
+
+
+def test_a_chain_begins_with_a_layer_on_the_part_itself() -> None:
+    """Not on another tensor of its shape."""
+    part = replace(PART, part_strides=(512, 1))
+    own, other = (
+        op("linear", [8, 32], [64, 32], strides=(strides, [32, 1])) for strides in ([512, 1], [32, 1])
+    )
+    assert _chain(part, [own, RELU]) == (0, 2)
+    assert _chain(part, [other, RELU]) is None
 
 
 # -- passes -----------------------------------------------------------------------------------------------

@@ -28,12 +28,14 @@ def reducing(
     before: int = 0,
     backward: bool = True,
     converts: int = 0,
+    first: bool = True,
 ) -> list[Finding]:
     """Four steps of a backward pass and so many all-reduces of 100 us.
 
     Args:
         by_hook: the reducer's hooks start them, in the backward pass.
         converts: so many conversions come before each.
+        first: also before the first of all.
         before: so many of them begin before the last node of the backward pass ends.
     """
     trace, number, at = TraceBuilder(distributedInfo={"rank": 0, "world_size": 2}), 0, 0
@@ -53,7 +55,7 @@ def reducing(
                 trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=2000)
                 trace.kernel(at + 20 * US, 80 * US, number, name="gemm")
             else:
-                for _ in range(converts):
+                for _ in range(converts if first or step or place else 0):
                     trace.op("aten::copy_", at - 30 * US, 12 * US)
                     trace.launch("cudaLaunchKernel", at - 28 * US, 5 * US, 10_000 * (number + 1))
                     trace.kernel(at - 15 * US, 5 * US, 10_000 * (number + 1), name=TO_FLOAT)
@@ -95,7 +97,7 @@ def test_buckets_of_less_than_a_fifth_of_the_usual_size_are_small(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "elements"), [("Float", 1 << 20), ("BFloat16", 2 << 20), ("Double", 1 << 19)]
+    ("dtype", "elements"), [("Float", 1 << 20), ("BFloat16", 2 << 20), ("Double", 1 << 19), ("Int", 1 << 20)]
 )
 def test_a_buckets_size_is_that_of_its_type(dtype: str, elements: int) -> None:
     (one,) = reducing(8, elements, by_hook=True, dtype=dtype)
@@ -135,3 +137,8 @@ def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_ty
     assert ("converted to a wider type first (32.0 MiB)" in one.message) is wider
     assert one.message.startswith("16.0 MiB" if wider else "32.0 MiB")
     assert one.advice.endswith("in their own type.") is wider
+
+
+def test_gradients_of_which_one_is_not_converted_are_reduced_as_they_are() -> None:
+    (one,) = reducing(8, 1 << 20, converts=2, first=False)
+    assert one.message.startswith("32.0 MiB of gradients are reduced one by one after the backward pass, in")

@@ -1,0 +1,47 @@
+"""Which ops a launching loop is named by, and when its repeats may be stacked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.rules.launches import GEMM, US, loop, of_rule
+from tests.rules.programs import found
+from tests.rules.test_launch_remedies import STACKED
+from tests.rules.test_who_launches import rollout
+
+
+@pytest.mark.parametrize(
+    ("last", "stacked"), [("aten::tanh", True), ("aten::softmax", False), ("aten::conv2d", False)]
+)
+def test_repeats_that_look_like_layers_are_not_to_be_stacked(last: str, stacked: bool) -> None:
+    (one,) = found(rollout(16, ("aten::mul", "aten::linear", last)).trace, "launch-bound")
+    assert "about 16 repetitions" in one.message
+    assert (STACKED in one.advice) is stacked
+
+
+def test_kernels_of_a_graph_are_not_launched_one_by_one() -> None:
+    """Forty products, and a graph of twenty."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step in range(5):
+        begin = at
+        for _ in range(40):
+            number += 1
+            trace.op("aten::mm", at, 10 * US)
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            at += 12 * US
+        number += 1
+        trace.launch("cudaGraphLaunch", at, 5 * US, number)
+        for node in range(20):
+            trace.kernel(at + (6 + node) * US, 1 * US, number, name=GEMM)
+        at += 30 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "launch-bound")
+    assert (one.evidence["kernels"], one.evidence["launches"]) == (40, 40)
+
+
+@pytest.mark.parametrize(("layer", "said"), [("gru_cell", False), ("rnn_tanh_cell", False), ("linear", True)])
+def test_a_cell_takes_the_state_of_the_repeat_before(layer: str, said: bool) -> None:
+    trace = loop(["aten::select", f"aten::{layer}"], 20, kernel=GEMM)
+    assert bool(of_rule(trace, "repeated-calls")) is said
