@@ -6,6 +6,7 @@ import ctypes
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,3 +52,21 @@ def test_windows_has_no_program_as_a_library(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(ctypes, "CDLL", refused)
     assert not keep_freed_memory()
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept", "asked"), [((1, 1), True, 2), ((1, 0), False, 2), ((0, 1), False, 1), ((0, 0), False, 1)]
+)
+def test_memory_is_kept_where_both_settings_are_taken(
+    answers: tuple[int, int], kept: bool, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks up to 32 MiB, and 1 GiB of them in all; the numbers -3 and -1 are those of glibc's malloc.h."""
+    told: list[tuple[int, int]] = []
+
+    def mallopt(name: int, value: int) -> int:
+        told.append((name, value))
+        return answers[len(told) - 1]
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert keep_freed_memory() is kept
+    assert told == [(-3, 33_554_432), (-1, 1_073_741_824)][:asked]
