@@ -55,7 +55,8 @@ def test_windows_has_no_program_as_a_library(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("answers", "kept", "asked"), [((1, 1), True, 2), ((1, 0), False, 2), ((0, 1), False, 1), ((0, 0), False, 1)]
+    ("answers", "kept", "asked"),
+    [((1, 1), True, 2), ((1, 0), False, 2), ((0, 1), False, 1), ((0, 0), False, 1)],
 )
 def test_memory_is_kept_where_both_settings_are_taken(
     answers: tuple[int, int], kept: bool, asked: int, monkeypatch: pytest.MonkeyPatch

@@ -72,7 +72,9 @@ def test_owners_of_memory_are_listed_up_to_the_limit_and_times_count_from_the_fi
     said = call("memory", trace, "--limit", "1").stdout
     assert "peak 12.0 KiB at 0.043 ms" in said
     assert named(said.partition("Net allocation")[0]) == ["aten::a"]
-    assert named(call("memory", trace).stdout.partition("Net allocation")[0]) == named("aten::a aten::b aten::c")
+    assert named(call("memory", trace).stdout.partition("Net allocation")[0]) == named(
+        "aten::a aten::b aten::c"
+    )
 
 
 def test_the_curve_goes_into_a_file_beside_what_is_printed(tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ def test_the_pace_is_set_by_the_one_that_waits_least_of_those_that_take_longest(
     assert slowest({number: rank(*one) for number, one in ranks.items()}) == expected
 
 
-def changes(*waits: tuple[float | None, float | None], roles: dict[int, Any] | None = None) -> list[RankChange]:
+def changes(
+    *waits: tuple[float | None, float | None], roles: dict[int, Any] | None = None
+) -> list[RankChange]:
     """Ranks from 0 on, with the ms that they wait in BASE and in NEW."""
     ns = [[None if ms is None else round(ms * MS) for ms in one] for one in waits]
     return [
@@ -63,7 +65,12 @@ def side(*late: int, ranks: int = 3, captures: int = 1) -> Any:
 @pytest.mark.parametrize(
     ("before", "after", "waits", "told"),
     [
-        ((), (2,), [(1, 5), (2, 9), (7, 3)], ["rank 2 became late: others wait up to 6.00 ms a step more than it"]),
+        (
+            (),
+            (2,),
+            [(1, 5), (2, 9), (7, 3)],
+            ["rank 2 became late: others wait up to 6.00 ms a step more than it"],
+        ),
         (
             (2,),
             (),
@@ -84,7 +91,12 @@ def side(*late: int, ranks: int = 3, captures: int = 1) -> Any:
         ((1,), (), [(1, 5), (None, 2), (3, 4)], ["rank 1 is late no more"]),
         ((1,), (1,), [(1, 5), (None, 2), (3, 4)], ["rank 1 is late in both"]),
         ((1,), (1,), [(1, 5), (2, None), (3, 4)], ["rank 1 is late in both"]),
-        ((), (1,), [(1, None), (2, 4), (3, 6)], ["rank 1 became late: others wait up to 2.00 ms a step more than it"]),
+        (
+            (),
+            (1,),
+            [(1, None), (2, 4), (3, 6)],
+            ["rank 1 became late: others wait up to 2.00 ms a step more than it"],
+        ),
     ],
 )
 @pytest.mark.parametrize("captures", [1, 2])
@@ -124,9 +136,15 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
         (
             {0: (0, 0), 1: (1, 1)},
             (0, 1),
-            ["rank 0 in BASE and rank 1 in NEW set the pace and do other work: the comparison is not of the same work"],
+            [
+                "rank 0 in BASE and rank 1 in NEW set the pace and do other work: the comparison is not of the same work"
+            ],
         ),
-        ({0: (0, 1), 1: (1, 0)}, (0, 1), ["ranks that do other work in NEW: 0, 1"]),  # rank 1 took rank 0's work
+        (
+            {0: (0, 1), 1: (1, 0)},
+            (0, 1),
+            ["ranks that do other work in NEW: 0, 1"],
+        ),  # rank 1 took rank 0's work
         ({1: (0, 1), 0: (0, 0)}, (1, 1), ["ranks that do other work in NEW: 1"]),
     ],
 )

@@ -18,13 +18,19 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-def walked(text: bytes, start: int = 0, depth: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def walked(
+    text: bytes, start: int = 0, depth: int = 0
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """(index, depth) of the brackets, and of the strings."""
     found = list(walk(text, start, depth))
     assert all(np.all(np.diff(one.at) > 0) for one in found)
     return (
         [pair for one in found for pair in zip(one.at.tolist(), one.depth.tolist(), strict=True)],
-        [pair for one in found for pair in zip(one.string_at.tolist(), one.string_depth.tolist(), strict=True)],
+        [
+            pair
+            for one in found
+            for pair in zip(one.string_at.tolist(), one.string_depth.tolist(), strict=True)
+        ],
     )
 
 
@@ -133,5 +139,7 @@ def test_the_last_event_that_a_comma_follows(text: bytes, end: int | None, start
 
 
 @pytest.mark.parametrize(("blanks", "found"), [(62, 7), (63, None)])
-def test_a_comma_is_looked_for_at_the_end_of_what_is_known_a_little_way(blanks: int, found: int | None) -> None:
+def test_a_comma_is_looked_for_at_the_end_of_what_is_known_a_little_way(
+    blanks: int, found: int | None
+) -> None:
     assert event_ends(bytearray(b'{"a": 1}' + b" " * blanks + b","), 0) == found

@@ -123,11 +123,13 @@ def test_the_first_call_counts_as_the_others_do_and_nothing_is_looked_at_afterwa
         else:
             program()
             assert sys.getprofile() is None
+        job.step(1)  # here nothing has been called so far where the first call was in a thread
         assert threading.getprofile() is None
     finally:
         threading.setprofile(None)
         sys.setprofile(before)
     assert inside == [0, 1, 2, 3]
+    assert len(returns) == 4
 
 
 def test_a_step_is_counted_when_it_ends(job: Any) -> None:

@@ -114,7 +114,9 @@ def told(folder: Path) -> list[dict[str, Any]]:
 
 
 def left(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*") if path.is_file() and path.suffix not in (".jsonl", ".claim"))
+    return sorted(
+        path.name for path in folder.rglob("*") if path.is_file() and path.suffix not in (".jsonl", ".claim")
+    )
 
 
 def test_a_whole_recording_does_each_thing_at_its_step(world: World, tmp_path: Path) -> None:
@@ -167,7 +169,9 @@ def test_each_switch_of_the_profiler_is_its_own(switch: str, world: World, tmp_p
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_the_first_mark_is_at_the_first_step_that_is_not_skipped(skip: int, world: World, tmp_path: Path) -> None:
+def test_the_first_mark_is_at_the_first_step_that_is_not_skipped(
+    skip: int, world: World, tmp_path: Path
+) -> None:
     world.run(made(tmp_path, skip=skip), 20 + skip)
     assert world.when("mark") == [at + skip for at in (0, 2, 4, 6, 13, 15, 17, 19)]
     assert (tmp_path / "t.json").exists()
@@ -176,9 +180,21 @@ def test_the_first_mark_is_at_the_first_step_that_is_not_skipped(skip: int, worl
 @pytest.mark.parametrize(
     ("steps", "recorded", "said"),
     [
-        (13, 0, "the program ended after 13 steps, and the first recorded step ends with step 14; lower --skip or --timed"),
-        (14, 1, "ended after 14 steps, so only 1 of 3 steps were recorded, and steps were not timed again after the window"),
-        (15, 2, "ended after 15 steps, so only 2 of 3 steps were recorded, and steps were not timed again after the window"),
+        (
+            13,
+            0,
+            "the program ended after 13 steps, and the first recorded step ends with step 14; lower --skip or --timed",
+        ),
+        (
+            14,
+            1,
+            "ended after 14 steps, so only 1 of 3 steps were recorded, and steps were not timed again after the window",
+        ),
+        (
+            15,
+            2,
+            "ended after 15 steps, so only 2 of 3 steps were recorded, and steps were not timed again after the window",
+        ),
         (16, 3, "ended after 16 steps, so steps were not timed again after the window"),
         (19, 3, "ended after 19 steps, so steps were not timed again after the window"),
         (20, 3, None),
@@ -245,7 +261,9 @@ def test_the_program_ends_well_once_all_is_written_where_that_is_wanted(
     assert recording.written == str(tmp_path / "t.json")
 
 
-@pytest.mark.parametrize(("graphs", "cuda", "detached"), [(False, "12.4", "1"), (True, "12.4", None), (True, "12.6", "1")])
+@pytest.mark.parametrize(
+    ("graphs", "cuda", "detached"), [(False, "12.4", "1"), (True, "12.4", None), (True, "12.6", "1")]
+)
 def test_the_tracer_is_detached_unless_graphs_would_break(
     graphs: bool, cuda: str, detached: str | None, world: World, tmp_path: Path
 ) -> None:
