@@ -137,7 +137,8 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
             {0: (0, 0), 1: (1, 1)},
             (0, 1),
             [
-                "rank 0 in BASE and rank 1 in NEW set the pace and do other work: the comparison is not of the same work"
+                "rank 0 in BASE and rank 1 in NEW set the pace and do other work: "
+                "the comparison is not of the same work"
             ],
         ),
         (
