@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.recorder import session
-from traceanalyzer.recorder.launch import _outcome, _read, command_of
+from traceanalyzer.recorder.launch import _outcome, _read, _waiting, command_of
 from traceanalyzer.recorder.metadata import without_secrets
 from traceanalyzer.recorder.notes import NO_STEP, NOTHING, STARTED, STEPPING, WRITTEN, Notes
 from traceanalyzer.recorder.session import Options, path_of_rank, rank_and_world
@@ -97,6 +99,7 @@ def test_processes_of_one_run_write_files_of_their_own(tmp_path: Path) -> None:
     assert [Notes().free_path(wanted) for _ in range(2)] == [wanted] * 2
     assert notes.beside(wanted) == str(tmp_path)
     assert Notes().beside(wanted) == "/out"
+    assert Notes().beside("t.json.gz") == os.getcwd()
 
 
 def test_without_a_command_that_listens_standard_error_is_told_what_matters(
@@ -222,3 +225,19 @@ def test_a_script_is_run_by_the_python_on_the_path_and_a_program_by_itself(
     assert command_of(["torchrun", "train.py"]) == ["torchrun", "train.py"]
     monkeypatch.setenv("PATH", "")
     assert command_of(["train.py"])[0] == sys.executable
+
+
+def test_ctrl_c_is_the_programs_and_it_is_waited_for_until_it_ends() -> None:
+    class Program:
+        returncode: int | None = None
+        answers = iter((KeyboardInterrupt(), subprocess.TimeoutExpired("train.py", 0.2), None))
+
+        def wait(self, seconds: float) -> None:
+            answer = next(self.answers)
+            if answer is not None:
+                raise answer
+            self.returncode = 0
+
+    program: Any = Program()
+    assert len(list(_waiting(program))) == 2
+    assert program.returncode == 0
