@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.commands import call
+from tests.cli.commands import call, written
 from tests.report import report_samples as samples
 from traceanalyzer.cli import diagnose as command
 from traceanalyzer.cli import forms, gate
@@ -17,6 +19,7 @@ from traceanalyzer.cli.config import read_config
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.source_lines import fingerprint
+from traceanalyzer.rule.registry import all_rules
 
 TODAY = datetime.date(2026, 6, 15)
 
@@ -208,3 +211,40 @@ def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) ->
         gate.known_findings(path)
     with pytest.raises(BadOption, match="cannot be read: No such file"):
         gate.known_findings(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_rule_fails_in_junit_where_the_run_fails_by_it(fails: bool) -> None:
+    report = samples.report()
+    assert report.findings
+    document = forms.rendered("junit", report, report.findings[:1] if fails else [])
+    assert (b"<failure" in document) is fails
+
+
+def test_sarif_has_the_titles_of_rules() -> None:
+    placed = Path(__file__).parents[2] / "fixtures" / "implicit-sync" / "bad.json.gz"
+    document = json.loads(call("diagnose", placed, "--format", "sarif").stdout)
+    rules = document["runs"][0]["tool"]["driver"]["rules"]
+    titles = {rule.slug: rule.title for rule in all_rules()}
+    assert rules
+    assert all(rule["shortDescription"]["text"] == titles[rule["id"]] for rule in rules)
+
+
+def test_lines_are_lines_and_the_document_is_one() -> None:
+    report = samples.report()
+    assert json.loads(forms.rendered("json", report, []))["findings"]
+    lines = [json.loads(line) for line in forms.rendered("jsonl", report, []).splitlines()]
+    assert len(lines) > 1
+
+
+def test_books_name_the_trace_of_each_row_and_both_tables_are_written(tmp_path: Path) -> None:
+    traces = [
+        written(tmp_path / f"{name}.json", distributedInfo={"rank": at, "world_size": 2})
+        for at, name in enumerate("ab")
+    ]
+    books, found = tmp_path / "books.parquet", tmp_path / "found.parquet"
+    assert call("diagnose", *traces, "--accounting", books, "--parquet", found).exit_code == 0
+    metadata = b"".join(pq.read_schema(books).metadata.values())
+    assert b"a.json" in metadata
+    assert b"b.json" in metadata
+    assert pq.read_table(found).num_rows

@@ -142,12 +142,14 @@ def test_a_file_without_its_end_says_where_that_is(cut: int, tmp_path: Path) -> 
     ] * cut
 
 
-def test_a_text_without_a_cut_is_given_up_where_it_is_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("most", "damaged"), [(2_000, True), (20_000, False)])
+def test_an_event_that_is_too_long_is_damage_and_the_next_is_read(
+    most: int, damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "_MAX_EVENT_BYTES", 2_000)
-    long = b'{"ph": "X", "name": "' + b"n" * 10_000
-    read = reader(b'[{"ph": "X"},' + long, tmp_path, 100)
+    monkeypatch.setattr(batches, "_MAX_EVENT_BYTES", most)
+    long = b'{"ph": "X", "name": "' + b"n" * 10_000 + b'"}'
+    read = reader(b'[{"ph": "X"},%b,{"ph": "i"},{"ph": "i"}]' % long, tmp_path, 100)
     found = [event for batch in read.batches() for event in batch]
-    assert found[0] == {"ph": "X"}
-    assert read.damage
+    assert (found[0], found[-1]) == ({"ph": "X"}, {"ph": "i"})
+    assert ({"ph": "X", "name": "n" * 10_000} in found) is not damaged
+    assert bool(read.damage) is damaged

@@ -169,3 +169,10 @@ def test_the_tracer_is_detached_unless_graphs_would_break(
     assert "TEARDOWN_CUPTI" not in os.environ
     world.run(recording, 1)
     assert os.environ.get("TEARDOWN_CUPTI") == detached
+
+
+def test_blocks_of_three_steps_are_timed_again_from_their_own_begin(world: World, tmp_path: Path) -> None:
+    """Two steps after the window."""
+    world.run(made(tmp_path, timed=9), 30)
+    assert world.when("mark") == [4, 7, 10, 13, 20, 23, 26, 29]
+    assert world.when("stop") == [18]
