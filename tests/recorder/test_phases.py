@@ -11,7 +11,7 @@ import pytest
 
 from tests.recorder.worlds import SMALL, World, left, made, told
 from traceanalyzer.recorder.notes import NOTHING, PARTLY, STEPPING, WRITTEN
-from traceanalyzer.recorder.session import METADATA
+from traceanalyzer.recorder.session import METADATA, _capturing
 
 
 def test_a_whole_recording_does_each_thing_at_its_step(world: World, tmp_path: Path) -> None:
@@ -176,3 +176,15 @@ def test_blocks_of_three_steps_are_timed_again_from_their_own_begin(world: World
     world.run(made(tmp_path, timed=9), 30)
     assert world.when("mark") == [4, 7, 10, 13, 20, 23, 26, 29]
     assert world.when("stop") == [18]
+
+
+@pytest.mark.parametrize(
+    ("initialized", "captures", "expected"), [(False, True, False), (True, True, True), (True, False, False)]
+)
+def test_a_program_that_has_not_used_cuda_captures_nothing(
+    initialized: bool, captures: bool, expected: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking for a stream's state would make CUDA begin."""
+    world.capturing = captures
+    monkeypatch.setattr(sys.modules["torch"].cuda, "is_initialized", lambda: initialized)
+    assert _capturing() is expected
