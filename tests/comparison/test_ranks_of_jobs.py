@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.comparison.programs import MM, built
+from traceanalyzer.comparison import jobs
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.merging import Captures
@@ -177,3 +178,21 @@ def test_each_rank_of_either_side_has_its_times_and_a_word_where_both_know_it() 
         (10, 1_000, None, 5, None, Word.UNKNOWN),
         (11, None, 1_000, None, 8, Word.UNKNOWN),
     ]
+
+
+@pytest.mark.parametrize(("roles", "word"), [((0, 0), Word.SLOWER), ((0, 1), Word.UNKNOWN)])
+def test_nothing_is_said_of_a_rank_that_does_other_work(
+    roles: tuple[int, int], word: Word, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others' programs are taken for changed ones."""
+    asked: list[Any] = []
+
+    def compared(*given: Any) -> Any:
+        asked.append(given[2:])
+        return SimpleNamespace(word=Word.SLOWER)
+
+    monkeypatch.setattr(jobs, "step_axis", compared)
+    monkeypatch.setattr(jobs, "roles_of", lambda base, new: ({3: roles[0]}, {3: roles[1]}))
+    (found,) = rank_changes({3: rank(10, 1)}, {3: rank(20, 2)})
+    assert (found.word, found.roles, found.base_ns, found.new_ns) == (word, roles, 10 * MS, 20 * MS)
+    assert asked == ([(None, True)] if roles[0] == roles[1] else [])

@@ -76,10 +76,10 @@ def test_warm_whole_steps_of_the_commonest_kind_are_compared_but_for_the_first(
 @pytest.mark.parametrize(
     ("device_ns", "cpu_ns", "marked", "each"),
     [
-        ((9, 10, 20, 31), (9, 10, 20, 30), True, (10, 20, 31)),
-        ((9, 10, 20, 30), (9, 10, 20, 31), True, (10, 20, 31)),
-        ((99, 10, 20, 30), (9, 10, 20, 31), True, (10, 20, 31)),  # the first is not chosen
-        ((9, 1, 2, 3), (9, 10, 20, 31), False, (1, 2, 3)),  # one window: the device's time
+        ((9, 10, 20, 60), (9, 10, 20, 30), True, (10, 20, 60)),
+        ((9, 10, 20, 30), (9, 10, 20, 60), True, (10, 20, 60)),
+        ((99, 10, 20, 30), (9, 10, 20, 60), True, (10, 20, 60)),  # the first is not chosen
+        ((9, 1, 2, 3), (9, 10, 20, 60), False, (1, 2, 3)),  # one window: the device's time
     ],
 )
 def test_a_step_that_cannot_be_replayed_is_the_mean_of_the_longer_of_cpu_and_device(

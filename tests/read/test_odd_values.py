@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceanalyzer.model.schema import CPU, GPU, MEMORY, Storage
+from traceanalyzer.model.schema import COUNTERS, CPU, GPU, MEMORY, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.quirks import (
     ASCEND_TASK,
@@ -266,3 +266,11 @@ def test_args_are_folded_to_the_same_keys() -> None:
     assert set(args) == recurring
     assert {value for key, value in args.items() if key != "stream"} == {None}
     assert row["name"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("more", "others"), [({}, {}), ({"b": 2}, {"b": 2}), ({"b": 2, "c": "x"}, {"b": 2, "c": "x"})]
+)
+def test_what_else_a_counter_samples_is_kept(more: dict[str, Any], others: dict[str, Any]) -> None:
+    row = mended({"name": "n", "args": {"a": "1.5", **more}}, COUNTERS, Counter())
+    assert row["args"] == {"key": "a", "value": 1.5, **({"others": others} if others else {})}

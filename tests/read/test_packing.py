@@ -252,6 +252,6 @@ def test_a_device_whose_clock_is_wrong_keeps_its_rows(
     """Those that lie where they should, or have no time, do not count."""
     there = BEGIN + 100 * HOUR
     starts = [BEGIN] * astray + [there] * (kernels - astray - 3) + [there + spread] * 3
-    cpu, gpu = lane(CPU, [BEGIN] * 100), lane(GPU, [*starts, 0, 0])
+    cpu, gpu = lane(CPU, [*[BEGIN] * 100, 0]), lane(GPU, [*starts, 0, 0])
     kept, _ = left([cpu, gpu], (BEGIN, BEGIN + SECOND))
     assert kept == [100, kernels + 2 if stays else astray]
