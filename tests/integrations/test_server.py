@@ -1,0 +1,89 @@
+"""What the server offers and answers, without a client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.recorded import FIXTURES
+from traceanalyzer.integrations import answers, server
+from traceanalyzer.integrations.answers import Roots
+from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+
+
+class Offered:
+    """Stands for the server of the mcp package."""
+
+    last: Offered
+
+    def __init__(self, name: str, **about: Any) -> None:
+        self.name, self.about = name, about
+        self.tools: dict[str, Callable[..., str]] = {}
+        self.resources: dict[str, Callable[..., str]] = {}
+        self.ran: list[str] = []
+        Offered.last = self
+
+    def tool(self, annotations: Any) -> Callable[[Callable[..., str]], None]:
+        assert (annotations.read_only_hint, annotations.open_world_hint) == (True, False)
+        return lambda function: self.tools.update({function.__name__: function})
+
+    def resource(self, address: str, mime_type: str) -> Callable[[Callable[..., str]], None]:
+        assert mime_type == "text/plain"
+        return lambda function: self.resources.update({address: function})
+
+    def run(self, way: str) -> None:
+        self.ran.append(way)
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
+    package, types = ModuleType("mcp.server"), ModuleType("mcp.types")
+    package.__dict__["MCPServer"] = Offered
+    types.__dict__["ToolAnnotations"] = SimpleNamespace
+    for module in (package, types):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    server.serve(Roots((FIXTURES,)))
+    return Offered.last
+
+
+def test_four_tools_and_the_units_are_offered_over_standard_input(offered: Offered) -> None:
+    assert list(offered.tools) == ["diagnose", "explain", "events", "compare"]
+    assert offered.resources["traceanalyzer://units"]() == answers.UNITS
+    assert offered.ran == ["stdio"]
+
+
+def test_arguments_arrive_as_they_are_named(offered: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("diagnosed", "explained", "events", "compared"):
+        monkeypatch.setattr(answers, name, lambda *given, name=name: f"{name} {given[-2:]}")
+    tools = offered.tools
+    assert tools["diagnose"]("t", verbose=True) == "diagnosed ('t', True)"
+    assert tools["diagnose"]("t") == "diagnosed ('t', False)"
+    assert tools["explain"]("r") == "explained ('r',)"
+    assert tools["events"]("t", "0ms:") == "events ('t', '0ms:')"
+    assert tools["compare"](base="b", new="n") == "compared ('b', 'n')"
+
+
+def test_what_cannot_be_answered_is_said(offered: Offered) -> None:
+    said = offered.tools["diagnose"]("missing.json")
+    assert said.startswith("error: missing.json: no such file under ")
+
+
+def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    with pytest.raises(TraceAnalyzerError, match="is not installed"):
+        server.serve(Roots(()))
+
+
+def test_a_verbose_report_says_more(tmp_path: Path) -> None:
+    roots = Roots((FIXTURES,))
+    trace = "implicit-sync/bad.json.gz"
+    plain, verbose = (answers.diagnosed(roots, trace, more) for more in (False, True))
+    assert len(verbose) > len(plain)
+    assert answers.diagnosed(roots, trace) == plain
+    with pytest.raises(BadOption):
+        answers.diagnosed(Roots((tmp_path,)), trace)

@@ -1,0 +1,131 @@
+"""What stands in the files, byte for byte: numbers of texts, ends of slices that touch, what a tape may hold."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.perfetto.reader import pb, read
+from tests.perfetto.test_archive import TRACE, member, overlay, unpacked
+from tests.perfetto.test_writer import drawn, track, written
+from traceanalyzer.model.overlay import Counter, Drift, Overlay
+from traceanalyzer.render.perfetto import archive, wire
+from traceanalyzer.render.perfetto.address import View
+from traceanalyzer.render.perfetto.archive import Member, write_tar, write_zip
+from traceanalyzer.render.perfetto.chrome import to_chrome_events
+from traceanalyzer.render.perfetto.evened import evened
+from traceanalyzer.render.perfetto.interned import Interned
+
+
+def test_texts_are_numbered_from_one_and_written_once() -> None:
+    """Of each kind apart; 0 stands for none."""
+    texts = Interned()
+    assert [texts.name("a"), texts.key("a"), texts.name("a"), texts.name("b")] == [1, 2, 1, 3]
+    assert texts.news().count(b"a") == 2
+    assert texts.news() == b""
+    assert texts.value("a") == 4
+    assert texts.news().count(b"a") == 1
+
+
+def test_half_a_pair_is_written_as_an_escape() -> None:
+    assert wire.text(2, "a\ud800") == b"\x12\x07a\\ud800"
+
+
+def events_of(one: Overlay) -> list[dict[str, Any]]:
+    return [*map(json.loads, to_chrome_events(one))]
+
+
+@pytest.mark.parametrize(
+    ("spans", "lengths"),
+    [
+        ([(1_000, 2_000), (2_000, 3_500)], [0.998, 1.5]),
+        ([(1_000, 1_001), (1_001, 2_000)], [0.0, 0.999]),
+        ([(1_000, 2_000), (2_002, 3_000)], [1.0, 0.998]),
+    ],
+)
+def test_a_slice_in_json_ends_just_before_the_next_and_never_before_it_begins(
+    spans: list[tuple[int, int]], lengths: list[float]
+) -> None:
+    slices = [event for event in events_of(drawn(track(spans))) if event["ph"] == "X"]
+    assert [event["dur"] for event in slices] == lengths
+
+
+def test_json_has_a_process_above_the_others_a_thread_per_lane_and_samples_from_time_zero_on() -> None:
+    counter = Counter("c", np.array([0, 5, 6]), np.array([1.0, np.nan, 2.0]), "bytes")
+    events = events_of(drawn(track([(0, 20), (10, 30)], "a"), track([(1, 2)], "b"), counters=(counter,)))
+    meta = [(event["name"], event["tid"], event["args"]) for event in events if event["ph"] == "M"]
+    assert meta == [
+        ("process_name", 0, {"name": "traceanalyzer"}),
+        ("process_sort_index", 0, {"sort_index": -1_000}),
+        *(
+            (f"thread_{what}", thread, {what: value})
+            for thread, name in ((1, "a"), (2, "a"), (3, "b"))
+            for what, value in (("name", name), ("sort_index", thread))
+        ),
+    ]
+    samples = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
+    assert samples == [(0.0, {"bytes": 1.0}), (0.006, {"bytes": 2.0})]
+
+
+def test_slices_of_a_track_with_arrows_have_them_and_others_keep_their_kinds_in_time() -> None:
+    found = read(written(drawn(track([(1, 2), (3, 4)], arrows=[[7], []])))).slices["track"]
+    assert [len(one.arrows) for one in found] == [1, 0]
+    plain = track([(1, 2), (3, 4), (5, 6)])
+    plain.kind[:] = [1, 0, 1]
+    plain = type(plain)(plain.name, plain.start_ns, plain.end_ns, plain.kind, ["x", "longer"], [{}, {"n": 5}])
+    found = read(written(drawn(plain))).slices["track"]
+    assert [(one.start_ns, one.name, one.args) for one in found] == [
+        (1, "longer", {"n": 5}),
+        (3, "x", {}),
+        (5, "longer", {"n": 5}),
+    ]
+
+
+def test_each_overlay_of_an_archive_is_a_sequence_of_its_own() -> None:
+    files = unpacked([member(overlay(rank)) for rank in range(2)], "zip")
+    sequences = []
+    for rank in range(2):
+        trace = pb.Trace()
+        trace.ParseFromString(files[f"rank{rank}.findings.pftrace"])
+        sequences.append({packet.trusted_packet_sequence_id for packet in trace.packet})
+    assert list(map(len, sequences)) == [1, 1]
+    assert sequences[0] != sequences[1]
+
+
+def test_a_track_stands_at_its_place_and_says_what_it_is_about() -> None:
+    trace = pb.Trace()
+    one = track([(1, 2)], "a", about="what it is")
+    trace.ParseFromString(written(drawn(one, track([(1, 2)], "b"))))
+    described = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
+    assert [(one.name, one.sibling_order_rank) for one in described[1:]] == [("a", 0), ("b", 1)]
+    assert [one.description for one in described[1:]] == ["what it is", ""]
+    assert described[0].child_ordering == 3
+
+
+def test_a_trace_of_just_the_most_bytes_fits_into_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE))
+    write_zip([member(overlay())], io.BytesIO())
+
+
+def test_a_trace_that_shrinks_meanwhile_makes_no_archive() -> None:
+    contents = iter([[b"{} "], [b"{}"]])
+    with pytest.raises(OSError, match="changed"):
+        write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())
+
+
+def test_what_comes_after_the_last_event_stays_where_a_clock_drifts() -> None:
+    blocks = [b'[{"ts":1000000}', b", ", b"{}\n", b"]\n"]
+    assert b"".join(evened(lambda: blocks, Drift(100.0, 1_000_000_000))) == b'[{"ts":1000000.000}, {}\n]\n'
+
+
+def test_the_note_is_where_the_occurrence_is_on_the_files_timeline() -> None:
+    finding: Any = SimpleNamespace(start_ns=1_000, end_ns=2_000)
+    note = {"id": "dev.perfetto.AddNoteAtTimestamp", "args": ["1500", "title"]}
+    assert View(finding, "title", (0, 9_000), (), 500).commands() == [note]
+    pinned = View(finding, "title", (0, 9_000), ("a b", "c.d"), 500).commands()
+    assert pinned == [{"id": "dev.perfetto.PinTracksByRegex", "args": [r"^(a b|c\.d)$"]}, note]
