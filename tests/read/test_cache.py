@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.chosen import one_of_each_writer
 from tests.loaded import loaded
 from tests.read.same import assert_same
@@ -187,3 +188,21 @@ def test_damage_devices_and_the_window_come_back(tmp_path: Path, reads: list[Any
     assert fresh.meta.devices[0].compute_capability == (9, 0)
     assert_same(load_file(path, cache=True), fresh, but=())
     assert len(reads) == 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_each_lane_comes_back_with_all_its_rows_however_few(
+    rows: int, tmp_path: Path, reads: list[Any]
+) -> None:
+    """One event of a kind is as good as many; a lane without any stays empty."""
+    built = TraceBuilder(profile_memory=1, with_stack=1)
+    built.step(1, 0, 1_000)
+    for row in range(rows):
+        built.kernel(100 * row, 50, row + 1)
+        built.memory(100 * row, 512)
+        built.python("train.py(3): step", 100 * row, 50, python_id=row + 1)
+    path = built.write(tmp_path / "few.json")
+    fresh, kept = load_file(path, cache=True), load_file(path, cache=True)
+    assert len(reads) == 1
+    assert [len(lane) for lane in (kept.cpu, kept.gpu, kept.memory, kept.python)] == [1, rows, rows, rows]
+    assert_same(kept, fresh, but=())

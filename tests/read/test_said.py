@@ -86,6 +86,26 @@ def test_an_event_that_is_lost_last_is_no_half_one_where_the_list_is_closed() ->
     assert told(cut)[1][1].startswith(f"the file ends at byte {end:,}, before the list of events is closed")
 
 
+@pytest.mark.parametrize("rest", [b"", b"\n", b",", b" ,", b",\n", b",\r\n  "])
+def test_a_file_that_stops_between_two_events_loses_none(rest: bytes) -> None:
+    """Whether before the comma, behind it or on the next line: only the list's end is missing."""
+    cut = load_bytes(b'{"traceEvents": [%b,\n%b%b' % (WHOLE, WHOLE, rest))
+    end = len(b'{"traceEvents": [,\n') + 2 * len(WHOLE) + len(rest)
+    (one,) = cut.meta.damage
+    assert (one.kind, one.byte_offset) == ("truncated", end)
+    assert one.message.startswith(f"the file ends at byte {end:,}, before the list of events is closed")
+    assert cut.cpu["event_id"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("rest", [b"", b"\n", b",", b",\n", b",\r\n  "])
+def test_the_last_whole_event_is_no_half_one_beside_one_that_is_unreadable(rest: bytes) -> None:
+    """However the file stops behind it; the first one has a quote too many, so that no brackets can be counted."""
+    cut = load_bytes(b"[%b,\n%b,\n%b%b" % (ODD, WHOLE, WHOLE, rest))
+    assert told(cut)[0] == ("unreadable", "1 event unreadable near byte 1; 2 read", 1)
+    assert [one.kind for one in cut.meta.damage] == ["unreadable", "truncated"]
+    assert cut.cpu["event_id"].tolist() == [1, 2]
+
+
 def test_mended_events_are_counted_and_their_places_told() -> None:
     repairs = Repairs()
     for at in (7, 1_234, 9_000):

@@ -37,12 +37,12 @@ def test_ranks_that_are_slow_in_turn_add_up() -> None:
     assert job_step({0: first, 1: second}, 1).ns == pytest.approx(300 + 10 + 200 + 10)
 
 
-def rank_of(computes: list[float]) -> Block:
-    """Kernels, each before a collective of 10 ns."""
+def rank_of(computes: list[float], first: int = 0) -> Block:
+    """Kernels, each before a collective of 10 ns; these are numbered from `first`."""
     size = 2 * len(computes)
     none = np.empty(0, np.int64)
     dur = np.array([value for compute in computes for value in (compute, 10.0)])
-    meet = np.array([value for at in range(len(computes)) for value in (-1, at)])
+    meet = np.array([value for at in range(len(computes)) for value in (-1, first + at)])
     schedule = Schedule(
         1.0, np.zeros(size), np.zeros(size, np.int64), dur, np.zeros(size), np.zeros(size), np.array([size]),
         np.array([1.0]), np.zeros(1), np.ones((1, 1), bool), none, none, 1, meet,
@@ -88,3 +88,22 @@ def test_what_waits_for_a_collective_on_another_stream_waits_for_all_ranks() -> 
     assert step.ns == pytest.approx(410)
     assert step.waiting_ns == pytest.approx({0: 200 / 13, 1: 12 * 95 / 13}, abs=0.1)
     assert step.last == pytest.approx({0: 12 / 13, 1: 1 / 13})
+
+
+def test_ranks_wait_for_those_of_their_own_group_only() -> None:
+    """Two groups of two, whose collectives end at 300 + 10 and at 50 + 10 ns."""
+    groups = {0: (100.0, 0), 1: (300.0, 0), 2: (10.0, 1), 3: (50.0, 1)}
+    step = job_step({one: rank_of([compute], meet) for one, (compute, meet) in groups.items()}, 1)
+    assert step.ns == pytest.approx(310)
+    assert step.waiting_ns == pytest.approx({0: 200, 1: 0, 2: 40, 3: 0}, abs=1)
+    assert step.last == {0: 0.0, 1: 0.5, 2: 0.0, 3: 0.5}
+
+
+def test_a_rank_that_comes_first_waits_until_its_partner_has_met_another() -> None:
+    """As in a pipeline: rank 1 meets rank 0 at 300 ns, and rank 2, which comes at 10, only at 300 + 10 + 50. From the
+    second of 13 steps on rank 0 begins 60 ns before rank 1, and so waits 260 instead of 200.
+    """
+    step = job_step({0: rank_of([100.0]), 1: rank_of([300.0, 50.0]), 2: rank_of([10.0], first=1)}, 1)
+    assert step.ns == pytest.approx(300 + 10 + 50 + 10)
+    assert step.waiting_ns == pytest.approx({0: (200 + 12 * 260) / 13, 1: 0, 2: 350}, abs=1)
+    assert step.last == {0: 0.0, 1: 1.0, 2: 0.0}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
-from tests.rules.test_kernel_patterns import ADD, ATTENTION, BIG, pointwise
+from tests.rules.test_kernel_patterns import ADD, ATTENTION, BIG, SMALL, SUM, pointwise
 
 PRODUCT = Op("aten::mm", NVJET, 100)
 SLUG = "unfused-pointwise"
@@ -71,3 +71,20 @@ def test_a_few_kernels_may_lie_between_a_product_and_the_softmax(between: int) -
     scale = Op("aten::div", ADD, 20, [[128, 1024, 1024], []], [BF16, "long int"])
     ops = [ATTENTION[0], *[scale] * (between - 1), *ATTENTION[2:], PRODUCT]
     assert bool(found(program(ops), "hand-written-attention")) is (between <= 8)
+
+
+@pytest.mark.parametrize(
+    ("chain", "kernels"),
+    [
+        pytest.param(pointwise(BIG, BIG, SMALL), 0, id="a product, its bias and a scalar"),
+        pytest.param(pointwise(BIG, SMALL, BIG), 0, id="a scalar between"),
+        pytest.param(pointwise(BIG, BIG, SMALL, SMALL, SMALL), 0, id="several scalars"),
+        pytest.param([*pointwise(BIG, BIG), Op("aten::sum", SUM, 40, BIG)], 0, id="a sum"),
+        pytest.param(pointwise(BIG, BIG, BIG), 3, id="three of one size"),
+        pytest.param(pointwise(BIG, BIG, SMALL, BIG), 4, id="three of one size and a scalar"),
+    ],
+)
+def test_a_chain_needs_three_kernels_of_one_size_whatever_else_it_has(chain: list[Op], kernels: int) -> None:
+    """Of each of six steps; where three are of one size, the small ones are fused with them."""
+    findings = found(program([*chain, PRODUCT]), SLUG)
+    assert [one.evidence["kernels_in_chains"] for one in findings] == [6 * kernels] * bool(kernels)

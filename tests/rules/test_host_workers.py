@@ -132,3 +132,38 @@ def test_an_array_that_nobody_works_on_for_long_names_nothing() -> None:
     for made in (as_array(10 * US), as_array(400 * US, loading=True)):
         (one,) = found(made.trace, "exposed-copy")
         assert "worker" not in one.evidence
+
+
+def test_what_is_sent_after_work_on_an_array_is_not_said_to_be_made_by_numpy() -> None:
+    """Numpy works on what came down; what is sent after that is a batch like any other, and names nothing."""
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        made.copy(TO_HOST, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        made.trace.op("aten::resolve_neg", made.now, 1 * US)
+        made.now += 400 * US
+        made.copy(TO_DEVICE, 3 << 20, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        made.kernel(dur=200 * US)
+    findings = found(made.trace, "exposed-copy")
+    (down,) = (one for one in findings if "from device to host" in one.message)
+    (up,) = (one for one in findings if "from host to device" in one.message)
+    assert (down.evidence["worker"], up.evidence.get("worker")) == ("numpy", None)
+    assert "numpy" not in up.message + up.advice
+    assert up.advice.startswith("Pin the source")
+
+
+@pytest.mark.parametrize(("op", "worker"), [("aten::argmax", "aten::argmax"), ("aten::view", "numpy")])
+def test_an_op_that_works_on_the_host_is_named_before_numpy(op: str, worker: str) -> None:
+    """Even if it takes less: 300 us, after 400 us in which nothing is recorded. A view works on nothing."""
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        made.copy(TO_HOST, SIZE, 500 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        made.trace.op("aten::resolve_neg", made.now, 1 * US)
+        made.trace.op(op, made.now + 401 * US, 300 * US)
+        made.now += 710 * US
+        made.kernel(dur=200 * US)
+    (one,) = found(made.trace, "exposed-copy")
+    assert one.evidence["worker"] == worker

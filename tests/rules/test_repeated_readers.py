@@ -142,3 +142,21 @@ def test_a_tensor_that_is_repeated_as_often_as_a_row_is_long_is_read_all_the_sam
     )
     assert "aten::_cudnn_attention_forward reads all that is written" in one.message
     assert one.evidence["often"] == "128 times"
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "dur"),
+    [pytest.param(4, 8, 32, id="as many sequences as repeats"), pytest.param(32, 4, 128, id="as many heads"),
+     pytest.param(4, 4, 16, id="both"), pytest.param(5, 8, 40, id="neither")],
+)  # fmt: skip
+def test_repeats_that_are_as_many_as_something_else_are_read_once_all_the_same(
+    batch: int, heads: int, dur: int
+) -> None:
+    """Each head for four queries; keys and values take 7/8 of `dur` at 4,800 GB/s, and three quarters go."""
+    shape, keys = [batch, heads, 4, 2048, 128], [batch, heads * 4, 2048, 128]
+    written = [heads * 1_048_576, 1_048_576, 262_144, 128, 1]
+    read = [heads * 262_144, 262_144, 0, 128, 1]
+    made = replace(copy(), dims=[shape, shape, []], strides=[written, read, []])
+    one = repetition([made, made, attention(keys, dur)])
+    assert one.evidence["often"] == "4 times"
+    assert one.evidence["read_ns"] == pytest.approx(6 * 0.75 * dur * US, rel=2e-3)

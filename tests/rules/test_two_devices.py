@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder, content_of, load_bytes
+from tests.builder import H200, TraceBuilder, content_of, load_bytes
 from tests.rules.limit_programs import PROGRAMS
 from traceanalyzer import Finding, Trace, diagnose
 from traceanalyzer.model.analysis import Analysis
@@ -109,3 +109,24 @@ def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> N
     document["traceEvents"] = twice(document["traceEvents"])
     both = found(document, slug)
     assert (shares(both, 0), shares(both, 1)) == (alone, alone)
+
+
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize(("slow_us", "said"), [(3_500, True), (1_900, False)])
+def test_what_a_slow_call_costs_is_held_against_its_own_device(device: int, slow_us: int, said: bool) -> None:
+    """Of 100 ms of work a step: 3.5 % of one device's are 1.75 % of both devices'. Its bytes need 7 us."""
+    trace = TraceBuilder(devices=[H200, {**H200, "id": 1}], record_shapes=1)
+    shapes: dict[str, Any] = {"Input Dims": [[4096, 1024], [], []], "Input type": ["float", "", ""]}
+    for step in range(3):
+        begin = step * 101_000_000
+        trace.step(step, begin, 100_900_000)
+        calls: list[tuple[str, int, int, dict[str, Any]]]
+        calls = [("aten::roll", slow_us, device, shapes), ("other::work", 100_000 - slow_us, device, {})]
+        for at, (name, dur, own, args) in enumerate([*calls, ("other::work", 100_000, 1 - device, {})]):
+            start, number = begin + 50_000 * at, 10 * step + at
+            trace.op(name, start, 40_000, **args)
+            trace.launch("cudaLaunchKernel", start + 10_000, 10_000, number)
+            late = 1_000 * slow_us if at == 1 else 0
+            trace.kernel(start + 30_000 + late, 1_000 * dur, number, name=f"void {name}(int)", device=own)
+    findings = list(diagnose(trace.load(), select=["far-from-bound"]).findings)
+    assert [(one.by, one.device, one.count) for one in findings] == [("aten::roll", device, 3)] * said

@@ -112,6 +112,22 @@ def test_without_python_rows_there_are_no_stacks() -> None:
     assert "Source Location" not in render_table(printed_table(averages), TableSize())
 
 
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_of_two_frames_that_begin_at_once_the_longer_one_calls_the_other(outer_first: bool) -> None:
+    """In whichever order they are recorded; what begins at the same time on another thread calls neither."""
+    trace = TraceBuilder(with_stack=1)
+    frames = [("outer", 300, 1000), ("inner", 100, 1000), ("elsewhere", 500, 7)]
+    for number, (name, dur, tid) in enumerate(frames if outer_first else frames[::-1]):
+        trace.python(name, 0, dur, python_id=number + 1, tid=tid)
+    trace.op("aten::in_both", 50, 20)
+    trace.op("aten::in_outer", 200, 20)
+    trace.op("aten::on_the_other", 50, 20, tid=7)
+    stack = key_averages(trace.load(), by_stack=3).rows.set_index("name")["stack"]
+    assert stack["aten::in_both"] == ["inner", "outer"]
+    assert stack["aten::in_outer"] == ["outer"]
+    assert stack["aten::on_the_other"] == ["elsewhere"]
+
+
 def test_long_paths_are_cut_from_the_left() -> None:
     trace = TraceBuilder(with_stack=1)
     trace.python("a/very/long/path/" * 8 + "train.py(3): step", 0, 200, python_id=1)
