@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,10 @@ from traceanalyzer import BadOption, UnreadableTrace, compare
 from traceanalyzer.comparison import baseline
 from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
 from traceanalyzer.comparison.compare import side_of
+from traceanalyzer.comparison.jobs import job_notes, rank_changes
+from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.sides import Side
 from traceanalyzer.comparison.snapshot import TABLES
 
 
@@ -33,7 +37,27 @@ def test_a_baseline_says_what_the_trace_says(tmp_path: Path) -> None:
         assert capture[None].tables[table].equals(told[None].tables[table]), table
     assert capture[None].step == told[None].step
     assert capture[None].faults == told[None].faults
+    assert capture[None].recorded == told[None].recorded == ("nanoseconds", "shapes")
     assert compare(name, trace).verdict.word is Word.IDENTICAL
+
+
+@pytest.mark.parametrize("late", [0, 1, None])
+def test_a_baseline_of_ranks_tells_which_the_others_wait_for(late: int | None, tmp_path: Path) -> None:
+    """Compared with a job in which they wait for no rank; each rank waits as long as before."""
+    (one,) = (capture[None] for capture in side_of(built([MM]).load()))
+    waits = [3_000_000 * (rank != late) for rank in range(2)]
+    ranks = {rank: replace(one, rank=rank, waiting_ns=ns) for rank, ns in enumerate(waits)}
+    side: Side = [{rank: replace(snapshot, culprit=rank == late) for rank, snapshot in ranks.items()}]
+    path = tmp_path / "job.parquet"
+    path.write_bytes(baseline_bytes(side))
+    (loaded,) = load_baseline(str(path))
+    assert [(rank, kept.rank, kept.waiting_ns) for rank, kept in loaded.items()] == [
+        (rank, rank, ns) for rank, ns in enumerate(waits)
+    ]
+    before, after = ({rank: Captures.of([kept]) for rank, kept in part.items()} for part in (loaded, ranks))
+    more = "others waited up to 3.00 ms a step more than it"
+    told = [] if late is None else [f"rank {late} is late no more: {more}"]
+    assert job_notes(before, after, rank_changes(before, after)) == told
 
 
 def test_the_same_captures_give_the_same_bytes() -> None:

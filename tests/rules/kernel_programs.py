@@ -19,7 +19,10 @@ SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Para
 
 @dataclass(frozen=True)
 class Op:
-    """One op with one kernel, `dur` in us; a view, which launches nothing, where the kernel has no name."""
+    """One op with one kernel, `dur` in us; a view, which launches nothing, where the kernel has no name.
+
+    Up to three kernels more, (name, us), are what the same op launches after the first.
+    """
 
     name: str
     kernel: str
@@ -32,6 +35,7 @@ class Op:
     stream: int = 7
     strides: Sequence[Any] = ()
     scalars: Sequence[str] = ()
+    more: Sequence[tuple[str, int]] = ()
 
 
 def program(
@@ -70,6 +74,11 @@ def program(
                 wide, high = op.grid if isinstance(op.grid, tuple) else (op.grid, 1)
                 trace.kernel(gpu, op.dur * US, number, name=op.kernel, grid=(wide, high, 1), stream=op.stream)
                 gpu += (op.dur + 1) * US
+            for at, (kernel, us) in enumerate(op.more, 5):
+                number += 1
+                trace.launch("cudaLaunchKernel", cpu + at * US, 1 * US, number)
+                trace.kernel(gpu, us * US, number, name=kernel, grid=(wide, high, 1), stream=op.stream)
+                gpu += (us + 1) * US
             cpu += 11 * US
         cpu = max(cpu, gpu)
         trace.step(step, begin, cpu - begin - 1)

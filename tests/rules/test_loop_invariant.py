@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, changed, found, program
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 NORM = "void at::native::vectorized_layer_norm_kernel<float>(int)"
@@ -155,6 +156,7 @@ def test_micro_batches_take_their_data_from_outside() -> None:
     assert one.count == 6 * 3 * 3
 
 
+COPY = "copy of a batch"
 QUIET = replace(ENCODE, kernel="", dur=0)
 WORDS = Op("aten::embedding", ADD, 20, [[49_408, 1_024], [8, 77]], [BF16, "long int"])
 CHOSEN = Op("aten::argmax", NORM, 20, [NOISE, [], []], [BF16, "Scalar", "Scalar"])
@@ -171,6 +173,34 @@ CHOSEN = Op("aten::argmax", NORM, 20, [NOISE, [], []], [BF16, "Scalar", "Scalar"
 )
 def test_what_an_iteration_may_look_up_or_make_is_not_from_outside(last: list[Op], said: int) -> None:
     assert len(found(program(sampler(KEYS, last=last)), "loop-invariant")) == said
+
+
+@pytest.mark.parametrize(("scalars", "said"), [(["", "", "1"], 1), (["", "", ""], 0)])
+def test_a_condition_scaled_by_a_number_that_is_not_recorded_may_be_another_one(
+    scalars: list[str], said: int
+) -> None:
+    """A sum of two tensors from outside, of which one is multiplied by the number."""
+    both = Op("aten::sub", ADD, 20, [[77, 1_024], [8, 1, 1_024], []], [BF16, BF16, "double"], scalars=scalars)
+    assert len(found(program(sampler([both, *KEYS])), "loop-invariant")) == said
+
+
+@pytest.mark.parametrize(
+    ("copied", "said"),
+    [("HtoD (Pageable -> Device)", 0), ("HtoD (Pinned -> Device)", 0), ("DtoD (Device -> Device)", 1)],
+)
+def test_a_batch_that_each_iteration_copies_from_the_host_is_another_one(copied: str, said: int) -> None:
+    """A copy on the device makes the same of the same."""
+    batch = Op("aten::to", COPY, 20, [CONTEXT, [], []], [BF16, "Scalar", ""], scalars=["", "15", ""])
+
+    def copy(event: dict[str, Any]) -> None:
+        if event["name"] == COPY:
+            event |= {"cat": "gpu_memcpy", "name": f"Memcpy {copied}"}
+            event["args"] |= {"bytes": 2 * 8 * 77 * 1_024}
+
+    trace = changed(program(sampler([batch, *KEYS])), copy)
+    findings = found(trace, "loop-invariant")
+    assert len(findings) == said
+    assert all(one.count == 6 * 3 * 3 * 2 for one in findings)  # with the copy
 
 
 def test_what_one_iteration_computes_in_another_type_is_not_the_same_each_time() -> None:

@@ -47,6 +47,16 @@ def test_a_list_of_close_pairs_is_built_seldom(name: str, said: bool) -> None:
     assert one.advice.startswith("Build the list of close pairs seldom") is said
 
 
+@pytest.mark.parametrize("listings", [1, 2])
+def test_a_list_of_pairs_is_made_once_by_an_op_of_several_kernels(listings: int) -> None:
+    """nonzero counts, adds the counts up, and writes: three kernels, and a list for each op in a step."""
+    more = [("void at::native::scan_kernel(long)", 20), ("void at::native::write_indices(long)", 30)]
+    listing = Op("aten::nonzero", ADD, 100, [[1_000, 1_000, 64]], ["bool"], more=more)
+    (one,) = found(program([*pairs(1_000), *[listing] * listings]), "materialised-pairs")
+    assert f"lists those that pass a test, {listings} times a step" in one.message
+    assert one.evidence["lists_a_step"] == listings
+
+
 def test_pairs_that_are_small_or_the_result_are_left_alone() -> None:
     assert found(program(pairs(40)), "materialised-pairs") == []
     assert found(program(pairs(1_000, reduced=False)), "materialised-pairs") == []

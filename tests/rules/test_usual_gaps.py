@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.rules.loops import Loop, loop_of
@@ -21,6 +23,33 @@ def test_little_time_between_ops_is_no_first_finding(pause_us: int, severity: st
     assert found["host-code"].cost_share < 0.03 or severity == "high"
 
 
+@pytest.mark.parametrize(
+    ("without", "before"),
+    [
+        pytest.param((), " before aten::mm", id="each before an op"),
+        pytest.param((3,), " before aten::mm", id="one before the kernel of a library"),
+        pytest.param(range(6), "", id="all before kernels of a library"),
+    ],
+)
+def test_idle_time_is_told_by_the_ops_that_end_it(without: Sequence[int], before: str) -> None:
+    """Of six steps those in which a library launches the kernel after the pause, without an op."""
+
+    def body(loop: Loop, number: int) -> None:
+        loop.pause(900_000)
+        if number in without:
+            loop.launches += 1
+            loop.launch("cudaLaunchKernel", loop.now, 5_000, loop.launches)
+            loop.kernel(loop.now + 10_000, 20_000, loop.launches)
+            loop.now += 13_000
+        else:
+            loop.launched()
+
+    report = diagnose(loop_of(body), select=["scheduler-gap"])
+    (found,) = (one for one in report.findings if one.cause == "host-code")
+    assert found.count == 6
+    assert found.message.startswith(f"in every step, the GPU is idle{before}: the CPU ran Python or other")
+
+
 @pytest.mark.parametrize(("slow", "told"), [((2, 4), False), ((1, 3, 5), True)])
 def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[int, ...], told: bool) -> None:
     """Of six steps two, or three: only the latter is most of them, however many devices are idle meanwhile."""
@@ -36,4 +65,5 @@ def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[in
     held = [one for one in report.findings if one.cause == "long-call"]
     assert {one.device: one.steps for one in held} == dict.fromkeys((0, 1), len(slow))
     assert ["at the same place of the step" in one.message for one in held] == [told] * 2
+    assert all("the GPU is idle during aten::empty: " in one.message for one in held)
     assert [one.severity is Severity.INFO for one in held] == [not told] * 2

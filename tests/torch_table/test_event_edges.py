@@ -81,6 +81,65 @@ def test_overhead_above_an_op_that_takes_no_time_is_not_its() -> None:
     assert rows_of(trace)["Activity Buffer Request"]["self_device_ns"] == 30
 
 
+@pytest.mark.parametrize(("at", "kernels"), [(200, 7), (201, 30)])
+def test_an_op_is_on_top_of_the_stack_to_its_last_nanosecond(at: int, kernels: int) -> None:
+    """The inner op lasts from 100 to 200 ns; its kernel takes 7 ns, that of the op around it 30."""
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, 500)
+    trace.op("aten::addmm", 100, 100)
+    trace.overhead("Activity Buffer Request", at, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    trace.kernel(2_100, 7, 10, external_id=2)
+    assert rows_of(trace)["Activity Buffer Request"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(("op", "kernels"), [(1, 30), (2, 7)])
+def test_overhead_within_a_call_of_an_op_is_that_of_the_op_around_it(op: int, kernels: int) -> None:
+    """A call that names its op is not on the stack, whichever op it names: kernels of 30 ns and of 7 ns."""
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, 500)
+    if op == 2:
+        trace.op("aten::addmm", 50, 400)
+    trace.launch("cudaLaunchKernel", 100, 200, 9, external_id=op)
+    trace.overhead("Lazy Function Loading", 150, 50)
+    trace.kernel(2_000, 30, 99, external_id=1)
+    trace.kernel(2_100, 7, 100, external_id=2)
+    assert rows_of(trace)["Lazy Function Loading"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(("dur", "kernels"), [(0, 0), (1, 30)])
+def test_overhead_that_takes_no_time_belongs_to_no_op(dur: int, kernels: int) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.overhead("Buffer Flush", 150, dur)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    assert rows_of(trace)["Buffer Flush"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(
+    ("work", "linked", "counted"),
+    [
+        pytest.param("kernel", 1, True, id="launched by a call of an op"),
+        pytest.param("kernel", None, False, id="launched by a call of no op"),
+        pytest.param("annotation", 1, False, id="an annotation whose id is the call's number"),
+    ],
+)
+def test_only_work_that_hangs_below_a_call_of_an_op_is_not_on_the_stack(
+    work: str, linked: int | None, counted: bool
+) -> None:
+    """It runs from 100 to 300 ns, and overhead begins meanwhile; the op's own kernel takes 30 ns."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.launch("cudaLaunchKernel", 20, 10, 9, external_id=linked)
+    if work == "kernel":
+        trace.kernel(100, 200, 9)
+    else:
+        trace.gpu_annotation("forward", 100, 200, external_id=9)
+    trace.overhead("Buffer Flush", 150, 20)
+    trace.kernel(2_000, 30, 99, external_id=1)
+    assert rows_of(trace)["Buffer Flush"]["self_device_ns"] == 30 * counted
+
+
 @pytest.mark.parametrize(
     "name", ["[memory]", "profiler::_record_function_exit", "profiler::_record_function_enter_new",
              "aten::output_nr", "aten::_version"]
