@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builder import H200
-from tests.rules.kernel_programs import BF16, F32, US, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, US, Op, changed, found, program
 from tests.rules.test_needless_work import ADD, C64, FIELD, MOVE, spectral
+from traceanalyzer import Trace
 from traceanalyzer.model.finding import Confidence, Severity
 
 LAYOUT, SPECTRUM = "layout-conversion", "full-spectrum"
@@ -143,3 +145,55 @@ def test_a_twentieth_of_the_time_on_spectra_is_worth_it(other_us: int, said: int
     """500 us of 10,000 in each step, the real part's own kernel included."""
     other = Op("aten::add", ADD, other_us, [FIELD, FIELD], [F32, F32])
     assert len(found(program([*spectral(), other]), SPECTRUM)) == said
+
+
+@pytest.mark.parametrize(
+    ("kinds", "inside", "left"),
+    [
+        pytest.param([C64, F32], True, 0.0, id="of real numbers, for the transform"),
+        pytest.param([C64, F32], False, 0.5, id="of real numbers, elsewhere"),
+        pytest.param([C64, C64], True, 0.5, id="of complex numbers"),
+        pytest.param([F32, C64], True, 0.5, id="to real numbers"),
+    ],
+)
+def test_only_a_transform_s_conversion_of_real_numbers_goes_as_a_whole(
+    kinds: list[str], inside: bool, left: float
+) -> None:
+    copy = Op("aten::copy_", MOVE, 60, [FIELD, FIELD, []], [*kinds, "Scalar"])
+    first, *rest = spectral()
+    whole = replace(first, name="aten::reshape", kernel="")
+    around = {int(inside): ("aten::fft_fft2", 1 + inside, {"Input Dims": [FIELD], "Input type": [F32]})}
+    ops = [whole, copy, *rest] if inside else [whole, *rest, copy]
+    (one,) = found(program(ops, around=around), SPECTRUM)
+    assert one.cost_ns == pytest.approx(6 * (60 * (1 - left) + (199 + 100 + 200) / 2) * US)
+
+
+def test_copies_of_a_spectrum_are_halved_and_what_is_cleared_or_sent_is_not() -> None:
+    copy = Op("aten::copy_", "copied", 400, [FIELD, FIELD, []], [C64, C64, "Scalar"])
+
+    def moved(name: str) -> Trace:
+        def change(event: dict[str, Any]) -> None:
+            if event.get("name") == "copied":
+                event |= {"cat": "gpu_memcpy", "name": name}
+                event["args"]["bytes"] = 8 << 20
+
+        return changed(program([*spectral(), copy]), change)
+
+    (one,) = found(moved("Memcpy DtoD (Device -> Device)"), SPECTRUM)
+    assert one.cost_ns == pytest.approx(6 * (199 + 100 + 200 + 400) / 2 * US)
+    (one,) = found(moved("Memcpy DtoH (Device -> Pinned)"), SPECTRUM)
+    assert one.cost_ns == pytest.approx(6 * (199 + 100 + 200) / 2 * US)
+
+
+def test_an_instance_norm_on_another_device_needs_no_images_here() -> None:
+    moved = Op("aten::cudnn_convolution", TO_LAST, 80, [IMAGE, [128, 128, 3, 3]], [BF16, BF16])
+    own = replace(norm(TRANSFORM), inside="aten::instance_norm")
+
+    def second(event: dict[str, Any]) -> None:
+        if event.get("name") == TRANSFORM:
+            event["pid"] = event["args"]["device"] = 1
+
+    said = found(changed(program([moved, CONV, own]), second), LAYOUT)
+    advice = {one.evidence["conversions"]: one.advice for one in said}
+    assert advice[6].startswith("Use ")
+    assert advice[0].startswith("Measure before you change the layout")

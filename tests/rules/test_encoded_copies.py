@@ -108,13 +108,14 @@ def test_two_copies_of_each_item_on_average_are_several(frames: int, said: int) 
     assert len(found(program(windows(frames=frames)), "encoded-copies")) == said
 
 
+@pytest.mark.parametrize("made", ["aten::expand", "aten::repeat"])
 @pytest.mark.parametrize(("tokens", "said"), [(2, 1), (1, 0)])
-def test_two_equal_rows_are_several(tokens: int, said: int) -> None:
+def test_two_equal_rows_are_several(tokens: int, said: int, made: str) -> None:
     ops = [
         replace(one, dims=[[64, tokens, 768], *one.dims[1:]])
         if one.name in ("aten::silu", "aten::linear")
-        else one
-        for one in conditioned()
+        else replace(one, scalars=["", f"[1, {tokens}, 1]"] if one.name == made else [])
+        for one in conditioned(made=made)
     ]
     assert [one.evidence["copies"] for one in found(program(ops), "encoded-copies")] == [128] * said
 
@@ -169,3 +170,18 @@ def test_a_condition_becomes_shift_scale_and_gate_by_an_activation_and_a_layer(
     condition = [64, 768]
     ops = [op(name, condition), op("aten::linear", condition, [wide, 768])]
     assert Ops.of([0, 1], ops).modulates(0) is modulates
+
+
+def test_tensors_that_are_joined_are_no_equal_rows() -> None:
+    """What strides say of the list of a concatenation is not said of one tensor."""
+    half, wide = [64, 256, 384], [64, 256, 768]
+    cat = Op(
+        "aten::cat",
+        MOVE,
+        20,
+        [[half, half], []],
+        ["TensorList", "Scalar"],
+        strides=[[[98_304, 384, 1]] * 2, []],
+        scalars=["", "2"],
+    )
+    assert found(program([cat, *conditioned()[2:]]), "encoded-copies") == []

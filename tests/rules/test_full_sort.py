@@ -170,3 +170,10 @@ def test_an_op_that_picks_some_of_the_order_may_pick_any_of_it() -> None:
 def test_what_a_later_step_reads_before_its_own_sort_is_not_of_the_step_before() -> None:
     (one,) = found(program([VALUES, PRODUCT, sort(), first(200)]), "full-sort")
     assert one.count == 6
+
+
+def test_a_sort_reads_what_the_one_before_it_made_and_not_its_own_result() -> None:
+    """Of the first order all is ranked again; of the second one the first 200 are taken."""
+    ranks = [sort("aten::argsort", kind=LONG), first(200)] * 2
+    (one,) = found(program([PRODUCT, *ranks], steps=1), "full-sort")
+    assert one.count == 1

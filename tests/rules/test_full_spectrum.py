@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import US, Op, found, program
+from tests.rules.kernel_programs import US, Op, changed, found, program
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
 
@@ -85,3 +85,15 @@ def test_products_and_ops_on_real_numbers_are_no_part_of_it() -> None:
     product = Op("aten::bmm", "void cutlass::Kernel<complex<float>>(gemm)", 400)
     (one,) = found(there_and_back(product), "full-spectrum")
     assert one.cost_ns == 6 * (60 + 720 // 2) * US
+
+
+def test_a_real_part_that_another_thread_takes_is_of_another_tensor() -> None:
+    ops = [*FORTH, FILTER, *BACK, REAL]
+
+    def elsewhere(event: dict[str, Any]) -> None:
+        if event.get("name") == "aten::real":
+            event["tid"] += 1
+
+    trace = program(ops, around=AROUND, steps=1)
+    assert len(found(trace, "full-spectrum")) == 1
+    assert found(changed(trace, elsewhere), "full-spectrum") == []

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builder import content_of, load_bytes
 from tests.rules.kernel_programs import BF16, NVJET, SGEMM, US, Op, found, program
+from traceanalyzer.model.finding import Confidence
 
 PRODUCT = Op("aten::bmm", NVJET, 100)
 SOFTMAX = Op("aten::_softmax", "void softmax_warp_forward<c10::BFloat16>(int)", 80)
@@ -132,3 +133,12 @@ def test_what_clears_memory_for_a_product_is_not_the_product() -> None:
     assert one.evidence["forward"] == 6
     assert one.count == 6 * 4  # the second product's clearing is between the softmax and its kernel
     assert one.cost_ns == pytest.approx(6 * (280 - 0.475 * 200) * US, rel=0.01)
+
+
+def test_where_some_shapes_are_known_it_is_sure() -> None:
+    """One attention whose operations are counted is enough; the other takes 0.475 of its products."""
+    alone, counted = [PRODUCT, SOFTMAX, PRODUCT, *[OTHER] * 9], [*shaped(64, 200), *[OTHER] * 9]
+    (guessed,) = found(program(alone), SLUG)
+    (one,) = found(program([*alone, *counted]), SLUG)
+    assert (guessed.confidence, one.confidence) == (Confidence.MEDIUM, Confidence.HIGH)
+    assert one.cost_ns == pytest.approx(6 * (280 - 0.475 * 200 + 600) * US, rel=0.01)

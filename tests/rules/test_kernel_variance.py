@@ -47,3 +47,10 @@ def test_up_to_15_percent_of_the_executions_are_outliers(slow: int, cause: str) 
     (one,) = found(kernels(rows), "kernel-variance")
     assert (one.cause, one.evidence["slow"], one.evidence["slow_steps"]) == (cause, slow, [2])
     assert one.cost_ns == slow * 100_000
+
+
+def test_one_step_that_is_quicker_than_usual_is_no_drift() -> None:
+    """Of 100 us as usual, 88 us in the first step: what counts is what takes longer, 9 us in the last one."""
+    assert found(kernels([[us] * 10 for us in (88, 100, 100, 100, 100, 109)]), "kernel-variance") == []
+    (one,) = found(kernels([[us] * 10 for us in (100, 100, 100, 100, 109, 109)]), "kernel-variance")
+    assert one.cause == "drift"

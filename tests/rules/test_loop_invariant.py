@@ -213,3 +213,16 @@ def test_what_one_iteration_computes_in_another_type_is_not_the_same_each_time()
 @pytest.mark.parametrize(("iterations", "said"), [(3, 1), (2, 0)])
 def test_three_iterations_are_a_loop(iterations: int, said: int) -> None:
     assert len(found(program(sampler(KEYS, iterations=iterations)), "loop-invariant")) == said
+
+
+def test_what_each_iteration_gets_from_the_host_may_be_another_condition() -> None:
+    context = [replace(CAST, kernel="upload"), linear(CONTEXT, 1_000), linear(CONTEXT, 1_000)]
+
+    def from_host(event: dict[str, Any]) -> None:
+        if event.get("name") == "upload":
+            event |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+            event["args"]["bytes"] = 1 << 20
+
+    trace = program(sampler(context), steps=3)
+    assert len(found(trace, "loop-invariant")) == 1
+    assert found(changed(trace, from_host), "loop-invariant") == []

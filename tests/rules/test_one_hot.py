@@ -177,3 +177,24 @@ def test_a_mask_that_costs_next_to_nothing_is_not_said() -> None:
     trace.kernel(50 * US, 100 * US, 1)
     trace.step(0, 0, 160 * US)
     assert found(trace, "one-hot") == []
+
+
+def test_on_a_device_of_which_nothing_is_known_the_product_takes_as_long_as_it_does() -> None:
+    trace = training(CONVERTED, PRODUCT)
+    trace.header["deviceProperties"][0]["name"] = "Another GPU"
+    (one,) = found(trace, "one-hot")
+    assert one.evidence["reading_ns"] == 4 * 2_000 * US
+    assert one.cost_ns == 4 * (430 + 700) * US
+
+
+@pytest.mark.parametrize(("later", "converting_us"), [(False, 700), (True, 0)])
+def test_what_the_next_step_begins_with_is_of_another_tensor(*, later: bool, converting_us: int) -> None:
+    trace = training(CONVERTED, steps=1)
+    (step,) = (one for one in trace.events if one["name"] == "ProfilerStep#0")
+    (copy,) = (one for one in trace.events if one["name"] == "aten::copy_")
+    if later:
+        end, step["dur"] = step["ts"] + step["dur"], copy["ts"] - 1 - step["ts"]
+        trace.step(1, round((copy["ts"] - 1) * US), round((end - copy["ts"] + 1) * US))
+    (one,) = found(trace, "one-hot")
+    assert one.evidence["making_ns"] == 430 * US
+    assert one.evidence["converting_ns"] == converting_us * US

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import F32, Op, found, program
@@ -94,3 +96,9 @@ def test_what_is_padded_by_hand_tells_the_lengths_too(both: bool) -> None:
 )
 def test_pads_that_are_needed_are_left_alone(ops: list[Op]) -> None:
     assert found(program(ops), "padded-batch") == []
+
+
+def test_scores_of_one_sequence_have_no_length_for_each() -> None:
+    """(frames, classes): as many lengths as classes are no lengths of a batch."""
+    *ops, loss = speech()
+    assert found(program([*ops, replace(loss, dims=[[FRAMES, 4], *loss.dims[1:]])]), "padded-batch") == []

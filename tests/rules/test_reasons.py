@@ -165,3 +165,18 @@ def test_nothing_is_said_where_nothing_shows() -> None:
 def test_the_taps_are_those_of_the_weight_where_the_op_takes_it(name: str, dims: list[Any]) -> None:
     said = told(name, dims, [F32] * len(dims), [""] * len(dims), kind="separable conv")
     assert said == ": one pass multiplies 207 taps, one pass in each direction 32"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "said"),
+    [
+        ([8_192, 128], 0, ": along dimension 0 neighbours are 128 elements apart in memory"),
+        ([8_192, 2, 64], 1, ": along dimension 1 neighbours are 64 elements apart in memory"),
+        ([8_192, 128], 1, ""),
+        ([128, 8_192, 1], 1, ""),  # with one column they are next to each other
+    ],
+)
+def test_neighbours_are_apart_by_what_is_behind_their_dimension(
+    shape: list[int], dim: int, said: str
+) -> None:
+    assert told("cumsum", [shape, [], []], [F32, "Scalar", ""], ["", str(dim), ""]) == said

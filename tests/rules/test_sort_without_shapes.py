@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.builder import H200, TID, TraceBuilder
-from tests.rules.kernel_programs import NVJET, found
+from tests.rules.kernel_programs import NVJET, changed, found
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import Trace
@@ -28,10 +29,11 @@ def sorting(
     rows: int = 256,
     blocks: int = 200,
     thread: int = TID,
+    steps: int = 6,
 ) -> Trace:
     """A sort in two kernels, views of its result, and an op that reads them with `blocks` of 256 threads."""
     trace, number, at = TraceBuilder(devices=[H200]), 0, 0
-    for step in range(6):
+    for step in range(steps):
         begin = at
         number += 3
         trace.op("aten::sort", at + 1 * US, 50 * US)
@@ -101,3 +103,14 @@ def test_where_nothing_is_known_of_a_sort_shapes_are_asked_for() -> None:
         one for one in diagnose(sorting([]), select=["full-sort"]).outcomes if one.rule == "full-sort"
     )
     assert "record_shapes=True" in (outcome.why or "")
+
+
+def test_the_reader_of_a_sort_is_an_op_of_its_thread() -> None:
+    """Behind the views nothing follows on the sort's thread; the next thread begins with a small op."""
+
+    def elsewhere(event: dict[str, Any]) -> None:
+        if event.get("cat") in ("cpu_op", "cuda_runtime") and event["ts"] >= 100:
+            event["tid"] = TID + 1
+
+    assert len(found(sorting(steps=1), "full-sort")) == 1
+    assert found(changed(sorting(steps=1), elsewhere), "full-sort") == []
