@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import F32, NVJET, Op, found, program
+from tests.rules.kernel_programs import F32, NVJET, Op, changed, found, program
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.encoded_copies.rows_read import Ops
 
@@ -174,7 +175,7 @@ def test_a_condition_becomes_shift_scale_and_gate_by_an_activation_and_a_layer(
 
 def test_tensors_that_are_joined_are_no_equal_rows() -> None:
     """What strides say of the list of a concatenation is not said of one tensor."""
-    half, wide = [64, 256, 384], [64, 256, 768]
+    half = [64, 256, 384]
     cat = Op(
         "aten::cat",
         MOVE,
@@ -185,3 +186,43 @@ def test_tensors_that_are_joined_are_no_equal_rows() -> None:
         scalars=["", "2"],
     )
     assert found(program([cat, *conditioned()[2:]]), "encoded-copies") == []
+
+
+def test_of_items_that_are_copied_the_backward_pass_is_not_counted() -> None:
+    """What is computed of each copy has a gradient of its own."""
+    frame, begun = [208, 8, 56, 56], [0]
+    node = "autograd::engine::evaluate_function: ConvolutionBackward0"
+    back = Op("aten::convolution_backward", CONV, 600, [frame, frame, [8, 8, 3, 3]], [F32] * 3, inside=node)
+
+    def numbered(event: dict[str, Any]) -> None:
+        begun[0] += event.get("name") == "aten::conv2d"
+        if event.get("name") in ("aten::conv2d", node):
+            event["args"]["Sequence number"] = begun[0]
+
+    (one,) = found(changed(program([*windows(), back]), numbered), "encoded-copies")
+    assert one.cost_ns == pytest.approx(6 * 1_820_000 * (1 - 64 / 208), rel=0.001)
+
+
+WIDE = [64, 256, 768]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        pytest.param(
+            Op("aten::linear", NVJET, 9, [[64, 256, 90], [768, 90]], [F32, F32]), 0, id="of a layer"
+        ),
+        pytest.param(
+            Op("aten::view", "", 0, [[16_384, 768], []], [F32, "ScalarList"], scalars=["", "[64, 256, 768]"]),
+            0,
+            id="a view",
+        ),
+        pytest.param(
+            Op("aten::add", MOVE, 9, [[64, 256, 1], [768]], ["c10::BFloat16"] * 2), 1, id="of another type"
+        ),
+    ],
+)
+def test_rows_that_another_tensor_looks_like_are_known_by_their_type_alone(other: Op, said: int) -> None:
+    copy, *rest = conditioned(made="aten::repeat")
+    between = Op("aten::relu", MOVE, 1, [[5, 5]], [F32])
+    assert len(found(program([copy, other, between, *rest]), "encoded-copies")) == said

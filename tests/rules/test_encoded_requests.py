@@ -109,3 +109,11 @@ def test_tensors_from_elsewhere_are_known_by_their_shapes_or_until_one_is_read()
     assert not read.may_be([(64, 5), (64, 4)])
     assert read.may_be([(64, 9), (64, 4)])
     assert not seen(made("aten::sort", [32, 8])).may_be([(64, 5), (64, 4)])
+
+
+@pytest.mark.parametrize(("users", "said"), [(32, 1), (1, 0)])
+def test_positions_of_one_sequence_that_are_looked_up_for_all_are_no_requests(users: int, said: int) -> None:
+    """Beside a range of numbers, one row of ids may be positions; histories of several users are none."""
+    positions = Op("aten::arange", MOVE, 1, [[], []], [ONES, ""], scalars=["100", ""])
+    assert len(found(program([positions, *encoder(users=users)]), "encoded-copies")) == said
+    assert len(found(program(encoder(users=users)), "encoded-copies")) == 1
