@@ -60,6 +60,16 @@ def test_a_state_is_what_the_iteration_before_made() -> None:
     # what the unread ops alone read of the iteration before is no state
     alone = [made(INNER, IMAGE), made(STATE, INNER), made(HIDDEN, STATE, HIDDEN), made(RESULT, HIDDEN)]
     assert not Body(alone, [1] * 4, frozenset()).carries(own, 3)
+    # nor is what they alone read of it, beside the one made since
+    compared = [made(HIDDEN, STATE, STATE), HEAD[1], made(INNER, IMAGE), made(STATE, INNER)]
+    assert not Body(compared, [1] * 4, frozenset()).carries({0, 1}, 1)
+
+
+def test_a_result_of_a_shape_that_another_op_reads_may_be_what_it_reads() -> None:
+    """Two are made, and one is read."""
+    twice = [*UPDATE, *HEAD, made(None, RESULT), HEAD[1]]
+    assert blocks(twice, [300, 300, 100, 50, 1, 50]) == []
+    assert blocks([*UPDATE, *HEAD, HEAD[1]], [300, 300, 100, 50, 50]) == [(RESULT, [4, 3, 2])]
 
 
 @pytest.mark.parametrize(

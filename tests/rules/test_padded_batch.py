@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import F32, Op, found, program
+from tests.rules.kernel_programs import F32, Op, by_step, found, program
 
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
 FRAMES, WIDTH = 512, 384
@@ -102,3 +103,15 @@ def test_scores_of_one_sequence_have_no_length_for_each() -> None:
     """(frames, classes): as many lengths as classes are no lengths of a batch."""
     *ops, loss = speech()
     assert found(program([*ops, replace(loss, dims=[[FRAMES, 4], *loss.dims[1:]])]), "padded-batch") == []
+
+
+def test_each_step_needs_what_its_own_longest_sequence_does() -> None:
+    """Of six steps, one tells no lengths, and one has a longest sequence of 128 frames of 512."""
+
+    def told(event: dict[str, Any], step: int) -> None:
+        if event.get("name") == "aten::_ctc_loss" and step in (0, 1):
+            event["args"]["Concrete Inputs"] = ["", "", "[128,90,100,80]" if step else "", "[9, 9, 9]"]
+
+    (one,) = found(by_step(program(speech()), told), "padded-batch")
+    assert one.cost_ns == pytest.approx(1e6 * (4 / 2 + 3 / 4), rel=0.01)
+    assert (one.evidence["longest"], one.evidence["most"]) == (256, 256)

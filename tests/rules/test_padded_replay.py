@@ -70,6 +70,11 @@ def test_of_two_slices_of_a_replay_the_fuller_one_tells_its_rows() -> None:
     assert found(served([6] * 4, captured=8, others=64), "padded-replay") == []
 
 
+def test_a_tensor_that_is_taken_whole_beside_the_input_tells_nothing() -> None:
+    (one,) = found(served([300] * 4, others=300), "padded-replay")
+    assert (one.evidence["captured"], one.evidence["most"]) == (4_096, 300)
+
+
 @pytest.mark.parametrize(
     ("rows", "said"), [([2_048] * 4, True), ([2_049] * 4, False), ([300] * 3, True), ([300] * 2, False)]
 )

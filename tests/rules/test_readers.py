@@ -65,6 +65,7 @@ ONE, TWO, THREE = op("relu", [4, 2]), op("mul", [4, 2], [4, 2]), op("cat", [4, 2
         ([op("relu", [4, 3])], 0),
         ([ONE, CHUNK, TWO], 1),  # of the next tensor that is cut
         ([ONE, UNKNOWN], 0),
+        ([ONE, signature("arange", [[], []], ["Scalar", ""])], 1),  # of numbers alone: it reads no piece
     ],
 )
 def test_pieces_are_used_in_part_where_fewer_are_read(after: list[Signature], read: int) -> None:
