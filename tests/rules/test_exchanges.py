@@ -195,6 +195,16 @@ def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
     assert found(trace, "uneven-experts") == []
 
 
+@pytest.mark.parametrize(
+    ("sent", "received", "said"),
+    [(4 * T, 5 * T, True), (4 * T, 5 * T - 1, False), (32_768, 65_536, True), (32_768, 65_535, False)],
+)
+def test_a_rank_gets_more_from_1_25_times_and_65_536_elements_on(
+    sent: int, received: int, said: bool
+) -> None:
+    assert bool(found(experts([(sent, received), (received, sent)]), "uneven-experts")) is said
+
+
 def of_job(shared: Shared, name: str, rule: str) -> list[Finding]:
     return [one for one in reported_pair(shared, f"ranks/{name}").findings if one.rule == rule]
 

@@ -167,3 +167,16 @@ def test_what_lies_before_the_first_step_is_no_step() -> None:
 def test_without_shapes_it_cannot_be_said() -> None:
     ops: list[Any] = [Op("aten::scaled_dot_product_attention", FLASH, 100)]
     assert found(program(ops), SLUG) == []
+
+
+def test_the_work_of_another_device_is_no_work_beside_it() -> None:
+    """400 of 500 us on the one; 3 ms on the other."""
+    ops = [*layer([32, 1, 1, 512]), Op("aten::mm", NVJET, 3_000, [[768, 768]] * 2, [BF16] * 2, stream=8)]
+
+    def move(event: dict[str, Any]) -> None:
+        if event.get("args", {}).get("stream") == 8:
+            event["pid"] = event["args"]["device"] = 1
+
+    assert found(program(ops), SLUG) == []
+    (one,) = found(changed(program(ops), move), SLUG)
+    assert (one.device, one.evidence["gpu_share"]) == (0, 0.8)

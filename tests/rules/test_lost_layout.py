@@ -122,3 +122,17 @@ def test_channels_lie_first_or_last_by_the_strides_of_an_image(
     shape: list[int], steps: list[int], layout: str
 ) -> None:
     assert _layout(Signature("aten::copy_", (shape,), (BF16,), (), (steps,)), 0) == layout
+
+
+@pytest.mark.parametrize(
+    ("name", "mixed"), [("aten::add", True), ("aten::mul", True), ("aten::convolution_backward", False)]
+)
+def test_only_a_pointwise_op_could_do_without_the_other_layout(name: str, mixed: bool) -> None:
+    """The backward of a convolution computes as much in one layout."""
+    dims, strides = [IMAGE, IMAGE, [128, 128, 3, 3]], [LAST, FIRST, [1152, 1, 384, 128]]
+    scalars = ["", "", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", "[True, True, False]"]
+    if mixed:
+        dims, strides, scalars = dims[:2], strides[:2], []
+    both = Op(name, ADDED, 90, dims, [BF16] * len(dims), strides=strides, scalars=scalars)
+    (one,) = found(program([copy(FIRST, LAST, "aten::contiguous"), both, convolution(LAST)]), "strided-copy")
+    assert set(one.evidence["ops"]) == {"aten::contiguous", *([name] if mixed else [])}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.rules.kernel_programs import found
+from tests.rules.kernel_programs import changed, found
 from traceanalyzer import Trace
 
 US = 1_000
@@ -75,3 +76,15 @@ def test_casts_before_the_buffer_is_cleared_are_no_copies_into_it(
     assert len(found_) == said
     for one in found_:
         assert f"copies its {copies} weights into one buffer" in one.message
+
+
+def test_calls_before_the_first_step_are_no_part_of_one() -> None:
+    """Ten calls in each of six steps, of which the first is a warm-up."""
+
+    def unmark(event: dict[str, Any]) -> None:
+        if event["name"] == "ProfilerStep#0":
+            event.update(name="warm-up")
+
+    (one,) = found(changed(recurrent(), unmark), "scattered-weights")
+    assert (one.count, one.steps) == (50, 5)
+    assert "10 times a step" in one.message
