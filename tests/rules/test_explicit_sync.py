@@ -106,3 +106,18 @@ def test_the_line_that_waits_longest_is_told_first_not_the_one_that_waits_most_o
         ("once.py(9): end", 4 * 300 * US),
         ("often.py(3): log", 4 * 60 * US),
     ]
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_single_synchronisation_is_told(at: int) -> None:
+    """A kernel ends after 115 us, and the next one, whose op begins at 224 us, starts after 239 us."""
+    program = Program()
+    for number in range(3):
+        program.step(number)
+        program.kernel()
+        if number == at:
+            program.trace.launch("cudaDeviceSynchronize", program.now + 2 * US, 200 * US, 9_000)
+            program.now += 202 * US
+            program.kernel()
+    (one,) = found(program.trace, "long-device-sync")
+    assert (one.count, one.cost_ns, one.evidence["waited_ns"]) == (1, 124 * US, 200 * US)

@@ -10,7 +10,7 @@ from tests.builder import H200, TraceBuilder
 from tests.job.ranks import REDUCES
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, changed, found, program
 from tests.rules.test_hotspots import ADD
-from tests.rules.test_what_limits import SHAPES, TERA, UNKNOWN, copying, mm, one
+from tests.rules.test_what_limits import SHAPES, TERA, UNKNOWN, copying, one
 
 
 @pytest.mark.parametrize("us", [2, 201])
@@ -107,3 +107,22 @@ def test_a_call_of_the_op_before_the_first_step_is_not_counted(before: int) -> N
         trace.kernel(begin + 20 * US, 900 * US, step + 2, name=NVJET)
     (fact,) = found(trace.load(), "hotspot")
     assert (fact.count, fact.evidence["gpu_ns"]) == (4, 900 * US)
+
+
+def test_a_device_that_works_in_no_usual_step_has_a_hotspot_too() -> None:
+    """The second one sorts for 3 ms in the first of six steps of 1 ms, which takes longer for that."""
+    trace, number = TraceBuilder(devices=[H200, {**H200, "id": 1}]), 0
+    begin = 0
+    for step in range(6):
+        span = (1_000 if step else 3_500) * US
+        trace.step(step, begin, span - 10 * US)
+        for device, dur in [(0, 900), *[(1, 3_000)] * (step == 0)]:
+            number += 1
+            at = begin + (2 + 60 * device) * US
+            trace.op("aten::sort" if device else "aten::mm", at, 50 * US)
+            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+            trace.kernel(at + 20 * US, dur * US, number, name=NVJET, device=device)
+        begin += span
+    facts = {fact.device: fact for fact in found(trace.load(), "hotspot")}
+    assert facts[0].message.startswith("aten::mm takes")
+    assert "aten::sort takes" in facts[1].message

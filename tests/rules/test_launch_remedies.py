@@ -72,10 +72,33 @@ def test_an_optimizer_within_the_steps_is_captured_with_them(trained: int, said:
     assert ("Adam.step" in one.advice or "capturable=True" in one.advice) is said
 
 
-@pytest.mark.parametrize(("kernel", "cause"), [(POINTWISE, "compile"), (COMPLEX, "batch"), (GEMM, "batch")])
+@pytest.mark.parametrize(
+    ("kernel", "cause"),
+    [
+        (POINTWISE, "compile"),
+        ("void at::native::multi_tensor_grid_elementwise_grid_stride_loop<float>", "compile"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)", "compile"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 4>", "compile"),
+        ("triton_poi_elementwise_kernel_0", "batch"),
+        (COMPLEX, "batch"),
+        (GEMM, "batch"),
+    ],
+)
 def test_a_compiler_fuses_pointwise_kernels_of_real_numbers(kernel: str, cause: str) -> None:
     (one,) = of_rule(stepped(kernel=kernel, grows=1), "launch-bound")
     assert one.cause == cause
+
+
+@pytest.mark.parametrize(("op", "said"), [("vllm::gemm", True), ("my_vllm::gemm", False)])
+def test_of_vllm_it_is_said_what_captures_graphs_there(op: str, said: bool) -> None:
+    """Its ops tell that it runs, without any stacks."""
+    trace = stepped(grows=1)
+    for event in trace.events:
+        if event["name"] == "aten::mm":
+            event["name"] = op
+    (one,) = of_rule(trace, "launch-bound")
+    assert one.cause == "batch"
+    assert one.advice.startswith("In vLLM, remove enforce_eager=True") is said
 
 
 def test_stacking_repetitions_is_advised_once() -> None:

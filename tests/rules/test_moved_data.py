@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules import programs
-from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, found, program
+from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, changed, found, program
 
 SLUG = "data-movement"
 COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda>(int)"
@@ -33,6 +34,15 @@ def test_conversions_of_gradients_follow_those_of_forward() -> None:
 def test_copies_that_were_queued_before_the_recording_are_of_no_op() -> None:
     (one,) = found(begun_later(program([CLONE, PRODUCT], steps=3)), SLUG)
     assert (one.by, one.count) == ("aten::clone", 2)
+
+
+def test_copies_that_are_launched_outside_of_steps_count_too() -> None:
+    def unmark(event: dict[str, Any]) -> None:
+        if event["name"] == "ProfilerStep#0":
+            event.update(name="warm-up")
+
+    (one,) = found(changed(program([CLONE, PRODUCT], steps=3), unmark), SLUG)
+    assert (one.by, one.count) == ("aten::clone", 3)
 
 
 @pytest.mark.parametrize(("along", "cause"), [("0", "reorderings"), ("", "reorderings"), ("1", "gathers")])

@@ -26,8 +26,13 @@ def said(
     waits_ms: float = 2.0,
     op: str = SORT,
     around: str = "",
+    beside: int = 0,
 ) -> Hits:
-    """Of rank 3, in steps of a kernel, a copy to the host and an op on the CPU; its peers sort for 1 ms."""
+    """Of rank 3, in steps of a kernel, a copy to the host and an op on the CPU; its peers sort for 1 ms.
+
+    Args:
+        around: an annotation around the op, but not around `beside` more of its kind.
+    """
     program = Program()
     for number in range(4):
         program.step(number)
@@ -38,6 +43,9 @@ def said(
             program.trace.annotation(around, program.now, 400 * US)
         program.trace.op(op, program.now + US, 300 * US)
         program.now += 410 * US
+        for _ in range(beside):
+            program.trace.op(op, program.now, 300 * US)
+            program.now += 310 * US
     analysis = Analysis(program.trace.load())
     calls, work = analysis.index(Calls), analysis.index(Work)
     behind = Behind(
@@ -111,3 +119,10 @@ def test_what_runs_in_the_loader_is_for_other_processes(around: str) -> None:
     hits = said({SORT: 3.0 * MS}, around=around)
     assert ("inside the DataLoader's __next__" in hits.message) is loads
     assert hits.advice.startswith("Load in other processes") is loads
+
+
+def test_what_only_partly_runs_in_the_loader_is_not_said_to_be_in_it() -> None:
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    hits = said({SORT: 3.0 * MS}, around=loader, beside=1)
+    assert "DataLoader" not in hits.message
+    assert not hits.advice.startswith("Load in other processes")

@@ -159,3 +159,23 @@ def test_each_op_waits_for_what_it_is_named_after(op: str, cause: str) -> None:
         program.kernel()
     (read,) = found(program.trace, "implicit-sync")
     assert (read.by, read.cause) == (op, cause)
+
+
+@pytest.mark.parametrize(
+    ("called", "said"), [("torch/distributions/normal.py(74): sample", True), ("model.py(9): forward", False)]
+)
+def test_checks_of_distributions_are_turned_off_if_the_program_uses_such(called: str, said: bool) -> None:
+    """With stacks it is known; the branch itself is taken in other code."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.trace.python("train.py(3): step", program.now, 400 * US, python_id=2 * number + 1)
+        program.trace.python(
+            called, program.now + US, 18 * US, python_id=2 * number + 2, parent=2 * number + 1
+        )
+        program.kernel()
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", *ITEM))
+        program.kernel()
+    (one,) = found(program.trace, "implicit-sync")
+    assert one.cause == "branch"
+    assert ("Turn the checks of torch.distributions off" in one.advice) is said
