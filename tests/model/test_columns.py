@@ -82,3 +82,12 @@ def test_a_pattern_is_asked_once_for_each_text(monkeypatch: pytest.MonkeyPatch) 
 def test_other_predicates_are_asked_as_they_are() -> None:
     for wanted in (str.isupper, "name".__eq__, re.compile("a").match):
         assert remembered(wanted) is wanted
+
+
+@pytest.mark.parametrize("asked", ["101", "1001", "11011", "100000001", "1111101111101"])
+def test_what_lies_between_two_that_hold_does_not(asked: str) -> None:
+    """By comparing or by looking up, however many there are."""
+    holds = np.array([one == "1" for one in asked], bool)
+    for width in (np.int8, np.int64):
+        code = np.arange(-1, len(holds)).astype(width)
+        assert holding(holds, code).tolist() == [False, *holds.tolist()]

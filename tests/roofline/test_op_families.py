@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
-from traceanalyzer.roofline.op_families import inputs_once
+from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.roofline.signatures import Signature
 
@@ -87,3 +87,19 @@ def test_what_no_model_knows_reads_its_inputs_but_not_what_it_looks_up() -> None
     assert (unknown.kind, unknown.bytes) == ("inputs", 512 * 4)
     assert inputs_once(signature("index", [[64, 8], []], [F32, ""])) is None
     assert inputs_once(Signature("mylib::op", ([64],), (F32,), ("",))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "moved"),
+    [
+        ("_foreach_mul_", 2 * 12 * 4),
+        ("_fused_sgd_", 2 * 12 * 4),
+        ("_fused_rms_norm_backward", None),
+        ("_fused_moving_avg_obs_fq_helper", None),
+        ("_fused_sdp_choice", None),
+    ],
+)
+def test_fused_ops_of_one_tensor_are_none_of_lists(name: str, moved: int | None) -> None:
+    """Of a list of 8 and 4 numbers: each is read and written."""
+    cost = family_of(signature(name, [[[8], [4]]], ["TensorList"]))
+    assert (cost and cost.bytes) == moved

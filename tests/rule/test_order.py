@@ -16,6 +16,7 @@ from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.ranking import ranked
+from traceanalyzer.rule.registry import Kind, all_rules
 
 HIGH, MEDIUM, LOW, INFO = Severity
 
@@ -163,3 +164,18 @@ def test_what_makes_the_step_longer_belongs_to_no_other_change(least: float, com
     assert faults._worth_comparing(made, [other, one]) == ({1: 0.2, 0: least} if compared else {})
     assert faults._worth_comparing([made[0], pending(Claims.LAUNCHES)], [one, one]) == {}
     assert faults._worth_comparing([made[0], pending(Claims.EVENT, info=True)], [one, one]) == {}
+
+
+@pytest.mark.parametrize(("saved", "first"), [(0.29, "hotspot"), (0.31, "launch-bound")])
+def test_a_fact_stands_by_its_share_of_gpu_time_among_what_saves_something(saved: float, first: str) -> None:
+    fact = replace(found(INFO, rule="hotspot"), cost_ns=0, evidence={"gpu_share": 0.3})
+    assert ranked([fact, found(INFO, saved, 0.001, rule="launch-bound")])[0].rule == first
+
+
+def test_where_nothing_is_sure_to_be_wrong_facts_and_questions_come_before_faults() -> None:
+    kinds = {kind: next(one.slug for one in all_rules() if one.kind is kind) for kind in Kind}
+    fault, question, fact = (
+        found(INFO, share, rule=kinds[kind])
+        for share, kind in ((0.3, Kind.FAULT), (0.2, Kind.QUESTION), (0.1, Kind.FACT))
+    )
+    assert ranked([fact, fault, question]) == (question, fact, fault)

@@ -42,6 +42,14 @@ def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(vi
         assert severity_of(hits, cost, None, idle) is lowest, (cost, idle, most)
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.05, Severity.MEDIUM), (0.0499, Severity.INFO)])
+def test_what_is_normal_is_less_than_the_normal_share(share: float, severity: Severity) -> None:
+    """Of what it costs, or of what its fix saves."""
+    hits: Any = SimpleNamespace(info=False, normal_share=0.05, max_severity=Severity.HIGH, occurrences=())
+    assert severity_of(hits, share, None, None) is severity
+    assert severity_of(hits, 0.0, saved(share, share), None) is severity
+
+
 def saved(share: float, low: float) -> Saving:
     return Saving(1, 1, 1, share, low, share, "replayed")
 

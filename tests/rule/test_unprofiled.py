@@ -66,7 +66,7 @@ def test_the_busiest_stream_works_all_of_the_step_at_most(
     assert busy_share(replayed(*steps)) == share
 
 
-@pytest.mark.parametrize(("more", "busy"), [(-1e-6, False), (1e-6, True)])
+@pytest.mark.parametrize(("more", "busy"), [(-1e-6, False), (0.0, False), (1e-6, True)])
 def test_a_device_is_busy_where_less_idles_than_the_replays_error(more: float, busy: bool) -> None:
     """And surely so where a slow CPU leaves it busy as well."""
     step = (1.0, 1 - MIN_OPEN_SHARE + more)

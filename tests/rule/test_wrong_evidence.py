@@ -44,6 +44,9 @@ def analysis() -> Analysis:
         ({"evidence": {"moved_bytes": np.True_}}, "evidence moved_bytes is True: a number of bytes"),
         ({"evidence": {"gpu_share": True}}, "evidence gpu_share is True: a number of share"),
         ({"evidence": {"wait_ns": -3}}, "evidence wait_ns is -3: no less than 0"),
+        ({"evidence": {"moved_bytes": -3}}, "evidence moved_bytes is -3: no less than 0"),
+        ({"evidence": {"ops": {"mm": True}}}, "evidence ops has a part that is True: each is a number"),
+        ({"evidence": {"ops": {"mm": np.False_}}}, "each is a number"),
         ({"evidence": {"ops": {"mm": -3}}}, "evidence ops has a part of -3: parts are no less than 0"),
         ({"evidence": {"ops": {"mm": "3"}}}, "evidence ops has a part that is '3': each is a number"),
         ({"evidence": {"wait_ns": 10**15}}, "evidence wait_ns is 1e+15: all threads and streams have"),
@@ -52,6 +55,7 @@ def analysis() -> Analysis:
         ({"message": "takes {total[0]}"}, "message has {total[0]}: fields are texts"),
         ({"message": "takes {total.real}"}, "message has {total.real}: fields are texts"),
         ({"advice": "Drop {by}."}, "advice has {by}: it is no template"),
+        ({"advice": "Drop {no_such_field}."}, "advice has {no_such_field}: it is no template"),
         ({"advice": "Drop {total:>3}."}, "advice has {total:>3}: it is no template"),
         ({"info": 1}, "info is bool, not int"),
         ({"fixed_elsewhere": "yes"}, "fixed_elsewhere is bool, not str"),
@@ -59,6 +63,7 @@ def analysis() -> Analysis:
         ({"normal_share": True}, "normal_share is a number, not bool"),
         ({"recurring_share": None}, "recurring_share is a number, not NoneType"),
         ({"recurring_share": -0.5}, "recurring_share is -0.5: a share is 0 to 1"),
+        ({"recurring_share": 1.001}, "recurring_share is 1: a share is 0 to 1"),
         ({"related": None}, "related is list or tuple, not NoneType"),
         ({"related": [3]}, "related[0] is a view, not int"),
     ],
@@ -99,6 +104,8 @@ def test_what_may_be_said_passes(analysis: Analysis) -> None:
     message = "{{a.b}} takes {total}, {ops:of these ops' time}, {kernels}"
     advice = "Use {torch.compile} for void f<{lambda(int)#1}>, {anonymous}::g, or pass {fused=True}."
     check(Hits(occurrences=work, message=message, advice=advice, evidence=evidence))
+    rounded = 1.0 + 1e-12  # as a quotient of sums may be
+    check(hit(work, evidence={"gpu_share": rounded}, normal_share=rounded, recurring_share=rounded))
 
 
 @pytest.mark.parametrize(

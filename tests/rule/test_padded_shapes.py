@@ -1,0 +1,17 @@
+"""Which tensors hold a batch of padded sequences."""
+
+from __future__ import annotations
+
+from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+
+
+def test_positions_may_be_an_eighth_of_the_frames_at_most() -> None:
+    assert padded_sizes(4, 100) == [(4, 100), (4, 200), (4, 400), (4, 800)]
+
+
+def test_a_batch_has_both_sizes_in_any_order_or_their_product() -> None:
+    sizes = padded_sizes(4, 100)
+    for shape in ((4, 800, 80), (80, 100, 4), (3_200, 512), (400,)):
+        assert is_padded(shape, sizes), shape
+    for shape in ((4, 1_601), (4, 80), (8, 100), (3_201, 4), ()):
+        assert not is_padded(shape, sizes), shape

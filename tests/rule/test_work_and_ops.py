@@ -1,0 +1,71 @@
+"""Work beside its launch and its op: devices in any order, lines, types, and columns by their kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.rule.views.columns import check_column
+
+US = 1_000
+
+
+def test_work_of_one_device_before_and_after_that_of_others_is_its_own() -> None:
+    trace = TraceBuilder()
+    for number, device in enumerate((0, 1, 0), start=1):
+        trace.kernel(number * 20 * US, US, number, device=device)
+    work = Analysis(trace.load()).index(Work)
+    assert [(ordinal, own.entries.tolist()) for ordinal, own in work.by_device()] == [(0, [0, 2]), (1, [1])]
+
+
+def test_a_line_within_the_op_that_launched_is_nearer_than_that_around_it() -> None:
+    trace = TraceBuilder(record_shapes=1, with_stack=1)
+    trace.python("net.py(3): forward", 0, 200 * US, python_id=1)
+    trace.op("MyFunction", 10 * US, 100 * US, **{"Input Dims": [[8, 4]], "Input type": ["float"]})
+    trace.python("net.py(9): inner", 20 * US, 60 * US, python_id=2, parent=1)
+    trace.launch("cudaLaunchKernel", 40 * US, US, 1)
+    trace.kernel(50 * US, US, 1)
+    work = Analysis(trace.load()).index(Work)
+    assert work.line.values().tolist() == ["net.py(9): inner"]
+    assert work.op.line.values().tolist() == ["net.py(3): forward"]
+    assert work.types.values().tolist() == ['["float"]']
+    assert work.dims.values().tolist() == ["[[8,4]]"]
+
+
+def test_work_whose_launch_is_not_recorded_has_the_outermost_op_of_its_number() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::linear", 10 * US, 50 * US, external_id=5)
+    trace.op("aten::mm", 20 * US, 30 * US, external_id=6)
+    trace.kernel(70 * US, US, 1, external_id=6)
+    work = Analysis(trace.load()).index(Work)
+    assert work.launch.there.tolist() == [False]
+    assert work.op.name.values().tolist() == ["aten::mm"]
+    assert work.outer_op.name.values().tolist() == ["aten::linear"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "known", "of_the_other_kind"),
+    [("start_ns", True, "input_dims", "dur_ns"), ("name", False, "dur_ns", "input_dims")],
+)
+def test_columns_that_there_are_are_said_of_the_kind_that_is_asked_for(
+    column: str, text: bool, known: str, of_the_other_kind: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^trace.cpu has no (texts|numbers) '{column}'") as error:
+        check_column("cpu", column, text=text)
+    assert known in str(error.value)
+    assert of_the_other_kind not in str(error.value)
+
+
+def test_neither_an_annotation_nor_what_is_missing_is_an_outermost_op() -> None:
+    trace = TraceBuilder()
+    trace.annotation("mine", 0, 50 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 15 * US, US, 1)
+    trace.launch("cudaDeviceSynchronize", 60 * US, US, 2)
+    calls = Analysis(trace.load()).index(Calls)
+    assert calls.is_top_op.tolist() == [False, True, False, False]
+    missing = Calls(calls.events, np.array([1, -1]))
+    assert (missing.is_op.tolist(), missing.is_top_op.tolist()) == ([True, False], [True, False])
