@@ -16,11 +16,13 @@ MAIN, ENGINE = 1_000, 2_000
 MM, ADD = (f"autograd::engine::evaluate_function: {name}Backward0" for name in ("Mm", "Add"))
 
 
-def around_the_engine(engine: int) -> CallsAfterCpuGaps:
+def around_the_engine(engine: int, annotated: int | None = None, steps: int = 2) -> CallsAfterCpuGaps:
     """Pauses before forward's op, between nodes, before the engine's op, and right after the engine."""
     trace = TraceBuilder()
-    for number in range(2):
+    for number in range(steps):
         trace.step(number, number * 1_000 * US, 1_000 * US)
+    if annotated is not None:
+        trace.annotation("mine", 510 * US, 30 * US, tid=annotated)
     rows = (
         *((5, "aten::a", MAIN), (300, "aten::b", MAIN), (320, MM, engine)),
         *((520, ADD, engine), (700, "aten::c", engine), (900, "aten::d", MAIN)),
@@ -50,6 +52,20 @@ def test_what_is_in_the_engine_or_on_the_way_into_it_is_torchs(
 ) -> None:
     pauses = around_the_engine(engine)
     assert [mask.tolist() for mask in pauses.by_autograd] == [into, leaving]
+
+
+@pytest.mark.parametrize("annotated", [ENGINE, MAIN])
+def test_an_annotation_in_a_node_does_not_make_the_engines_thread_the_users(annotated: int) -> None:
+    """Where steps are marked, they tell which thread is the user's."""
+    into, leaving = around_the_engine(ENGINE, annotated).by_autograd
+    assert into.tolist() == [False, True, True, False]
+    assert leaving.tolist() == [False, False, False, True]
+
+
+def test_where_no_step_is_marked_an_annotation_tells_which_thread_is_the_users() -> None:
+    into, leaving = around_the_engine(MAIN, MAIN, steps=0).by_autograd
+    assert into.tolist() == [False, True, False, False]
+    assert leaving.tolist() == [False, False, True, False]
 
 
 @pytest.mark.parametrize(("least", "last"), [(190 * US, True), (190 * US + 1, False)])
@@ -195,3 +211,23 @@ def test_calls_within_pauses_are_counted_on_their_own_thread_from_begin_to_end()
     assert sorted(rows) == [(MAIN, 185), (ENGINE, 90), (ENGINE, 95)]
     assert found.user_calls() == 2
     assert found[found.thread == MAIN].user_calls() == 1
+
+
+@pytest.mark.parametrize(("most", "subject"), [(0.5, "aten::sort"), (0.51, None)])
+@pytest.mark.parametrize("start", [15, 60, 115])
+def test_an_op_may_begin_and_end_with_its_stretch_and_take_just_as_much_as_is_asked_for(
+    start: int, most: float, subject: str | None
+) -> None:
+    """100 us of the 200 from 15 us on."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000 * US)
+    for number, at in enumerate((5, 215), start=1):
+        trace.op("aten::mm", at * US, 10 * US)
+        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number)
+        trace.kernel((at + 8) * US, 5 * US, number)
+    trace.op("aten::sort", start * US, 100 * US)
+    found = Analysis(trace.load()).index(HostCalls)
+    assert (found.dur_ns // US).tolist() == [200]
+    ops, stretch = found.ops()
+    assert (ops.name.values().tolist(), stretch.tolist()) == (["aten::sort"], [0])
+    assert found.subject(most, 0.9).values().tolist() == [subject]

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.rule.grouped import LENGTH, MS, kernels, scope
+from tests.rule.grouped import LENGTH, MS, kernels, scope, traced
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Status
 from traceanalyzer.model.saving import Saving
-from traceanalyzer.replay.edits import Resize
-from traceanalyzer.rule.hits import Hits
+from traceanalyzer.replay.edits import Drop, Resize
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.judging import judge
 from traceanalyzer.rule.registry import Kind, Rule, all_rules
+from traceanalyzer.rule.views import Work
 
 RULES = [rule for rule in all_rules() if rule.min_share > 0]
 
@@ -71,3 +74,64 @@ def test_what_loses_nothing_is_said_where_it_is_worth_knowing_or_of_the_job() ->
     outside = kernels((LENGTH + MS, 1_000))
     assert not said(RULES[0], outside)
     assert said(RULES[0], replace(outside, of_job=True))
+
+
+def test_a_rule_has_found_something_though_another_of_its_findings_costs_too_little() -> None:
+    work = traced((1 * MS, 5 * MS), (30 * MS, 1_000)).index(Work)
+    analysis = Analysis(work.events.trace).with_index(work.events)
+    hits = [Hits(work[one : one + 1], "m", "a.", cause="ab"[one]) for one in range(2)]
+    for given in (hits, hits[::-1]):
+        rule = replace(RULES[0], needs={}, limits=None, causes=("a", "b"), min_share=0.01, kind=Kind.FAULT)
+        judgement = judge([replace(rule, function=lambda given=given: iter(given))], analysis, scope(), None)
+        assert [found.cause for found in judgement.findings] == ["a"]
+        assert [outcome.status for outcome in judgement.outcomes] == [Status.FOUND]
+
+
+def test_a_rule_that_fails_once_another_has_failed_is_told_beside_it() -> None:
+    """It has time, and a message to fill, only when the first keeps none."""
+    hits = kernels((0, 5 * MS), message="{no_such}")
+    analysis = Analysis(hits.occurrences.events.trace).with_index(hits.occurrences.events)
+    rules = [
+        replace(
+            RULES[0], slug=slug, needs={}, limits=None, kind=Kind.FAULT, claims=claims,
+            function=lambda: iter([hits]),
+        )
+        for slug, claims in (("first", Claims.RECORDING), ("second", Claims.EVENT))
+    ]  # fmt: skip
+    judgement = judge(rules, analysis, scope(), None)
+    assert [outcome.status for outcome in judgement.outcomes] == [Status.FAILED] * 2
+    assert all("{no_such}" in str(outcome.why) for outcome in judgement.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("share", "info", "of_work", "given"),
+    [(0.2, False, False, 1), (0.2, True, False, 0), (0.001, False, False, 0), (0.2, False, True, 0)],
+)
+def test_taking_launches_off_the_cpu_is_worth_what_is_left_when_the_cpus_own_faults_are_fixed(
+    share: float, info: bool, of_work: bool, given: int
+) -> None:
+    """Those above info."""
+    work = traced((1 * MS, 5 * MS), (30 * MS, 5 * MS)).index(Work)
+    analysis = Analysis(work.events.trace).with_index(work.events)
+    fix, graph = Drop(work.launch.rows[:1]), Drop(work.launch.rows[1:])
+    at = work[:1] if of_work else work[:1].launch
+    made = (
+        ("own", Claims.EVENT, Hits(at, "m", "a.", fix=fix, info=info, lost=None if of_work else LostTime.all_of(work[:1]))),
+        ("graph", Claims.LAUNCHES, Hits(work[1:], "m", "a.", fix=graph)),
+    )  # fmt: skip
+    rules = [
+        replace(RULES[0], slug=slug, needs={}, limits=None, kind=Kind.FAULT, claims=claims,
+                function=lambda hits=hits: iter([hits]))
+        for slug, claims, hits in made
+    ]  # fmt: skip
+    asked: list[tuple[Any, Any]] = []
+
+    class Asked(Told):
+        def saving(self, edits: Any, given: Any = ()) -> Saving:
+            asked.append((edits, given))
+            return super().saving(edits, given)
+
+    judgement = judge(rules, analysis, scope(), Asked(share, share))
+    assert len(judgement.findings) == 2
+    assert ((graph,), (fix,) * given) in asked
+    assert ((fix,), ()) in asked

@@ -62,13 +62,15 @@ def test_work_is_called_as_the_user_called_it_and_within_nodes_by_its_own_op() -
         ("autograd::engine::evaluate_function: MmBackward0", None), ("MmBackward0", None), ("aten::mm", None)
     )
     trace.nest(kernel="void other<float>(int)")
+    trace.nest(("mine::aten::fused", None), ("aten::mul", None))  # of a library of the user's
     work = trace.all_work()
     assert called_names(work).values().tolist() == [
         "aten::linear",
         "autograd::engine::evaluate_function: MmBackward0",
         "void other<float>(int)",
+        "mine::aten::fused",
     ]
-    assert called_ops(work).values().tolist() == ["aten::linear", "aten::mm", "other"]
+    assert called_ops(work).values().tolist() == ["aten::linear", "aten::mm", "other", "aten::mul"]
 
 
 def test_collectives_of_several_groups_are_called_by_these_and_other_work_as_before() -> None:

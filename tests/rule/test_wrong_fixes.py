@@ -100,7 +100,9 @@ def test_one_edit_of_several_is_of_the_finding(analysis: Analysis) -> None:
     """What comes to lie elsewhere is an edit beside it."""
     work = analysis.index(Work)
     elsewhere = edits.Resize(work[1:2].entries, work[1:2].dur_ns.astype(float))
-    check(hit(work[0:1], fix=(elsewhere, edits.DropWork(work[0:1].entries))))
+    own = edits.DropWork(work[0:1].entries)
+    for fix in ((elsewhere, own), (own, elsewhere)):
+        check(hit(work[0:1], fix=fix))
     check(hit(work[0:1], fix=elsewhere, fixed_elsewhere=True))
 
 
@@ -220,3 +222,14 @@ def test_what_a_call_launches_is_of_it_however_much_later_it_runs() -> None:
     for fix in (edits.DropWork([2]), edits.Drop(work[:1].op.rows)):
         with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences"):
             check(hit(pause, fix=fix))
+
+
+def test_the_op_of_work_whose_launch_is_not_recorded_is_of_it() -> None:
+    trace = TraceBuilder()
+    for number, at in enumerate((0, 20_000), start=1):
+        trace.op("aten::mm", at, 5_000, external_id=number)
+        trace.kernel(500_000 + at, 10_000, number, external_id=number)
+    work = Analysis(trace.load()).index(Work)
+    check(hit(work[:1], fix=edits.Drop(work[:1].op.rows)))
+    with pytest.raises(ValueError, match="nothing that fix changes is of the occurrences"):
+        check(hit(work[:1], fix=edits.Drop(work[1:].op.rows)))
