@@ -89,5 +89,5 @@ def test_what_lies_between_two_that_hold_does_not(asked: str) -> None:
     """By comparing or by looking up, however many there are."""
     holds = np.array([one == "1" for one in asked], bool)
     for width in (np.int8, np.int64):
-        code = np.arange(-1, len(holds)).astype(width)
+        code: Any = np.arange(-1, len(holds)).astype(width)
         assert holding(holds, code).tolist() == [False, *holds.tolist()]

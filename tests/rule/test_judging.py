@@ -115,10 +115,11 @@ def test_taking_launches_off_the_cpu_is_worth_what_is_left_when_the_cpus_own_fau
     analysis = Analysis(work.events.trace).with_index(work.events)
     fix, graph = Drop(work.launch.rows[:1]), Drop(work.launch.rows[1:])
     at = work[:1] if of_work else work[:1].launch
+    lost = None if of_work else LostTime.all_of(work[:1])
     made = (
-        ("own", Claims.EVENT, Hits(at, "m", "a.", fix=fix, info=info, lost=None if of_work else LostTime.all_of(work[:1]))),
+        ("own", Claims.EVENT, Hits(at, "m", "a.", fix=fix, info=info, lost=lost)),
         ("graph", Claims.LAUNCHES, Hits(work[1:], "m", "a.", fix=graph)),
-    )  # fmt: skip
+    )
     rules = [
         replace(RULES[0], slug=slug, needs={}, limits=None, kind=Kind.FAULT, claims=claims,
                 function=lambda hits=hits: iter([hits]))
@@ -131,7 +132,8 @@ def test_taking_launches_off_the_cpu_is_worth_what_is_left_when_the_cpus_own_fau
             asked.append((edits, given))
             return super().saving(edits, given)
 
-    judgement = judge(rules, analysis, scope(), Asked(share, share))
+    forecast: Any = Asked(share, share)
+    judgement = judge(rules, analysis, scope(), forecast)
     assert len(judgement.findings) == 2
     assert ((graph,), (fix,) * given) in asked
     assert ((fix,), ()) in asked

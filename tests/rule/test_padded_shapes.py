@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 
 
@@ -11,7 +12,9 @@ def test_positions_may_be_an_eighth_of_the_frames_at_most() -> None:
 
 def test_a_batch_has_both_sizes_in_any_order_or_their_product() -> None:
     sizes = padded_sizes(4, 100)
-    for shape in ((4, 800, 80), (80, 100, 4), (3_200, 512), (400,)):
+    padded: list[Shape] = [(4, 800, 80), (80, 100, 4), (3_200, 512), (400,)]
+    for shape in padded:
         assert is_padded(shape, sizes), shape
-    for shape in ((4, 1_601), (4, 80), (8, 100), (3_201, 4), ()):
+    others: list[Shape] = [(4, 1_601), (4, 80), (8, 100), (3_201, 4), ()]
+    for shape in others:
         assert not is_padded(shape, sizes), shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,8 @@ def test_work_of_one_device_before_and_after_that_of_others_is_its_own() -> None
 def test_a_line_within_the_op_that_launched_is_nearer_than_that_around_it() -> None:
     trace = TraceBuilder(record_shapes=1, with_stack=1)
     trace.python("net.py(3): forward", 0, 200 * US, python_id=1)
-    trace.op("MyFunction", 10 * US, 100 * US, **{"Input Dims": [[8, 4]], "Input type": ["float"]})
+    shapes: dict[str, Any] = {"Input Dims": [[8, 4]], "Input type": ["float"]}
+    trace.op("MyFunction", 10 * US, 100 * US, **shapes)
     trace.python("net.py(9): inner", 20 * US, 60 * US, python_id=2, parent=1)
     trace.launch("cudaLaunchKernel", 40 * US, US, 1)
     trace.kernel(50 * US, US, 1)
