@@ -60,6 +60,7 @@ def test_packages_are_told_by_the_folder() -> None:
     assert package_of("/usr/lib/python3/dist-packages/geometric/utils.py(5): f") == "geometric"
     assert package_of("train.py(5): f(a/b)") is None
     assert package_of("/home/me/train.py(5): f") is None
+    assert package_of(f"train.py(5): f({SITE}geometric/utils.py)") is None  # of the file alone
 
 
 def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
