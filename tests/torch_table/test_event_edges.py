@@ -141,8 +141,8 @@ def test_only_work_that_hangs_below_a_call_of_an_op_is_not_on_the_stack(
 
 
 @pytest.mark.parametrize(
-    "name", ["[memory]", "profiler::_record_function_exit", "profiler::_record_function_enter_new",
-             "aten::output_nr", "aten::_version"]
+    "name", ["[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_exit",
+             "profiler::_record_function_enter_new", "aten::is_leaf", "aten::output_nr", "aten::_version"]
 )  # fmt: skip
 def test_the_profilers_own_rows_are_not_counted(name: str) -> None:
     trace = TraceBuilder()
@@ -172,3 +172,74 @@ def test_work_of_no_op_counts_for_none() -> None:
     assert rows["forward", "CPU"]["device_ns"] == 0
     assert rows["forward", "CUDA"]["device_ns"] == 40
     assert round(1_000 * printed_table(averages).self_device_us) == averages.self_device_total_ns == 40
+
+
+def test_overhead_that_takes_no_time_belongs_to_no_op() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.overhead("Activity Buffer Request", 70, 0)
+    trace.overhead("Buffer Flush", 80, 1)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    rows = rows_of(trace)
+    assert rows["Activity Buffer Request"]["self_device_ns"] == 0
+    assert rows["Buffer Flush"]["self_device_ns"] == 30
+
+
+@pytest.mark.parametrize(("owner", "own_ns"), [("nccl:all_reduce", 100 - 20), ("forward", 100)])
+def test_a_call_goes_to_the_thread_of_what_it_is_linked_to_unless_that_is_asynchronous(
+    owner: str, own_ns: int
+) -> None:
+    """A call on the op's thread, with the id of an annotation on another."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.annotation(owner, 0, 90, external_id=5, tid=77)
+    trace.launch("cudaLaunchKernel", 10, 20, 1, external_id=5)
+    assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == own_ns
+
+
+@pytest.mark.parametrize(("first", "second"), [((1, 20), (2, 1)), ((5, 6), (5, 7)), ((5, 6), (6, 6))])
+def test_ops_of_other_threads_and_processes_lie_in_none(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    trace = TraceBuilder()
+    for name, start, dur, (pid, tid) in (("aten::mm", 0, 100, first), ("aten::add", 10, 30, second)):
+        trace.op(name, start, dur, pid=pid, tid=tid)
+    rows = rows_of(trace)
+    assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [100, 30]
+
+
+def test_calls_of_a_process_without_a_number_say_nothing_of_the_first_thread() -> None:
+    """A call of no op lies in what runs on the thread of the last op, 6."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, pid=5, tid=6)
+    trace.launch("cudaFree", 10, 30, 1, pid=-1, tid=-1)
+    assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == 70
+
+
+def test_annotations_on_the_device_that_fit_no_work_stay_as_they_are_written() -> None:
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 100)
+    trace.kernel(5_000, 300, 1)
+    trace.gpu_annotation("forward", 4_700, 5_000, external_id=1)
+    rows = key_averages(trace.load()).rows
+    assert rows[rows["name"] == "forward"]["self_device_ns"].tolist() == [0, 5_000]
+
+
+def test_only_marks_of_steps_share_a_row() -> None:
+    trace = TraceBuilder()
+    trace.step(1, 0, 100)
+    trace.step(2, 100, 100)
+    trace.annotation("ProfilerStepper", 300, 10)
+    assert {name: row["calls"] for name, row in rows_of(trace).items()} == {
+        "ProfilerStep*": 2,
+        "ProfilerStepper": 1,
+    }
+
+
+def test_an_op_and_an_annotation_of_one_name_have_rows_of_their_own() -> None:
+    trace = TraceBuilder()
+    trace.op("forward", 0, 100)
+    trace.annotation("forward", 200, 30)
+    rows = key_averages(trace.load()).rows
+    assert rows["is_user_annotation"].tolist() == [False, True]
+    assert rows["self_cpu_ns"].tolist() == [100, 30]

@@ -1,0 +1,81 @@
+"""Times of the table in torch's floats: counted from where the recording began, and added up as Python adds."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from tests.builder import TraceBuilder
+from traceanalyzer.torch_table.function_events import all_events
+from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.torch_floats import torch_times
+
+
+def floats_of(trace: TraceBuilder) -> pd.DataFrame:
+    averages = key_averages(trace.load())
+    return torch_times(averages).set_index(averages.rows["name"])
+
+
+def window(trace: TraceBuilder, start_us: float) -> None:
+    """The profiler's own mark of the recording."""
+    lane = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)"}
+    trace.event(ph="X", cat="Trace", ts=start_us, dur=500.0, **lane)
+
+
+def test_times_are_counted_from_the_mark_of_the_recording() -> None:
+    """100.1 - 100 is no 0.1 in floats, as 0.1 - 0 is."""
+    durations = []
+    for start_us in (100.0, 0.0):
+        trace = TraceBuilder()
+        window(trace, start_us)
+        trace.op("aten::mm", 100_000, 100)
+        durations.append(floats_of(trace).loc["aten::mm", "cpu_us"])
+    assert durations == [0.1, 100.1 - 100.0]
+    assert durations[0] != durations[1]
+
+
+def test_work_of_an_op_adds_up_as_pythons_sum_does() -> None:
+    """0.7 + 0.2 + 0.1 is 0.9999999999999999 where rounding errors are kept."""
+    trace = TraceBuilder()
+    window(trace, 0.0)
+    trace.op("aten::mm", 0, 50)
+    for number, dur in enumerate((700, 200, 100)):
+        trace.kernel(0, dur, number + 1, stream=number, external_id=1)
+    times = floats_of(trace)
+    assert times.loc["aten::mm", ["self_device_us", "device_us"]].tolist() == [1.0, 1.0]
+
+
+def test_floats_are_the_exact_times_in_microseconds() -> None:
+    """An only child of its own name lends its kernel; what is asynchronous has nothing of its own."""
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 1_000)
+    trace.op("aten::to", 0, 100)
+    trace.op("aten::to", 10, 80)
+    trace.op("aten::copy_", 20, 30)
+    trace.annotation("nccl:all_reduce", 200, 300)
+    trace.op("aten::inner", 210, 50)
+    for number, dur in enumerate((1, 2, 4, 8, 16, 32)):
+        trace.kernel(2_000 + 100 * number, dur, number + 1, external_id=number + 1)
+    averages = key_averages(trace.load())
+    times = torch_times(averages).set_index(averages.rows["name"])
+    exact = averages.rows.set_index("name")
+    for name, ns in {
+        "forward": [1_000 - 100 - 50, 1_000, 1, 1 + 4 + 8 + 32],
+        "aten::to": [100 - 30, 100, 4, 4 + 8],
+        "aten::copy_": [30, 30, 8, 8],
+        "nccl:all_reduce": [0, 300, 0, 0],
+        "aten::inner": [50, 50, 32, 32],
+    }.items():
+        assert exact.loc[name, ["self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns"]].tolist() == ns
+        us = times.loc[name, ["self_cpu_us", "cpu_us", "self_device_us", "device_us"]].tolist()
+        assert us == pytest.approx([value / 1_000 for value in ns]), name
+
+
+def test_the_origin_is_the_first_event_where_the_recording_has_no_mark() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 7_000, 100)
+    unmarked = all_events(trace.load(), python=False)
+    assert (unmarked.origin_ns, unmarked.start_ns.tolist()) == (7_000, [7_000])
+    window(trace, 5.0)
+    marked = all_events(trace.load(), python=False)
+    assert (marked.origin_ns, marked.start_ns.tolist()) == (5_000, [7_000])
