@@ -137,3 +137,33 @@ def test_ranks_that_never_meet_or_were_sampled_otherwise_are_no_job() -> None:
     assert "no steps that all ranks have" in refused(forecast_of(0, 500))
     assert "no steps that all ranks have" in refused(forecast_of(0, 500), forecast_of(1, 500, steps=2.0))
     assert "without a collective" in refused(forecast_of(0, 500), forecast_of(1, 500, meets=False))
+
+
+@pytest.mark.parametrize("timed", [1, 2])
+def test_a_step_that_a_rank_without_a_timed_one_sets_has_an_interval_whoever_else_was_timed(
+    timed: int,
+) -> None:
+    """Rank 0 sets the pace: 1,000 ns, 1,020 at the least slowdown and 970 at the most."""
+    took = {0: 990.0, 1: 400.0, 2: 500.0}
+
+    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
+        return {rank: rank_of([took[rank] + SLOWER[side]]) for rank in fixes}
+
+    forecasts = {rank: forecast_of(rank, round(ns), measured=rank >= timed) for rank, ns in took.items()}
+    step = JobForecast.of(forecasts, made, list(took)).step
+    assert (step.low_ns, step.unprofiled_ns, step.high_ns) == (
+        round(970 * (1 - STEP_RESIDUAL)),
+        1_000,
+        round(1_020 * (1 + STEP_RESIDUAL)),
+    )
+
+
+def test_each_rank_s_step_was_recorded_as_long_as_its_own_and_is_as_long_as_the_job_s() -> None:
+    found = job(JOB)
+    steps = [found.of_rank(rank) for rank in JOB]
+    assert [(one.traced_ns, one.gpu_ns, one.gap_ns) for one in steps] == [
+        (2_000, 0, 0),
+        (2_001, 10, 1),
+        (2_002, 20, 2),
+    ]
+    assert [one.unprofiled_ns for one in steps] == [1_000] * 3

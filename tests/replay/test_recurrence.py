@@ -128,3 +128,11 @@ def test_the_cpu_is_never_further_ahead_than_the_queue_is_long() -> None:
 
 def test_a_settled_step_ends_the_loop_early() -> None:
     assert Block.of(regular(10, 5.0, 50.0, 100.0)).period_ns(1000, 1e-3) == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_of_a_step_that_does_not_settle_it_is_the_mean_over_all_but_the_first(blocks: int) -> None:
+    """The first takes 30 ns longer than the CPU: its last work begins when the CPU is done."""
+    schedule = regular(3, 50.0, 30.0, 100.0)
+    assert Block.of(schedule).period_ns(blocks, -1.0) == pytest.approx(100.0)
+    assert Block.of(schedule).period_ns(blocks, 1e-3) == pytest.approx(100.0)

@@ -15,6 +15,7 @@ from traceanalyzer.roofline.peaks import Peaks
 
 US = 1_000
 COPY = "Memcpy DtoD (Device -> Device)"
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
 
 
 class Program(TraceBuilder):
@@ -205,6 +206,16 @@ def test_server_steps_are_told_apart_by_their_batch_and_what_they_launch() -> No
     ]
 
 
+def test_a_server_s_step_of_no_requests_is_one_and_one_that_does_not_tell_has_no_number() -> None:
+    trace = Program()
+    for number, mark in enumerate(("step[DECODE bs=0]", "step[EXTEND toks=7]")):
+        trace.annotation(mark, 100 * number * US, 80 * US)
+    trace.runs("aten::mm", 300, 20, ("gemm", 330, 10))
+    facts = trace.facts("serving-steps")
+    assert [fact.text.partition(": ")[0] for fact in facts] == ["decode of 0 requests", "prefill"]
+    assert [fact.values["batch"] for fact in facts] == [0, None]
+
+
 PEAKS = Peaks("GPU", {"fp32": 60.0, "tf32": 500.0, "bf16": 1_000.0}, 4_800.0, "data sheet")
 
 
@@ -237,3 +248,41 @@ def test_what_was_reached_is_achievable() -> None:
         assert ("all that is achievable" in one.text) is (done >= usual)
     beyond = _rate("matmul", "c10::BFloat16", PEAKS, 1_100.0, 1_000.0, 5)
     assert "achievable" not in beyond.text
+
+
+def test_a_chain_is_of_the_usual_execution_of_the_costliest_kernel() -> None:
+    """It runs 10, 90 and 30 us: 30 is the median; another kernel takes less in all."""
+    trace = Program()
+    for place, took in enumerate((10, 90, 30)):
+        trace.runs("aten::mm", 100 * place, 40, ("gemm", 100 * place + 50, took))
+    trace.runs("aten::mm", 400, 40, ("splitk", 450, 100))
+    (one,) = trace.facts("dispatch-chain")
+    assert (one.values["calls"], one.values["gpu_ns"], one.values["kernel_ns"]) == (4, 230 * US, 30 * US)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(REDUCE, "the others wait for the rank"), ("gemm", "Nsight Compute shows"), (COPY, None)],
+)
+def test_a_profiler_of_kernels_is_asked_neither_about_communication_nor_about_copies(
+    other: str, said: str | None
+) -> None:
+    """An op reduces for 40 us, which goes by the collective's name, and does something else for 60 us."""
+    trace = Program()
+    trace.runs("aten::mm", 0, 40, (REDUCE, 50, 40), (other, 100, 60))
+    one = trace.facts("hotspot")[0]
+    assert one.text.partition("; ")[2].startswith(said or "")
+    assert ("; " in one.text) is (said is not None)
+
+
+def test_of_several_waits_of_the_profiler_the_last_one_is_told() -> None:
+    """One before the first op, and two behind all; a wait within an op is the program's."""
+    trace = Program()
+    trace.launch("cudaDeviceSynchronize", 0, 9 * US, 90)
+    trace.runs("aten::mm", 100, 50, ("gemm", 130, 10))
+    trace.launch("cudaDeviceSynchronize", 120 * US, 25 * US, 91)
+    for number, (at, took) in enumerate(((200, 30), (300, 7))):
+        trace.launch("cudaDeviceSynchronize", at * US, took * US, 92 + number)
+    (one,) = trace.facts("profiler-synchronisation")
+    assert one.values == {"total_ns": 7 * US}
+    assert one.text == "cudaDeviceSynchronize of 7.00 µs at the end is the profiler's own"

@@ -60,3 +60,15 @@ def test_power_without_a_clock_says_which_torch_records_clocks() -> None:
     trace.event(ph="C", name="Power (W)", ts=1.0, pid="GPU 0 Counters", args={"": 400.0})
     with pytest.raises(Unavailable, match=r"torch 2\.14"):
         Analysis(trace.load()).index(ClockSamples)
+
+
+def test_samples_are_in_order_of_device_and_time_whatever_the_files_order() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1_000)
+    for device, at, mhz in ((1, 1, 5), (0, 4, 3), (1, 3, 6), (0, 2, 2)):
+        pid = f"GPU {device} Counters"
+        trace.event(ph="C", name="SM Clock (MHz)", ts=float(at), pid=pid, args={"": float(mhz)})
+    samples = Analysis(trace.load()).index(ClockSamples)
+    assert samples.device["clock"].tolist() == [0, 0, 1, 1]
+    assert samples.at_ns["clock"].tolist() == [2_000, 4_000, 1_000, 3_000]
+    assert samples.value["clock"].tolist() == [2, 3, 5, 6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
@@ -214,3 +214,26 @@ def test_collectives_on_other_grids_have_the_rate_of_their_kernel() -> None:
     zero, million = np.zeros(2, np.int64), np.full(2, 1_000_000)
     found = at_most(zero, np.array([0, 1]), zero, million, np.array([1_000, 5_000]) * US)
     assert (found // US).tolist() == [1_000, 1_100]
+
+
+def test_few_blocks_are_counted_by_the_multiprocessors_of_their_own_device() -> None:
+    """60 blocks: of 132, of 60, and of a device that the file does not tell, which counts as one of 80."""
+    trace = TraceBuilder(devices=(H200, H200 | {"id": 1, "numSms": 60}))
+    for device in range(3):
+        number, start = device + 1, device * 100 * US
+        trace.op("SynclessAllToAll", start, 20 * US)
+        trace.launch("cuLaunchKernelEx", start + 5 * US, 5 * US, number)
+        trace.kernel(start + 20 * US, 30 * US, number, name="a7c0ffee", device=device, grid=(60, 1, 1))
+    assert kinds(trace) == ["communication", "compute", "compute"]
+
+
+@pytest.mark.parametrize(("grids", "kind"), [((20, 20), "communication"), ((20, 30), "compute")])
+def test_kernels_of_one_name_that_take_longer_on_more_blocks_do_not_wait(
+    grids: tuple[int, int], kind: str
+) -> None:
+    trace = TraceBuilder()
+    for number in range(16):
+        long = number % 2
+        blocks, dur = (grids[long], 1, 1), (40 + 160 * long) * US
+        trace.kernel(number * 300 * US, dur, number + 1, name="a7c0ffee", grid=blocks)
+    assert set(kinds(trace)) == {kind}

@@ -83,3 +83,21 @@ def test_a_gap_after_a_trip_is_its_tensors_being_freed_if_it_is_short() -> None:
     assert (trips.next_ns - trips.end_ns).tolist() == [800 * US, 0]
     assert (trips.freed_ns(2 / 3) - trips.end_ns).tolist() == [800 * US, 0]
     assert (trips.freed_ns(0.66) - trips.end_ns).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("gap_us", [0, 1, 50])
+def test_what_follows_a_trip_begins_when_it_ends_or_later(gap_us: int) -> None:
+    """An op behind the trip, and another one 10 us behind that begin; another thread's row is none."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 5_000 * US)
+    for number, (name, at) in enumerate(
+        (("DtoH (Device -> Pageable)", 100), ("HtoD (Pageable -> Device)", 1_100))
+    ):
+        trace.op("aten::to", at * US, 200 * US)
+        trace.launch("cudaMemcpyAsync", (at + 10) * US, 150 * US, number + 1)
+        trace.memcpy((at + 30) * US, 100 * US, number + 1, name=f"Memcpy {name}", size=4_096)
+    trace.op("aten::other", 1_300 * US, US, tid=77)
+    trace.op("aten::add", (1_300 + gap_us) * US, 5 * US)
+    trace.op("aten::mul", (1_310 + gap_us) * US, 5 * US)
+    trips = Analysis(trace.load()).index(HostRoundTrips)
+    assert (trips.end_ns.tolist(), trips.next_ns.tolist()) == ([1_300 * US], [(1_300 + gap_us) * US])

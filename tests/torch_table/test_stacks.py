@@ -9,6 +9,8 @@ import pytest
 from tests.builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import key_averages
 
+FORWARD: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}
+
 
 def stacks_of(trace: TraceBuilder, frames: int, **options: bool) -> dict[str, list[list[str]]]:
     """The stacks of each row by its name, in order of first sight."""
@@ -93,7 +95,7 @@ def test_backward_ops_and_what_is_in_them_have_the_stack_of_their_forward_op(
     """Sequence number 3 is of a product in the model's forward; the op asked about runs in another function."""
     trace = TraceBuilder(with_stack=1)
     trace.python("model.py(7): forward", 0, 100, python_id=1)
-    trace.op("aten::linear", 10, 50, **{"Sequence number": 3, "Fwd thread id": 0})
+    trace.op("aten::linear", 10, 50, **FORWARD)
     trace.python("train.py(9): backward", 200, 100, python_id=2)
     trace.op(op, 210, 50, **args)
     trace.op("aten::inner", 220, 10)

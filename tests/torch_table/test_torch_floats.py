@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
+
 import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.torch_table.function_events import all_events
-from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 from traceanalyzer.torch_table.torch_floats import torch_times
 
+TIMES = ("self_cpu", "cpu", "self_device", "device")
 
-def floats_of(trace: TraceBuilder) -> pd.DataFrame:
-    averages = key_averages(trace.load())
-    return torch_times(averages).set_index(averages.rows["name"])
+
+def floats_of(trace: TraceBuilder) -> dict[Any, Any]:
+    """The columns of each row by its name."""
+    return by_name(key_averages(trace.load()))
+
+
+def by_name(averages: KeyAverages) -> dict[Any, Any]:
+    return torch_times(averages).set_index(averages.rows["name"]).to_dict("index")
 
 
 def window(trace: TraceBuilder, start_us: float) -> None:
@@ -29,7 +36,7 @@ def test_times_are_counted_from_the_mark_of_the_recording() -> None:
         trace = TraceBuilder()
         window(trace, start_us)
         trace.op("aten::mm", 100_000, 100)
-        durations.append(floats_of(trace).loc["aten::mm", "cpu_us"])
+        durations.append(floats_of(trace)["aten::mm"]["cpu_us"])
     assert durations == [0.1, 100.1 - 100.0]
     assert durations[0] != durations[1]
 
@@ -41,8 +48,8 @@ def test_work_of_an_op_adds_up_as_pythons_sum_does() -> None:
     trace.op("aten::mm", 0, 50)
     for number, dur in enumerate((700, 200, 100)):
         trace.kernel(0, dur, number + 1, stream=number, external_id=1)
-    times = floats_of(trace)
-    assert times.loc["aten::mm", ["self_device_us", "device_us"]].tolist() == [1.0, 1.0]
+    times = floats_of(trace)["aten::mm"]
+    assert (times["self_device_us"], times["device_us"]) == (1.0, 1.0)
 
 
 def test_floats_are_the_exact_times_in_microseconds() -> None:
@@ -57,8 +64,8 @@ def test_floats_are_the_exact_times_in_microseconds() -> None:
     for number, dur in enumerate((1, 2, 4, 8, 16, 32)):
         trace.kernel(2_000 + 100 * number, dur, number + 1, external_id=number + 1)
     averages = key_averages(trace.load())
-    times = torch_times(averages).set_index(averages.rows["name"])
-    exact = averages.rows.set_index("name")
+    times = by_name(averages)
+    exact: dict[Any, Any] = averages.rows.set_index("name").to_dict("index")
     for name, ns in {
         "forward": [1_000 - 100 - 50, 1_000, 1, 1 + 4 + 8 + 32],
         "aten::to": [100 - 30, 100, 4, 4 + 8],
@@ -66,8 +73,8 @@ def test_floats_are_the_exact_times_in_microseconds() -> None:
         "nccl:all_reduce": [0, 300, 0, 0],
         "aten::inner": [50, 50, 32, 32],
     }.items():
-        assert exact.loc[name, ["self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns"]].tolist() == ns
-        us = times.loc[name, ["self_cpu_us", "cpu_us", "self_device_us", "device_us"]].tolist()
+        assert [exact[name][f"{time}_ns"] for time in TIMES] == ns
+        us = [times[name][f"{time}_us"] for time in TIMES]
         assert us == pytest.approx([value / 1_000 for value in ns]), name
 
 
