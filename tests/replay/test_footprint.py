@@ -259,3 +259,14 @@ def test_backward_of_an_op_shares_autograds_number_with_it(number: int, backward
     first, second = (taken(built, Drop(rows(trace, name))) for name in names)
     assert second.is_backward_of(first, autograd) is backward
     assert not first.is_backward_of(second, autograd)
+
+
+def test_the_first_number_that_autograd_gives_is_one() -> None:
+    loop = Loop()
+    loop.op("aten::mm", 10_000, 20_000, **{"Sequence number": 0})
+    loop.op("MmBackward0", 50_000, 40_000, **{"Sequence number": 0, "Fwd thread id": 1})
+    trace = loop.load()
+    built = program(trace)
+    autograd = Autograd.of(trace, Analysis(trace).index(Nesting), built)
+    first, second = (taken(built, Drop(rows(trace, name))) for name in ("aten::mm", "MmBackward0"))
+    assert second.is_backward_of(first, autograd)

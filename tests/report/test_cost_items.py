@@ -164,3 +164,11 @@ def test_idle_time_after_the_last_launch_belongs_to_a_single_step_as_far_as_its_
     )
     marks = many(steps, cpu_end_ns=np.array([55]))
     assert list(_idle_ns(idle, marks, steps).values()) == kept
+
+
+def test_a_copy_and_an_op_of_one_length_stand_by_their_names() -> None:
+    trace = steps_of(("zeta::mul", "a", 300, 100), ("aten::copy_", TO_DEVICE, 500, 100))
+    assert took_us(costs_of(trace)) == [
+        ("host-to-device copies in aten::copy_", "copy", 100),
+        ("zeta::mul", "gpu", 100),
+    ]
