@@ -10,7 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.comparison.programs import ADDED, MM, built
 from tests.comparison.test_pieces_of_sides import of, work
+from tests.rules.kernel_programs import Op
+from traceanalyzer import compare
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import Word, WorkSide
@@ -131,3 +134,12 @@ def test_rungs_are_shares_of_the_time_of_both_sides() -> None:
     tables = pd.DataFrame({"ns": [100.0]}), pd.DataFrame({"ns": [100.0]})
     found = _rungs([Pair("path", {0: 0.5}, {0: 1.0}), Pair("op", {0: 0.5})], tables)
     assert {rung: share for rung, share in found.items() if share} == {"path": 0.75, "op": 0.25}
+
+
+def test_what_differs_is_listed_before_what_adds_more_by_chance() -> None:
+    """A product that takes 500 or 530 us, which is noise, and an addition of 10 that takes 5 us more."""
+    slow = [Op(MM.name, MM.kernel, 530, MM.dims, MM.types), Op(ADDED.name, ADDED.kernel, 15, ADDED.dims)]
+    quick = [MM, Op(ADDED.name, ADDED.kernel, 10, ADDED.dims)]
+    found = compare(*(built(ops).load() for ops in (quick, slow))).rows
+    assert [(row.op, row.word) for row in found] == [("aten::add", Word.SLOWER), ("aten::mm", Word.SAME)]
+    assert found[1].delta_ns > found[0].delta_ns > 0
