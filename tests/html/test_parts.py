@@ -143,6 +143,7 @@ def test_costs_and_counts_have_their_places() -> None:
     assert cost(card(replace(found, cost_ns=0))) is None
     assert text_of(count(card(found))) == "1 time in 1 step"
     assert text_of(count(card(replace(found, count=1_200, steps=2)))) == "1,200 times in 2 steps"
+    assert text_of(count(card(replace(found, count=2, steps=3)))) == "2 times in 3 steps"
     assert text_of(count(card(replace(found, steps=0)))) == "1 time"
     paths = {one.attributes["data-path"] for one in shown(cost(card(found))).having("data-path")}
     assert paths == {f"diagnose#/findings/1/{name}" for name in ("cost_per_step_ns", "cost_ns", "cost_share")}

@@ -49,6 +49,7 @@ def run(gpu_trace):
 @pytest.mark.no_findings("high")
 def test_within(gpu_trace): run(gpu_trace)
 
+@pytest.mark.limit_idle("0 %")
 @pytest.mark.limit_launches(per_step=19)
 def test_launches(gpu_trace): run(gpu_trace)
 
@@ -78,6 +79,7 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
         "limit_syncs: 10 waits for the device in a step, 0 allowed: aten::_local_scalar_dense" in done.stdout
     )
     assert "capture/workloads/reading_back.py:19" in done.stdout
+    assert "limit_idle: idle for " in done.stdout  # all that a test is beyond
     assert "the trace: " in done.stdout
     assert "Traceback" not in done.stdout
 
@@ -241,3 +243,11 @@ def test_findings_break_a_limit_that_are_as_severe_or_more(severity: str, kept: 
     )
     with pytest.raises(BadOption, match="is no severity"):
         broken(SYNCS, "no_findings", ("info",), {})
+
+
+def test_a_line_that_several_findings_name_is_told_once() -> None:
+    (said,) = broken(SYNCS, "limit_syncs", (9,), {})
+    assert said == (
+        "limit_syncs: 10 waits for the device in a step, 9 allowed: aten::_local_scalar_dense (10); "
+        "lines: capture/workloads/reading_back.py:19"
+    )

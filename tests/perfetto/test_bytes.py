@@ -129,3 +129,37 @@ def test_the_note_is_where_the_occurrence_is_on_the_files_timeline() -> None:
     assert View(finding, "title", (0, 9_000), (), 500).commands() == [note]
     pinned = View(finding, "title", (0, 9_000), ("a b", "c.d"), 500).commands()
     assert pinned == [{"id": "dev.perfetto.PinTracksByRegex", "args": [r"^(a b|c\.d)$"]}, note]
+
+
+def test_numbers_of_64_bit_are_numbers_and_larger_ones_texts() -> None:
+    most = 1 << 63
+    args = {"most": most - 1, "more": most, "least": -most, "less": -most - 1}
+    (found,) = read(written(drawn(track([(1, 2)], own=[args])))).slices["track"]
+    assert found.args == {**args, "more": "9223372036854775808", "less": "-9223372036854775809"}
+
+
+@pytest.mark.parametrize(("rank", "name"), [(None, ""), (0, ": rank 0"), (3, ": rank 3")])
+def test_the_group_of_a_ranks_tracks_is_called_by_it(rank: int | None, name: str) -> None:
+    assert read(written(overlay(rank))).groups == [f"traceanalyzer{name}"]
+    assert events_of(overlay(rank))[0]["args"] == {"name": f"traceanalyzer{name}"}
+
+
+def test_samples_that_are_no_number_are_left_out() -> None:
+    values = np.array([1.0, np.nan, np.inf, 2.0])
+    counter = Counter("c", np.array([0, 5, 6, 7]), values, "bytes")
+    assert read(written(drawn(counters=(counter,)))).counters["c"] == [(0, 1.0), (7, 2.0)]
+
+
+@pytest.mark.parametrize(("ppm", "took"), [(100.0, b"9999000.000"), (-100.0, b"10001000.000"), (0.0, b"10000000")])
+def test_a_clock_that_is_slow_is_evened_as_one_that_is_fast(ppm: float, took: bytes) -> None:
+    """Of ten seconds a millisecond."""
+    blocks = [b'[{"dur":10000000}]']
+    assert b"".join(evened(lambda: blocks, Drift(ppm, 0))) == b'[{"dur":' + took + b"}]"
+
+
+def test_a_tape_ends_with_two_empty_blocks() -> None:
+    stream = io.BytesIO()
+    write_tar([member(overlay())], stream)
+    sizes = map(len, unpacked([member(overlay())], "tar").values())
+    assert len(stream.getvalue()) == sum(512 + -(-size // 512) * 512 for size in sizes) + 1_024
+    assert stream.getvalue()[-1_024:] == bytes(1_024)

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from tests.fuzz.cases import content
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load, load_any, load_job
-from traceanalyzer.read.merged import _ranks
+from traceanalyzer.read.merged import _ranks, _shifted_back
+from traceanalyzer.read.text.batches import Batches
 
 Event = dict[str, Any]
 Merge = Callable[[list[tuple[Event, list[Event]]]], Any]
@@ -197,7 +199,7 @@ def test_labels_tell_ranks(labels: tuple[str, ...], ranks: list[int], tmp_path: 
 
 def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     events = [event for rank in (0, 1) for event in rank_trace(rank)[1]]
-    with pytest.raises(UnreadableTrace, match="merged without a mark") as error:
+    with pytest.raises(UnreadableTrace, match="2 processes, and 3 correlation .* merged without a mark") as error:
         load(written(tmp_path / "merged.json", {"traceEvents": events}))
     assert "each rank's own file" in str(error.value.remedy)
 
@@ -217,3 +219,64 @@ def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     with pytest.raises(UnreadableTrace, match="read twice"):
         load("-")
+
+
+@pytest.mark.parametrize(
+    ("event", "rank", "restored"),
+    [
+        ({"pid": 100_000_005, "tid": 100_000_007}, 1, {"pid": 5, "tid": 7}),
+        ({"pid": 99_999_999, "tid": 200_000_000}, 1, {"pid": -1, "tid": 100_000_000}),
+        ({"pid": -1, "tid": 3}, 0, {"pid": -1, "tid": 3}),
+        ({"pid": "Spans_200000000", "tid": "a_200000000"}, 2, {"pid": "Spans", "tid": "a"}),
+        ({"pid": "Spans_0", "tid": "a_b"}, 0, {"pid": "Spans", "tid": "a_b"}),
+        (
+            {"ph": "M", "pid": 100_000_005, "args": {"labels": "GPU 3_1"}},
+            1,
+            {"ph": "M", "pid": 5, "args": {"labels": "GPU 3"}},
+        ),
+        (
+            {"ph": "M", "pid": 5, "args": {"name": "run_1_rank0"}},
+            0,
+            {"ph": "M", "pid": 5, "args": {"name": "run_1"}},
+        ),
+        (
+            {"ph": "X", "pid": 5, "args": {"name": "run_rank0"}},
+            0,
+            {"ph": "X", "pid": 5, "args": {"name": "run_rank0"}},
+        ),
+        ({"pid": "Spans"}, None, {"pid": "Spans"}),
+    ],
+)
+def test_what_was_moved_by_rank_is_moved_back(event: Event, rank: int | None, restored: Event) -> None:
+    assert _shifted_back(event) == rank
+    assert event == restored
+
+
+def test_a_program_whose_name_ends_as_that_of_a_rank_was_not_merged(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 10_000)
+    trace.event(ph="M", name="process_name", pid=1_000, tid=0, ts=0, args={"name": "train_rank3"})
+    assert load(trace.write(tmp_path / "one.json")).meta.rank is None
+
+
+def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) -> None:
+    header, events = rank_trace(0)
+    numbered = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 100, "tid": 100, "ts": 1.0, "dur": 1.0}
+    ranks = [(header, [*events, {**numbered, "id": 5}]), rank_trace(1)]
+    job = load_job(written(tmp_path / "merged.json", fused(ranks)))
+    alone = load_bytes(json.dumps({**header, "traceEvents": events}).encode())
+    assert job[0].meta.other_args == alone.meta.other_args
+
+
+def test_events_of_other_ranks_are_counted_and_places_are_true_whatever_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 is met when blocks of rank 0 have been read already."""
+    monkeypatch.setattr("traceanalyzer.read.merged.Batches", partial(Batches, batch_bytes=500))
+    ranks = [rank_trace(rank) for rank in (0, 1)]
+    whole = labelled(ranks)
+    job = load_job(written(tmp_path / "merged.json", whole))
+    for rank, trace in job.items():
+        assert trace.meta.counted["of another rank"] == len(ranks[1 - rank][1])
+        names = [whole["traceEvents"][event]["name"] for event in trace.cpu["event_id"]]
+        assert names == trace.cpu["name"].tolist()

@@ -195,3 +195,12 @@ def test_a_category_whose_rows_were_all_left_out_is_none_of_the_trace() -> None:
     assert trace.meta.rows == {"cpu": {"cpu_op": 1}, "gpu": {"kernel": 1}}
     assert trace.meta.counted == {"outside the recording": 2}
     assert not trace.meta.capabilities["stacks"]
+
+
+def test_rows_without_a_device_time_do_not_hide_that_a_lanes_clock_is_wrong() -> None:
+    """Nor are they some of the twenty rows that it takes."""
+    hours = 5 * 3600e6
+    for count, kept in ((20, 20), (19, 0)):
+        timed = [kernel(ts=LATE_US + i + hours) for i in range(count)]
+        trace = of(*[op(ts=LATE_US + i) for i in range(50)], *timed, *[kernel(ts=0.0)] * 10)
+        assert (trace.gpu["event_id"] < 50 + count).sum() == kept
