@@ -11,7 +11,7 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.render.html.accounting_bar import accounting_bar
 from traceanalyzer.render.html.names import kernel_names, told_apart
-from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg
+from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
 from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries, StepTime
 
 CURVE = MemoryCurve(0, "GPU 0", 100, 200, None, 0, (100, 200, 300), (-5, 50, 100), None, (), 0, 0)
@@ -94,3 +94,22 @@ def test_kernels_of_one_name_are_short_and_others_have_their_arguments() -> None
     one, two = "void a::gemm<float>(int)", "void b::gemm<half>(int)"
     assert kernel_names([one, one], 60) == ["gemm", "gemm"]
     assert kernel_names([one, two, "c::add<int>"], 60) == ["a::gemm<float>", "b::gemm<half>", "add"]
+
+
+@pytest.mark.parametrize(
+    ("name", "look"),
+    [
+        ("copy_d2h", "c-copy-d2h"),
+        ("copy_h2d", "c-copy-h2d"),
+        ("copy_d2d", "c-copy"),
+        ("idle", "c-idle"),
+        ("memset", "c-memset"),
+        ("compute", "c-compute"),
+        ("compute_over_communication", "c-compute-over"),
+        ("communication_waiting", "c-communication-waiting"),
+        ("communication_hidden", "c-communication"),
+        ("something else", "c-compute"),
+    ],
+)
+def test_a_class_of_time_looks_as_what_its_name_begins_with(name: str, look: str) -> None:
+    assert class_of(name) == look

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.report import report_samples as samples
 from traceanalyzer.integrations import pytest_plugin, watching, window_summary
 from traceanalyzer.integrations.watching import Folder, Watch
+from traceanalyzer.report import diagnosis
 
 SUMMARY = {"lines": {}, "step_ns": 10_000_000, "communication": 0.5, "findings": {}}
 
@@ -175,3 +177,26 @@ def test_a_test_is_skipped_where_a_limit_cannot_be_counted_and_fails_where_one_i
     with pytest.raises(pytest.fail.Exception, match=r"limit_idle: idle for 90% .*\nthe trace: .*gpu.json"):
         pytest_plugin._check(gpu, limits)
     pytest_plugin._check(gpu, limits[:1])
+
+
+@pytest.mark.parametrize(
+    ("world", "ranks"),
+    [(1, ""), (2, ", 1 of 2 ranks; rank 0 waits least"), (4, ", 1 of 4 ranks; rank 0 waits least")],
+)
+def test_a_rank_whose_others_are_late_says_how_many_are_missing(world: int, ranks: str) -> None:
+    lines = watching.told_lines(window(0, world), {0: SUMMARY}, {})
+    assert lines[0] == f"traceanalyzer: window 3{ranks}; it cost 0.1 s"
+
+
+def test_a_summary_has_the_findings_above_info_whatever_they_would_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 50_000)
+    monkeypatch.setattr(diagnosis, "diagnose", lambda _: samples.report())
+    told = window_summary.summary_of(trace.write(tmp_path / "trace.json"))["findings"].values()
+    assert sorted(one.partition(":")[0] for one in told) == [
+        "hidden-dtod-copy",
+        "long-device-sync",
+        "scheduler-gap",
+    ]

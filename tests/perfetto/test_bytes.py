@@ -20,6 +20,7 @@ from traceanalyzer.render.perfetto.archive import Member, write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.evened import evened
 from traceanalyzer.render.perfetto.interned import Interned
+from traceanalyzer.render.perfetto.lanes import in_time
 
 
 def test_texts_are_numbered_from_one_and_written_once() -> None:
@@ -150,7 +151,9 @@ def test_samples_that_are_no_number_are_left_out() -> None:
     assert read(written(drawn(counters=(counter,)))).counters["c"] == [(0, 1.0), (7, 2.0)]
 
 
-@pytest.mark.parametrize(("ppm", "took"), [(100.0, b"9999000.000"), (-100.0, b"10001000.000"), (0.0, b"10000000")])
+@pytest.mark.parametrize(
+    ("ppm", "took"), [(100.0, b"9999000.000"), (-100.0, b"10001000.000"), (0.0, b"10000000")]
+)
 def test_a_clock_that_is_slow_is_evened_as_one_that_is_fast(ppm: float, took: bytes) -> None:
     """Of ten seconds a millisecond."""
     blocks = [b'[{"dur":10000000}]']
@@ -163,3 +166,21 @@ def test_a_tape_ends_with_two_empty_blocks() -> None:
     sizes = map(len, unpacked([member(overlay())], "tar").values())
     assert len(stream.getvalue()) == sum(512 + -(-size // 512) * 512 for size in sizes) + 1_024
     assert stream.getvalue()[-1_024:] == bytes(1_024)
+
+
+def test_slices_are_in_time_by_start_and_then_by_end() -> None:
+    assert in_time(track([(5, 6), (0, 10), (-1, 2), (1, 2), (0, 5)])).tolist() == [4, 1, 3, 0]
+
+
+def test_slices_of_kinds_that_are_not_in_a_lane_leave_the_others_their_names() -> None:
+    """Kind 1 overlaps the others: it has a lane of its own."""
+    spans = [(1, 9), (2, 3), (10, 11)]
+    plain = track(spans)
+    plain.kind[:] = [2, 1, 0]
+    plain = type(plain)(plain.name, plain.start_ns, plain.end_ns, plain.kind, ["a", "b", "c"], [{}] * 3)
+    found = read(written(drawn(plain))).slices["track"]
+    assert sorted((one.start_ns, one.end_ns, one.name) for one in found) == [
+        (1, 9, "c"),
+        (2, 3, "b"),
+        (10, 11, "a"),
+    ]

@@ -58,6 +58,8 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "parquet": (parquet, "is a Parquet table", "export_chrome_trace"),
     "feather": (feather, "is an Arrow or Feather table", "export_chrome_trace"),
     "zip": (zipped, "is a zip archive", "Unpack it"),
+    "zip without files": (content(b"PK\x05\x06" + bytes(18)), "is a zip archive", "Unpack it"),
+    "zip of several": (content(b"PK\x07\x08" + bytes(18)), "is a zip archive", "Unpack it"),
     "torch.save": (saved, "is a file of torch.save", "export_chrome_trace"),
     "sqlite": (database, "Nsight Systems", "torch.profiler"),
     "pftrace": (overlay, "Perfetto's own format", "export_chrome_trace"),

@@ -199,7 +199,9 @@ def test_labels_tell_ranks(labels: tuple[str, ...], ranks: list[int], tmp_path: 
 
 def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     events = [event for rank in (0, 1) for event in rank_trace(rank)[1]]
-    with pytest.raises(UnreadableTrace, match="2 processes, and 3 correlation .* merged without a mark") as error:
+    with pytest.raises(
+        UnreadableTrace, match=r"2 processes, and 3 correlation .* merged without a mark"
+    ) as error:
         load(written(tmp_path / "merged.json", {"traceEvents": events}))
     assert "each rank's own file" in str(error.value.remedy)
 
@@ -261,7 +263,15 @@ def test_a_program_whose_name_ends_as_that_of_a_rank_was_not_merged(tmp_path: Pa
 
 def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) -> None:
     header, events = rank_trace(0)
-    numbered = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 100, "tid": 100, "ts": 1.0, "dur": 1.0}
+    numbered = {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::add",
+        "pid": 100,
+        "tid": 100,
+        "ts": 1.0,
+        "dur": 1.0,
+    }
     ranks = [(header, [*events, {**numbered, "id": 5}]), rank_trace(1)]
     job = load_job(written(tmp_path / "merged.json", fused(ranks)))
     alone = load_bytes(json.dumps({**header, "traceEvents": events}).encode())

@@ -204,3 +204,9 @@ def test_rows_without_a_device_time_do_not_hide_that_a_lanes_clock_is_wrong() ->
         timed = [kernel(ts=LATE_US + i + hours) for i in range(count)]
         trace = of(*[op(ts=LATE_US + i) for i in range(50)], *timed, *[kernel(ts=0.0)] * 10)
         assert (trace.gpu["event_id"] < 50 + count).sum() == kept
+
+
+def test_a_name_whose_rows_were_left_out_has_no_number() -> None:
+    late = op(pid="gone", tid="away", ts=2 * LATE_US)
+    trace = of(late, *[op(pid="worker", tid="main")] * 30)
+    assert {*map(tuple, trace.cpu[["pid", "tid"]].values.tolist())} == {(-1000, -1001)}

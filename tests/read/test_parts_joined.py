@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.read.same import assert_same
-from tests.read.test_parts import WINDOW, long_trace
+from tests.read.test_parts import WINDOW, in_this_process, long_trace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.load import finished, load_file
@@ -44,3 +44,14 @@ def test_parts_that_do_not_meet_are_read_as_one(tmp_path: Path, monkeypatch: pyt
 
         monkeypatch.setattr(parallel, "receive", apart)
         assert parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None) is None
+
+
+def test_events_of_the_first_part_are_told_as_those_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "WORTH_BYTES", 2_000)
+    monkeypatch.setattr(parallel, "_workers", in_this_process)
+    path, told = long_trace().write(tmp_path / "trace.json"), list[int]()
+    trace = load_file(path, jobs=2, progress=lambda *call: told.append(call[2]), batch_bytes=WINDOW)
+    assert told == sorted(told)
+    assert 0.9 < told[-1] / trace.meta.events < 1.1
