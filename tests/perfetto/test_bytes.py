@@ -184,3 +184,12 @@ def test_slices_of_kinds_that_are_not_in_a_lane_leave_the_others_their_names() -
         (2, 3, "b"),
         (10, 11, "a"),
     ]
+
+
+@pytest.mark.parametrize(("length", "shown"), [(10_000, 10_000), (10_001, 10_000)])
+def test_a_text_of_the_details_may_be_longer_than_a_name(length: int, shown: int) -> None:
+    (found,) = read(written(drawn(track([(1, 2)], text="n" * 300, own=[{"k" * 300: "v" * length}])))).slices[
+        "track"
+    ]
+    ((key, value),) = found.args.items()
+    assert (len(found.name), len(key), len(value)) == (200, 200, shown)
