@@ -174,17 +174,6 @@ def test_work_of_no_op_counts_for_none() -> None:
     assert round(1_000 * printed_table(averages).self_device_us) == averages.self_device_total_ns == 40
 
 
-def test_overhead_that_takes_no_time_belongs_to_no_op() -> None:
-    trace = TraceBuilder()
-    trace.op("aten::mm", 0, 500)
-    trace.overhead("Activity Buffer Request", 70, 0)
-    trace.overhead("Buffer Flush", 80, 1)
-    trace.kernel(2_000, 30, 9, external_id=1)
-    rows = rows_of(trace)
-    assert rows["Activity Buffer Request"]["self_device_ns"] == 0
-    assert rows["Buffer Flush"]["self_device_ns"] == 30
-
-
 @pytest.mark.parametrize(("owner", "own_ns"), [("nccl:all_reduce", 100 - 20), ("forward", 100)])
 def test_a_call_goes_to_the_thread_of_what_it_is_linked_to_unless_that_is_asynchronous(
     owner: str, own_ns: int
