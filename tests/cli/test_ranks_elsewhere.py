@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.commands import call, written
+from tests.report.pools import Here
 from traceanalyzer.cli import ranks
-from traceanalyzer.report.rank_pool import Task, done
-from traceanalyzer.report.rank_states import States
-
-
-class Elsewhere:
-    """Stands for the processes, without any."""
-
-    def __init__(self) -> None:
-        self.states, self.asked = States(), list[Task]()
-
-    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        """As `Pool` has it."""
-        self.asked += tasks
-        answers = {}
-        for task in tasks:
-            answers[task.file.path] = done(self.states, task)
-            told(task)
-        return answers
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 @pytest.fixture
-def pools(monkeypatch: pytest.MonkeyPatch) -> list[Elsewhere]:
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[Here]:
     """Grows by each job that is read elsewhere."""
-    made: list[Elsewhere] = []
+    made: list[Here] = []
 
-    def pool(files: object, jobs: int | None, scheduler: str | None) -> Elsewhere:
-        made.append(Elsewhere())
+    def pool(files: object, jobs: int | None, scheduler: str | None) -> Here:
+        made.append(Here())
         return made[-1]
 
     monkeypatch.setattr(ranks, "_pool", pool)
@@ -70,7 +48,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
 def test_both_streams_are_the_same(
-    options: tuple[str, ...], job: Path, pools: list[Elsewhere], monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], job: Path, pools: list[Here], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two iterations the one that is read is named, once."""
     there = call("diagnose", job, *options)
@@ -81,7 +59,7 @@ def test_both_streams_are_the_same(
     assert there.stderr.count("2 iterations of a job, 10 to 20: 20 is read") == 1
 
 
-def test_files_that_declare_no_rank_are_said(tmp_path: Path, pools: list[Elsewhere]) -> None:
+def test_files_that_declare_no_rank_are_said(tmp_path: Path, pools: list[Here]) -> None:
     for name in ("a.json", "b.json"):
         written(tmp_path / name)
     assert "warning: 2 of the 2 traces declare no rank" in call("diagnose", tmp_path).stderr
@@ -89,7 +67,7 @@ def test_files_that_declare_no_rank_are_said(tmp_path: Path, pools: list[Elsewhe
 
 
 def test_what_ranks_answered_is_kept_where_that_is_asked_for(
-    job: Path, tmp_path: Path, pools: list[Elsewhere], monkeypatch: pytest.MonkeyPatch
+    job: Path, tmp_path: Path, pools: list[Here], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plain = call("diagnose", job)
@@ -105,7 +83,7 @@ def test_what_ranks_answered_is_kept_where_that_is_asked_for(
 
 @pytest.mark.parametrize(("quiet", "shown"), [((), True), (("--quiet",), False)])
 def test_how_many_ranks_are_done_is_shown_on_a_terminal(
-    quiet: tuple[str, ...], shown: bool, job: Path, pools: list[Elsewhere], monkeypatch: pytest.MonkeyPatch
+    quiet: tuple[str, ...], shown: bool, job: Path, pools: list[Here], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -117,7 +95,7 @@ def test_how_many_ranks_are_done_is_shown_on_a_terminal(
     assert ("2 of 2 ranks, " in terminal.getvalue()) is shown
 
 
-def test_what_is_imported_meanwhile_is_imported_before(job: Path, pools: list[Elsewhere]) -> None:
+def test_what_is_imported_meanwhile_is_imported_before(job: Path, pools: list[Here]) -> None:
     order: list[str] = []
     ranks.with_ranks([job], None, lambda *_: order.append("said"), meanwhile=lambda: order.append("imported"))
     assert order == ["imported", "said"]

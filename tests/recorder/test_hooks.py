@@ -24,6 +24,69 @@ class Handle:
         self._hooks.remove(self._hook)
 
 
+def optimizer_of(outer: Torch) -> type[Any]:
+    """Its hooks run after each step."""
+
+    class Optimizer:
+        def __init__(self, *parameters: object) -> None:
+            outer.did.append(f"made of {parameters}")
+
+        def step(self) -> None:
+            outer.did.append("stepped")
+            for hook in outer.after_step:
+                hook(self, (), {})
+
+    return Optimizer
+
+
+def graph_of(outer: Torch) -> type[Any]:
+    """It says what it is asked to do."""
+
+    class CUDAGraph:
+        def capture_begin(self, *args: object, **kwargs: object) -> None:
+            outer.did.append(f"captured {args} {kwargs}")
+
+        def replay(self) -> None:
+            outer.did.append("replayed")
+
+    return CUDAGraph
+
+
+def module_of(outer: Torch) -> type[Any]:
+    """It calls its own hooks, and those of all modules, unless it is compiled."""
+
+    class Module:
+        def __init__(self, parameters: int = 1, *parts: Any) -> None:
+            self.own, self.parts, self.hooks = parameters, parts, list[Any]()
+            self._compiled_call_impl: Any = None
+
+        def parameters(self) -> Any:
+            return iter(range(self.own))
+
+        def register_forward_hook(self, hook: Any, always_call: bool = False) -> Handle:
+            return Handle(self.hooks, hook)
+
+        def compile(self, backend: str) -> None:
+            self._compiled_call_impl = outer.torch.compile(self.forward)
+
+        def forward(self, x: Any) -> Any:
+            for part in self.parts:
+                part(x)
+            return x
+
+        def __call__(self, x: Any) -> Any:
+            if self._compiled_call_impl is not None:
+                return self._compiled_call_impl(x)
+            for hook in list(outer.everywhere):
+                hook(self, (x,))
+            result = self.forward(x)
+            for hook in list(self.hooks):
+                hook(self, (x,), result)
+            return result
+
+    return Module
+
+
 class Torch:
     """Optimizers, graphs and modules that call the hooks as torch does."""
 
@@ -32,72 +95,22 @@ class Torch:
         self.everywhere: list[Any] = []
         self.did: list[str] = []
         self.tracing = False
-        outer = self
-
-        class Optimizer:
-            def __init__(self, *parameters: object) -> None:
-                outer.did.append(f"made of {parameters}")
-
-            def step(self) -> None:
-                outer.did.append("stepped")
-                for hook in outer.after_step:
-                    hook(self, (), {})
-
-        class CUDAGraph:
-            def capture_begin(self, *args: object, **kwargs: object) -> None:
-                outer.did.append(f"captured {args} {kwargs}")
-
-            def replay(self) -> None:
-                outer.did.append("replayed")
-
-        class Module:
-            def __init__(self, parameters: int = 1, *parts: Any) -> None:
-                self.own, self.parts, self.hooks = parameters, parts, list[Any]()
-                self._compiled_call_impl: Any = None
-
-            def parameters(self) -> Any:
-                return iter(range(self.own))
-
-            def register_forward_hook(self, hook: Any, always_call: bool = False) -> Handle:
-                return Handle(self.hooks, hook)
-
-            def compile(self, backend: str) -> None:
-                self._compiled_call_impl = outer.torch.compile(self.forward)
-
-            def forward(self, x: Any) -> Any:
-                for part in self.parts:
-                    part(x)
-                return x
-
-            def __call__(self, x: Any) -> Any:
-                if self._compiled_call_impl is not None:
-                    return self._compiled_call_impl(x)
-                for hook in list(outer.everywhere):
-                    hook(self, (x,))
-                result = self.forward(x)
-                for hook in list(self.hooks):
-                    hook(self, (x,), result)
-                return result
-
-        self.Optimizer, self.Graph, self.Module = Optimizer, CUDAGraph, Module
+        self.Optimizer, self.Graph, self.Module = optimizer_of(self), graph_of(self), module_of(self)
         optimizer = SimpleNamespace(
-            Optimizer=Optimizer, register_optimizer_step_post_hook=lambda hook: self.after_step.append(hook)
+            Optimizer=self.Optimizer,
+            register_optimizer_step_post_hook=lambda hook: self.after_step.append(hook),
         )
         module = SimpleNamespace(register_module_forward_pre_hook=lambda hook: Handle(self.everywhere, hook))
         modules = SimpleNamespace(module=module)
-        nn = SimpleNamespace(Module=Module, modules=modules)
         self.torch: Any = SimpleNamespace(
             optim=SimpleNamespace(optimizer=optimizer),
-            nn=nn,
-            cuda=SimpleNamespace(CUDAGraph=CUDAGraph),
+            nn=SimpleNamespace(Module=self.Module, modules=modules),
+            cuda=SimpleNamespace(CUDAGraph=self.Graph),
             compiler=SimpleNamespace(is_compiling=lambda: self.tracing),
             compile=self.compiled,
         )
-        for name, one in (
-            ("torch", self.torch),
-            ("torch.optim", self.torch.optim),
-            ("torch.nn.modules", modules),
-        ):
+        names = {"torch": self.torch, "torch.optim": self.torch.optim, "torch.nn.modules": modules}
+        for name, one in names.items():
             monkeypatch.setitem(sys.modules, name, one)
 
     def compiled(self, model: Any, **asked: Any) -> Any:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.job.ranks import Reductions, job_of
+from tests.report.pools import Here
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.report import rank_states
-from traceanalyzer.report.rank_pool import Elsewhere, Task, done, in_pool
+from traceanalyzer.report.rank_pool import Elsewhere, in_pool
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked, used_bytes
 
 US = 1_000
@@ -120,24 +121,6 @@ def test_from_its_limit_on_the_older_half_goes_to_disk(
 
 def test_memory_is_that_of_the_process() -> None:
     assert 10 << 20 < used_bytes() < 1 << 40
-
-
-class Here:
-    """A pool in this process."""
-
-    def __init__(self) -> None:
-        self.states, self.tasks = States(), []
-
-    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        self.tasks += tasks
-        answers = {}
-        for task in tasks:
-            answers[task.file.path] = done(self.states, task)
-            told(task)
-        return answers
-
-    def close(self) -> None:
-        """There is none."""
 
 
 def asked(folder: Path, say: Callable[[Elsewhere, JobView | None], Any], **template: Any) -> Any:

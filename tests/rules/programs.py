@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 
@@ -51,3 +53,16 @@ class Program:
             self.trace.launch("cudaStreamSynchronize", at, returned - at, self.correlation + 100_000)
         self.device = max(self.device, start + dur) if stream == 7 else self.device
         self.now = returned + 12 * US
+
+
+def deciding(before: Iterable[str]) -> Program:
+    """Four steps in which the CPU asks whether what these ops made is true."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.kernel()
+        for op in before:
+            program.kernel(op, 2 * US)
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    return program

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builder import TID
 from tests.loaded import selected
-from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
+from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Status
 
@@ -192,15 +192,7 @@ def test_the_switch_of_distributions_is_named_only_where_they_run(shared: Shared
     ],
 )
 def test_checks_of_arguments_are_told_from_decisions(before: tuple[str, ...], cause: str) -> None:
-    program = Program()
-    for number in range(4):
-        program.step(number)
-        program.kernel()
-        for op in before:
-            program.kernel(op, 2 * US)
-        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
-        program.kernel()
-    (one,) = found(program.trace, "implicit-sync")
+    (one,) = found(deciding(before).trace, "implicit-sync")
     assert (one.by, one.cause, one.count) == ("aten::is_nonzero", cause, 4)
     assert ("set_default_validate_args(False)" in one.advice) == (cause == "argument-check")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.hosts import said_by
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
 from tests.rules.loops import Loop, loop_of
 from tests.rules.test_launch_remedies import stepped
+from tests.rules.test_launching import layers
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.registry import find_rule
@@ -168,18 +168,8 @@ def test_a_fused_step_takes_one_pass_and_a_foreach_one_as_many_as_it_has(
 
 
 def test_steps_of_which_half_are_alike_may_become_a_graph() -> None:
-    """Four steps of 40, 40, 41 and 42 products: half launch the same."""
-    trace, number, at = TraceBuilder(), 0, 0
-    for step, count in enumerate((40, 40, 41, 42)):
-        begin = at
-        for _ in range(count):
-            number += 1
-            trace.op("aten::mm", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
-    (one,) = of_rule(trace, "launch-bound")
+    """Of four steps of 40, 40, 41 and 42 layers half launch the same."""
+    (one,) = of_rule(layers(40, 40, 41, 42), "launch-bound")
     assert one.cause == "graph"
 
 

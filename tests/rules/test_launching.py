@@ -135,19 +135,23 @@ def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> N
     assert report.traces[0].summary.limit.startswith(bound)
 
 
-def test_steps_that_differ_are_not_captured() -> None:
-    trace = TraceBuilder()
-    at, number = 0, 0
-    for step in range(4):
+def layers(*counts: int) -> TraceBuilder:
+    """Steps of so many layers each."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step, count in enumerate(counts):
         begin = at
-        for _ in range(20 + step):
+        for _ in range(count):
             number += 1
             trace.op("aten::linear", at, 10 * US)
             trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
             trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
             at += 12 * US
         trace.step(step, begin, at - begin)
-    (one,) = of_rule(trace, "launch-bound")
+    return trace
+
+
+def test_steps_that_differ_are_not_captured() -> None:
+    (one,) = of_rule(layers(20, 21, 22, 23), "launch-bound")
     assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
     assert "all steps launch the same kernels and grids" in one.advice
 

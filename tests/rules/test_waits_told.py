@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builder import TID
-from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, found
+from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
@@ -69,15 +69,7 @@ def test_one_wait_is_told_in_the_singular(times: int, words: str) -> None:
     ],
 )
 def test_the_ops_that_make_a_truth_value_go_with_the_question_for_it(before: list[str], gone: int) -> None:
-    program = Program()
-    for number in range(4):
-        program.step(number)
-        program.kernel()
-        for op in before:
-            program.kernel(op, 2 * US)
-        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
-        program.kernel()
-    (drop,) = (edit for edit in hits_of(program).edits() if isinstance(edit, Drop))
+    (drop,) = (edit for edit in hits_of(deciding(before)).edits() if isinstance(edit, Drop))
     assert len(np.asarray(drop.rows)) == 4 * (1 + gone)
 
 
