@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -154,6 +155,15 @@ def test_findings_are_a_frame_with_seconds_of_their_own_trace_and_numbers_of_the
     assert severity.cat.categories.tolist() == ["info", "low", "medium", "high"]
     assert (severity > "low").tolist() == [True, False]
     assert frame["confidence"].cat.categories.tolist() == ["low", "medium", "high"]
+
+
+def test_columns_without_findings_are_of_the_same_kinds() -> None:
+    some, none = _of_ranks(), replace(_of_ranks(), findings=())
+    names = [name for name in some.to_frame() if name not in ("start_s", "end_s")]
+    kinds = [frame.dtypes[names].astype(str).to_dict() for frame in (some.to_frame(), none.to_frame())]
+    assert len(none.to_frame()) == 0
+    assert kinds[0] | {"by": "", "fault": ""} == kinds[1] | {"by": "", "fault": ""}
+    assert {kinds[1][name] for name in ("start_ns", "end_ns", "cost_ns", "count", "steps")} == {"int64"}
 
 
 def test_only_lines_of_a_verdict_that_say_something_are_said() -> None:

@@ -149,3 +149,15 @@ def test_ranks_that_declare_theirs_may_have_been_recorded_one_after_the_other() 
     late = of("b.json", 1, start=500, end=900)
     assert ranked_by([of("a.json", 0), late]) == [(0, 0), (1, 1)]
     assert ranked_by([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
+
+
+@pytest.mark.parametrize(
+    ("file", "every"),
+    [
+        ("rank1/rank1_rank2.json", "rank1/rank1_rank*.json"),
+        ("ddp.rank-12.json.gz", "ddp.rank-*.json.gz"),
+        ("rank3/trace.json", "rank3/trace.json"),
+    ],
+)
+def test_files_of_all_ranks_differ_in_the_rank_alone(file: str, every: str) -> None:
+    assert any_rank(file) == every

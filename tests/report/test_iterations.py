@@ -13,10 +13,13 @@ import pytest
 from tests.cli.commands import call, diagnosed
 from tests.job.ranks import Reductions
 from tests.report.test_pool import pooled_report
+from tests.rules.programs import Program
 from traceanalyzer import compare, diagnose
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.iterations import Iterations, PartChange
 from traceanalyzer.render.data.json import render_json
-from traceanalyzer.report.iterations import FileSummary, compared_iterations
+from traceanalyzer.report.iterations import FileSummary, compared_iterations, file_summary
+from traceanalyzer.report.summary import summarise
 from traceanalyzer.report.workers import Processes
 
 USUAL = (500, 505, 500, 495)
@@ -203,3 +206,18 @@ def test_iterations_are_captures_to_compare(tmp_path: Path) -> None:
     found = compare(tmp_path / "base", tmp_path / "new")
     assert found.verdict.word == "slower"
     assert "iteration" not in call("compare", tmp_path / "base", tmp_path / "new").stderr
+
+
+def test_steps_at_either_end_that_launch_nothing_are_none_of_an_iteration() -> None:
+    """As the report's head counts them: three of 2 ms between two and four that are empty."""
+    program = Program()
+    for number in range(9):
+        program.step(number)
+        if 2 <= number < 5:
+            program.kernel()
+    analysis = Analysis(program.trace.load())
+    summary = file_summary(analysis, None, None)
+    head = summarise(analysis, None).steps
+    assert head is not None
+    assert summary.step_ns.tolist() == [head.every.median_ns] * 3
+    assert summary.parts_ns["compute"] == 100_000

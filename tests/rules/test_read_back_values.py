@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, US, Program, found
-from traceanalyzer.model.finding import Finding
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Finding, Status
 
 
 def deciding(
@@ -62,3 +63,14 @@ def test_waits_are_told_by_their_mean_and_the_longest_where_it_stands_out(
     message = deciding(["aten::any"], copy_us=copy_us).message
     assert said in message
     assert ("each time" in message, "at most" in message) == ("each" in said, "at most" in said)
+
+
+@pytest.mark.parametrize("later", [0, 1, 2, 5])
+def test_a_value_that_is_read_first_of_all_is_said_however_few_ops_there_are(later: int) -> None:
+    program = Program()
+    program.step(0)
+    program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+    for _ in range(later):
+        program.kernel()
+    (outcome,) = diagnose(program.trace.load(), select=["implicit-sync"]).outcomes
+    assert outcome.status in (Status.FOUND, Status.CLEAR)

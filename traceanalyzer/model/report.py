@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 # Column of `Report.to_frame` -> field of `Saving`.
+_DTYPES = {"int": "int64", "float": "float64", "str": "str"}
 _SAVED = {
     "saving_ns": "step_ns",
     "saving_low_ns": "low_ns",
@@ -252,6 +253,8 @@ class Report:
 
         names = [one.name for one in fields(Finding)]
         frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
+        plain = {one.name: _DTYPES[str(one.type)] for one in fields(Finding) if one.type in _DTYPES}
+        frame = frame.astype(plain)  # also where there is no finding to tell them
         for name in ("rank", "device", "stream", "thread", "step"):
             frame[name] = frame[name].astype("Int64")
         for name, kind in (("severity", Severity), ("confidence", Confidence)):

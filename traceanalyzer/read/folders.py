@@ -61,12 +61,11 @@ def rank_of_name(source: str) -> int | None:
 def any_rank(source: str) -> str:
     """The pattern of the files of all ranks beside it, `ddp.rank*.json`; the path itself where its name has no rank."""
     path = Path(source)
-    found = _RANK_NAME.search(path.name)
-    return (
-        source
-        if found is None
-        else str(path.with_name(f"{path.name[: found.start(1)]}*{path.name[found.end(1) :]}"))
-    )
+    found = list(_RANK_NAME.finditer(path.name))
+    if not found:
+        return source
+    begin, end = found[-1].span(1)  # the last one is the rank
+    return str(path.with_name(f"{path.name[:begin]}*{path.name[end:]}"))
 
 
 def iteration_of_name(source: str) -> int | None:

@@ -35,7 +35,7 @@ class FileSummary:
 
     Attributes:
         rank: as it declares; None where it does not.
-        step_ns: int64, its steps, cold ones left out.
+        step_ns: int64, its steps, but for cold ones and those at either end that launch nothing.
         parts_ns: class -> ns a step, of all its devices.
         program: as of `sketch`.
     """
@@ -53,7 +53,9 @@ def file_summary(analysis: Analysis, _: None, __: None) -> FileSummary:
     took, working = np.empty(0, np.int64), 1
     if steps is not None:
         durations = steps.durations_ns(min(steps.bounds_ns, default=None))
-        took, working = np.asarray(durations, np.int64)[steps.steady], max(steps.working, 1)
+        begin, end = steps.in_use
+        took = np.asarray(durations, np.int64)[begin:end][steps.steady[begin:end]]
+        working = max(steps.working, 1)
     parts: dict[str, float] = {}
     for device in head.accounting:
         for part, ns in device.parts_ns.items():

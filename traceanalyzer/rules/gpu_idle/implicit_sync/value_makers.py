@@ -30,8 +30,9 @@ def makers_of(found: Calls, outer: Calls) -> Rows:
     alive = np.ones(len(place), bool)
     rows = [np.empty(0, np.int64)]
     for back in range(1, _MOST + 1):
-        before = place - back
-        alive &= (before >= 0) & (outer.thread[before] == outer.thread[place])
+        alive &= place >= back
+        before = np.maximum(place - back, 0)
+        alive &= outer.thread[before] == outer.thread[place]
         alive &= (ends if back == 1 else decides)[before]
         rows.append(outer.rows[before[alive]])
     return np.concatenate(rows)
