@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.builder import TraceBuilder
-from tests.cli.commands import call
+from tests.cli.commands import call, refused
 from tests.job.ranks import Reductions
 
 
@@ -47,3 +48,27 @@ def test_json_and_parquet_have_every_field(folder: Path, tmp_path: Path) -> None
     call("collectives", folder, "--format", "parquet", "--output", tmp_path / "out.parquet")
     (row,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert row == rate
+
+
+def test_all_of_many_collectives_are_in_the_table_and_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+    """Twelve sizes, each once: in CSV as in JSON, in the same order."""
+    traces = Reductions(
+        dict.fromkeys((0, 1), (500,) * 12), elements=tuple(1 << 8 + at for at in range(12))
+    ).traces()
+    paths = []
+    for rank, trace in traces.items():
+        for event in trace.events:
+            if "Collective name" in event.get("args", {}):
+                event["args"]["dtype"] = "Float"
+        paths.append(trace.write(tmp_path / f"rank{rank}.json"))
+    found = json.loads(call("collectives", *paths, "--format", "json").stdout)["collectives"]
+    rows = list(csv.DictReader(call("collectives", *paths, "--format", "csv").stdout.splitlines()))
+    sizes = [int(row["bytes"]) for row in rows]
+    assert sizes == [one["bytes"] for one in found]
+    assert sorted(sizes) == [1 << 10 + at for at in range(12)]
+    (there := tmp_path / "there.csv").write_text("mine")
+    given = ("collectives", *paths, "--format", "csv", "-o", there)
+    assert "already exists" in refused(*given)
+    assert there.read_text() == "mine"
+    assert call(*given, "--force").stdout == ""
+    assert len(there.read_text().splitlines()) == 13

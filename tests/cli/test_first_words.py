@@ -78,3 +78,13 @@ def test_what_a_skill_says_of_itself_is_no_output(tmp_path: Path) -> None:
     files = sum(path.is_file() for path in (tmp_path / "traceanalyzer").rglob("*"))
     assert (result.stdout, result.stderr) == ("", f"{tmp_path / 'traceanalyzer'}: {files} files\n")
     assert files > 1
+
+
+def test_help_whose_reader_left_ends_as_a_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click ends the program with 1 then, which is the code of a gate that failed."""
+
+    def main(*_: object, **__: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(app.cli, "main", main)
+    assert app.run(["--help"]) == 141

@@ -74,6 +74,8 @@ def test_processes_are_as_many_as_cores_files_and_memory_are_worth(
         (["https://example.org/a.json", "https://example.org/b.json"], 2),
         (["https://example.org/a.json"] * 9, 4),
         (["memory://a.json", "memory://b.json"], 0),
+        (["https://example.org/a.json", "memory://b.json"], 0),
+        (["https://example.org/a.json", "b.json"], 2),
         (["https://example.org/a.json"], 0),
         (["-", "a.json"], 0),
     ],
@@ -83,6 +85,16 @@ def test_what_lies_elsewhere_is_read_by_processes_and_what_only_this_one_can_rea
 ) -> None:
     monkeypatch.setattr(ranks, "_cores", lambda: 4)
     assert ranks._processes(paths, None) == (processes, None)
+
+
+def test_beside_large_files_standard_input_is_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_cores", lambda: 4)
+    monkeypatch.setattr(ranks, "_free_bytes", lambda: None)
+    files = of_sizes(tmp_path, 40 * MB, 40 * MB)
+    assert ranks._processes(files, None) == (2, None)
+    assert ranks._processes([*files, Path("-")], None) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -177,5 +177,24 @@ def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 
+def test_the_viewer_may_lie_behind_a_link_and_its_own_links_stay_within(tmp_path: Path) -> None:
+    """As packages are in some stores; a link from page to page is one of its parts."""
+    (pages := tmp_path / "store").mkdir()
+    (pages / "index.html").write_text("<p>")
+    (pages / "v1").mkdir()
+    (pages / "v1" / "engine.js").write_text("1")
+    (pages / "current").symlink_to(pages / "v1")
+    (tmp_path / "viewer").symlink_to(pages)
+    (tmp_path / "store.js").write_text("beside")
+    with OneFile(None, port=0, viewer=tmp_path / "viewer") as made:
+        for path, content in (("/", b"<p>"), ("/current/engine.js", b"1"), ("//v1/engine.js", b"1")):
+            answer = asked(made, path=path, Origin="")
+            assert (answer.status, answer.read()) == (200, content)
+        for path in ("/../store.js", "/v1", "/v1/none.js"):
+            answer = asked(made, path=path, Origin="")
+            assert (answer.status, answer.headers["Content-Length"]) == (404, "0")
+        assert not made.served.is_set()
+
+
 def test_the_port_is_the_one_that_the_viewer_allows() -> None:
     assert (serving.HOST, serving.PORT) == ("127.0.0.1", 9001)

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,10 +100,12 @@ def test_what_all_see_is_read_only_in_tuples_lists_and_mappings_too() -> None:
         pair: tuple[Rows, ...]
         named: dict[str, Rows]
         told: list[str]
+        listed: list[Rows]
 
-    made = Made(*(np.zeros(1, np.int64), (np.zeros(1, np.int64),) * 2, {"a": np.zeros(1, np.int64)}, ["a"]))
+    one = [np.zeros(1, np.int64) for _ in range(4)]
+    made = Made(one[0], (one[1], one[1]), {"a": one[2]}, ["a"], [one[3], np.zeros(2, np.int64)])
     assert frozen(made) is made
-    every = made.one, *made.pair, *made.named.values()
+    every = made.one, *made.pair, *made.named.values(), *made.listed
     assert not any(one.flags.writeable for one in every)
     assert frozen(3) == 3
 
@@ -116,6 +119,16 @@ def test_among_is_membership(some: Rows, members: Rows) -> None:
 def test_no_row_picks_what_is_missing(some: Rows) -> None:
     rows = np.arange(-1, len(some))
     assert pick(some, rows, -9).tolist() == [-9, *some.tolist()]
+
+
+@pytest.mark.parametrize("values", [[], [3, -4]])
+def test_rows_that_are_kept_small_are_picked_as_large_ones(values: list[int]) -> None:
+    """So that what is missing may be any number; other arrays keep their type."""
+    rows = np.array([-1, 1, 0])[: 1 + len(values)]
+    found = pick(np.array(values, np.int32), rows, -(2**40))
+    assert str(found.dtype) == "int64"
+    assert found.tolist() == [-(2**40), *values[::-1]]
+    assert pick(np.array(values, np.float64), rows, -7).dtype == np.float64
 
 
 @given(

@@ -28,6 +28,30 @@ def test_a_saving_is_sure_where_whole_percents_say_more_than_nothing(low: float,
     assert Saving(1, 1, 1, 0.3, low, 0.4, "replayed").sure is sure
 
 
+@pytest.mark.parametrize(
+    ("share", "name", "below"),
+    [
+        (1.0, "high", "medium"),
+        (0.1, "high", "medium"),
+        (0.0999, "medium", "low"),
+        (0.03, "medium", "low"),
+        (0.0299, "low", "info"),
+        (0.005, "low", "info"),
+        (0.00499, "info", "info"),
+        (-3.0, "info", "info"),
+        (float("nan"), "info", "info"),
+    ],
+)
+def test_a_severity_begins_at_its_share_of_the_step(share: float, name: str, below: str) -> None:
+    assert (Severity.of(share), Severity.of(share).below) == (name, below)
+
+
+def test_the_lower_of_two_severities_has_the_larger_rank() -> None:
+    assert [one.rank for one in (Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.INFO)] == [0, 1, 2, 3]
+    for one, most, lower in (("high", "low", "low"), ("low", "high", "low"), ("info", "info", "info")):
+        assert Severity(one).at_most(Severity(most)) == lower
+
+
 def test_a_step_waits_for_the_cpu_while_neither_work_nor_gaps_fill_it() -> None:
     step = StepEstimate(120, 100, 80, 160, "gpu", "replayed", ("gpu", "cpu"), gpu_ns=60, gap_ns=12)
     assert step.device_ns == 72
@@ -37,6 +61,7 @@ def test_a_step_waits_for_the_cpu_while_neither_work_nor_gaps_fill_it() -> None:
     assert given.idle_shares == (0.0, 0.0)
     assert (given.open, given.measured) == (False, True)
     assert not StepEstimate(120, 100, 100, 130, "gpu", "replayed").measured
+    assert StepEstimate(0, 0, 0, 0, "gpu", "replayed", gpu_ns=5).idle_shares == (0.0, 0.0)
     assert not StepEstimate(120, 100, 80, 100, "gpu", "replayed").measured
 
 

@@ -57,6 +57,9 @@ def test_another_column_takes_the_place_of_one_alone() -> None:
     assert np.asarray(other.column("plain")).tolist() == [1, 2, 3]
     assert np.asarray(other.column("narrow")).tolist() == [5, NULL_INT, -5]
     assert len(other) == 3
+    for column in (other.column("plain"), columns().column("plain")):
+        assert isinstance(column, np.ndarray)
+        assert not column.flags.writeable
 
 
 def test_a_frame_has_nulls_texts_and_floats_as_columns() -> None:
@@ -114,5 +117,6 @@ def test_what_was_written_to_a_frame_goes_along_with_the_trace(trace: Trace) -> 
 
 def test_a_trace_is_the_same_after_its_way_to_another_process(trace: Trace) -> None:
     again = pickle.loads(pickle.dumps(trace))
+    assert (len(again.lanes.cpu), len(again.lanes.gpu), len(again.lanes.memory)) == (2, 1, 0)
     for lane in Trace.FRAMES:
         pd.testing.assert_frame_equal(getattr(again, lane), getattr(trace, lane))

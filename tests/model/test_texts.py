@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from traceanalyzer.model.texts import ClosedTexts, Texts, shifted
@@ -72,3 +75,27 @@ def test_texts_are_of_their_own() -> None:
     assert code.flags.writeable
     with pytest.raises(ValueError, match="none is called c; there are a, b"):
         ClosedTexts(code, np.array(["a", "b"], object)).one_of("a", "c")
+
+
+def test_texts_are_not_compared_as_one_nor_hashed() -> None:
+    """It would be False of all rows at once, in silence."""
+    for compared in (operator.eq, operator.ne):
+        with pytest.raises(TypeError, match="texts are no array"):
+            compared(NAMES, "mm")
+    with pytest.raises(TypeError, match="unhashable"):
+        dict.fromkeys([NAMES])
+
+
+def test_several_unknown_names_are_told_in_order() -> None:
+    closed = ClosedTexts(np.array([0, 1]), np.array(["b", "a"], object))
+    assert closed.one_of("a").tolist() == [False, True]
+    with pytest.raises(ValueError, match="none is called c, d, z; there are b, a"):
+        closed.one_of("z", "d", "a", "c")
+
+
+def test_texts_of_a_column_are_those_of_its_rows_in_any_order() -> None:
+    frame = pd.DataFrame({"name": pd.Categorical(["b", None, "a", "b"])})
+    found = Texts.column(frame, "name", np.array([3, -1, 2, 1, 2]))
+    assert found.values().tolist() == ["b", None, "a", None, "a"]
+    assert (found.distinct(), len(found)) == (["a", "b"], 5)
+    assert type(ClosedTexts.column(frame, "name", np.array([0]))) is ClosedTexts
