@@ -97,3 +97,20 @@ def test_residuals_that_each_evaluate_the_network_share_one() -> None:
 )
 def test_other_evaluations_may_be_needed(trace: TraceBuilder) -> None:
     assert "evaluated-anew" not in said(trace)
+
+
+def in_nodes(trace: TraceBuilder) -> TraceBuilder:
+    """The same with each gradient within its node of the engine, as torch records it."""
+    for event in [one for one in trace.events if one["name"] == LEAF]:
+        trace.op(f"{NODE}{LEAF}", round(1_000 * event["ts"]), round(1_000 * event["dur"]))
+        event["ts"], event["dur"] = event["ts"] + 1, event["dur"] - 2
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("adds_up", "leaves", "causes"), [(0, 1, ["evaluated-anew"]), (1, 0, []), (2, 0, [])]
+)
+def test_gradients_that_are_added_up_between_evaluations_are_those_of_micro_batches(
+    adds_up: int, leaves: int, causes: list[str]
+) -> None:
+    assert said(in_nodes(trained(adds_up=adds_up, leaves=leaves))) == causes

@@ -186,10 +186,20 @@ def test_what_is_sent_back_is_the_second_of_its_pair_and_no_other_s_first() -> N
         experts([(T, T), (T, T)]),
         experts([(2 * T, T), (T, 2 * T)]),
         experts([(T, 2 * T), (T, 2 * T)]),
+        experts([(T, 2 * T), (2 * T, 3 * T)]),
+        experts([(T, 2 * T), (3 * T, T)]),
         experts([(8, 64), (64, 8)]),
         experts([(T, 2 * T), (2 * T, T)], backward=True),
     ],
-    ids=["even", "fewer", "not sent back", "counts of tokens", "backward"],
+    ids=[
+        "even",
+        "fewer",
+        "not sent back",
+        "more comes back",
+        "more is sent back",
+        "counts of tokens",
+        "backward",
+    ],
 )
 def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
     assert found(trace, "uneven-experts") == []

@@ -96,3 +96,28 @@ def test_of_several_devices_the_oldest_decides_whether_the_scaler_is_needed(
     (scaler,) = (one for one in found(program.trace, "gradient-scaling") if one.device == 0)
     assert (scaler.severity is Severity.INFO) is info
     assert scaler.evidence["kernels_ns"] == 4 * 100_000
+
+
+def test_checks_are_told_in_time_in_whatever_order_they_were_recorded() -> None:
+    """A step without an inverted scale first, and two with: the second conversion is none of the first check's."""
+    program = Program()
+    for number in range(3):
+        program.step(number)
+        for op in (*["aten::to", "aten::reciprocal"] * (number > 0), CHECK, "aten::mm", UPDATE):
+            program.kernel(op, 2_000)
+    (in_order,) = found(program.trace, "gradient-scaling")
+    program.trace.events.reverse()
+    (reversed_,) = found(program.trace, "gradient-scaling")
+    assert in_order.cost_ns == pytest.approx((2 * 3 + 1) * 20_000)
+    assert reversed_.cost_ns == in_order.cost_ns
+    assert reversed_.saving == in_order.saving
+
+
+def test_a_reciprocal_that_no_conversion_comes_before_is_not_the_scaler_s() -> None:
+    """As of the first op of a recording."""
+    program = Program()
+    program.step(0)
+    for op in ("aten::reciprocal", CHECK, "aten::mm", UPDATE):
+        program.kernel(op, 2_000)
+    (scaler,) = found(program.trace, "gradient-scaling")
+    assert scaler.cost_ns == pytest.approx(20_000, abs=2_000)

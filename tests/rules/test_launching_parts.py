@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.replay.test_alone import recorded
 from tests.rules.launches import GEMM, US, loop, of_rule
-from tests.rules.programs import found
+from tests.rules.programs import Program, found
 from tests.rules.test_launch_remedies import STACKED
 from tests.rules.test_who_launches import rollout
+from traceanalyzer import diagnose
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,27 @@ def test_kernels_of_a_graph_are_not_launched_one_by_one() -> None:
 def test_a_cell_takes_the_state_of_the_repeat_before(layer: str, said: bool) -> None:
     trace = loop(["aten::select", f"aten::{layer}"], 20, kernel=GEMM)
     assert bool(of_rule(trace, "repeated-calls")) is said
+
+
+def test_a_repeat_s_ops_are_those_of_half_of_the_repeats() -> None:
+    """Sixteen products a step, and after eight of them another op."""
+    made = Program()
+    for step in range(4):
+        made.step(step)
+        for number in range(16):
+            made.kernel("aten::mul", dur=2 * US)
+            if number % 8 < 4:
+                made.kernel("aten::where", dur=2 * US)
+    (one,) = found(made.trace, "launch-bound")
+    assert str(one.evidence["loop"]).endswith("about 2 ops each: aten::mul, aten::where)")
+
+
+@pytest.mark.parametrize(("least", "told"), [("0.12", True), ("0.14", False)])
+def test_waiting_for_other_ranks_is_told_from_a_share_of_the_window_on(least: str, told: bool) -> None:
+    """13 % of it."""
+    trace = recorded(op_us=20, waits_us=(0, 800, 800, 0, 800))
+    report = diagnose(trace, select=["launch-bound"], settings={"launch-bound.min_window_share": least})
+    (one,) = report.findings
+    assert one.evidence["awaited_share"] == pytest.approx(0.13, abs=0.005)
+    assert ("probably waits for other ranks that launch as slowly" in one.message) is told
+    assert one.advice.endswith("Pass the files of all ranks: they show whom this one waits for.") is told

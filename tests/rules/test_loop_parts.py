@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import _alike, _longest, _weight
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
@@ -20,6 +21,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
     taken_of,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import _LAYERS, _elements, _most_alike, _repeats
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import _grow
 
 Shape = list[int]
 
@@ -255,3 +257,30 @@ def test_a_weight_is_known_whichever_way_round_it_lies() -> None:
     assert _weight(op("addmm", [64], [64, 8], [32, 64])) == (8, 64)
     assert _weight(op("linear", [8, 32], [64])) == ()
     assert _weight(op("add", [8, 32], [64, 32])) == ()
+
+
+# -- what grows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grow"),
+    [
+        ([1, 2, 3], True),
+        ([1, 2, 3, 3, 3], True),  # a cache that is full
+        ([1, 1, 2], True),
+        ([2, 2, 2], False),
+        ([1, 2, 1], False),
+        ([3, 2, 1], False),
+    ],
+)
+def test_inputs_grow_where_they_never_become_smaller(sizes: list[int], grow: bool) -> None:
+    """One of two ops gets them, and the other one always the same."""
+    names = np.array([f"[[1, {size}, 8]]" for size in range(5)], object)
+    codes = np.array([[size, 4] for size in sizes])
+    assert _grow(codes, Texts(codes.ravel(), names)) is grow
+
+
+def test_inputs_do_not_grow_of_which_one_becomes_smaller() -> None:
+    codes = np.array([[1, 3], [2, 2], [3, 1]])
+    names = np.array([f"[[1, {size}, 8]]" for size in range(5)], object)
+    assert not _grow(codes, Texts(codes.ravel(), names))

@@ -137,3 +137,17 @@ def test_a_batch_norm_exchanges_statistics_however_wide_and_far_apart(elements: 
     assert (one.cause, one.count) == ("batch-norm", 3 * 3)
     assert "GroupNorm" in one.advice
     assert "elements" not in one.evidence
+
+
+def test_steps_whose_collectives_have_no_op_do_not_count() -> None:
+    """Of three steps that reduce eight times each, and a fourth of which only the kernels are known."""
+    rank = accumulating(4)
+    for _ in range(8):
+        rank.number += 1
+        rank.trace.launch("cudaLaunchKernel", rank.now + 6 * US, 5 * US, rank.number)
+        rank.trace.kernel(rank.now + 15 * US, 10 * US, rank.number, name=REDUCES)
+        rank.now += 30 * US
+    rank.end()
+    (one,) = said(rank).values()
+    assert (one.cause, one.count) == ("every-micro-step", 3 * 6)
+    assert "(8 reductions in all)" in one.message

@@ -112,6 +112,13 @@ def test_a_pass_that_draws_or_writes_in_place_hands_on_to_the_next(last: str) ->
     assert [one.cause for one in found] == ["passes"] * (last in ("gather", "exp"))
 
 
+@pytest.mark.parametrize(("others", "said"), [(85, True), (86, False)])
+def test_passes_are_told_that_make_half_of_a_step_s_launches(others: int, said: bool) -> None:
+    """86 launches of two passes, one of the op after them, and others."""
+    causes = [one.cause for one in of_rule(guided(others=others), "repeated-calls")]
+    assert ("passes" in causes) is said
+
+
 def ensemble(
     *,
     parts: int = 7,
@@ -178,6 +185,7 @@ def test_seven_repeats_that_may_be_layers_are_left_alone(trace: TraceBuilder) ->
     assert of_rule(trace, "repeated-calls") == []
 
 
+ENGINE = "autograd::engine::evaluate_function: "
 STATE, EMBEDDED = [16, 512], [16, 128]
 
 
@@ -189,6 +197,7 @@ def observed(
     trained: bool = False,
     index: int = 1,
     others: int = 0,
+    foreign: int = 0,
 ) -> TraceBuilder:
     """A recurrent loop that encodes x[t], 16 frames of 3x64x64, and joins the result with its state.
 
@@ -198,6 +207,7 @@ def observed(
         trained: each frame's encoder goes backward after the loop.
         index: by which x's index grows.
         others: so many of the last repeats have another encoder.
+        foreign: nodes that no encoder recorded, between those of each one's backward.
     """
     frames, frame, wide = [repeats, 16, 3, 64, 64], [16, 3, 64, 64], [16, 8, 32, 32]
     ops: list[tuple[str, dict[str, Any]]] = []
@@ -220,7 +230,8 @@ def observed(
         ops.append(("aten::gru_cell", {"Input Dims": [[16, 640], STATE, [1_536, 640], [1_536, 512]]}))
     backward = [(f"{name}Backward0", at) for at, name in ((3, "Addmm"), (1, "Silu"), (0, "Convolution"))]
     for at in reversed(range(repeats if trained else 0)):
-        ops += [(name, {"Sequence number": 10 * at + place}) for name, place in backward]
+        nodes = [(f"{ENGINE}{name}", {"Sequence number": 10 * at + place}) for name, place in backward]
+        ops += [*nodes[:2], *[(f"{ENGINE}MulBackward0", {})] * foreign, *nodes[2:]]
         ops.append(("torch::autograd::AccumulateGrad", {}))
         ops.append(("GruCellBackward0", {"Sequence number": 10 * at + 9}))
     return steps_of(ops, steps=1 if trained else 3, quiet="aten::select")
@@ -242,6 +253,14 @@ def test_its_backward_goes_as_well() -> None:
     (trained,), (plain,) = inputs_of_loops(observed(trained=True)), inputs_of_loops(observed())
     assert trained.count == 20
     assert trained.cost_ns > 1.5 * plain.cost_ns / 3  # of one step, not of three
+
+
+@pytest.mark.parametrize(("foreign", "count"), [(1, 2 * 10), (2, 10)])
+def test_the_backward_of_an_encoder_stays_where_more_than_a_node_of_others_lies_in_each(
+    foreign: int, count: int
+) -> None:
+    (one,) = inputs_of_loops(observed(trained=True, foreign=foreign))
+    assert one.count == count
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from tests.rules.programs import PINNED_TO_HOST, US, Program, found
+from tests.rules.programs import PINNED_TO_HOST, STEP, US, Program, found
 from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Status
+from traceanalyzer.rule import Calls, Work
+from traceanalyzer.rule.registry import find_rule
+from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import _last
+from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
 
 
 def deciding(
@@ -74,3 +80,90 @@ def test_a_value_that_is_read_first_of_all_is_said_however_few_ops_there_are(lat
         program.kernel()
     (outcome,) = diagnose(program.trace.load(), select=["implicit-sync"]).outcomes
     assert outcome.status in (Status.FOUND, Status.CLEAR)
+
+
+FRAME = "torch/distributions/normal.py(74): sample"
+
+
+@pytest.mark.parametrize(
+    ("frames", "asks", "switch"),
+    [
+        ([FRAME, "train.py(3): step"], False, "Turn the checks of torch.distributions off"),
+        (["train.py(3): step"], True, ""),
+        ([], True, "If torch.distributions checks its arguments there"),
+        ([], False, ""),
+    ],
+)
+def test_the_switch_for_checks_is_told_where_some_may_be(frames: list[str], asks: bool, switch: str) -> None:
+    """Stacks show whether torch.distributions runs; without them a question whether all are true may be a check."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        for place, frame in enumerate(frames):
+            program.trace.python(
+                frame, program.now + place * 6 * US, 5 * US, python_id=10 * number + place + 1
+            )
+        program.kernel("aten::all" if asks else "aten::any", 2 * US)
+        program.kernel()
+        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+        program.kernel()
+    (one,) = found(program.trace, "implicit-sync")
+    assert one.cause == "branch"
+    assert one.advice.startswith("Decide on the device")
+    assert ("torch.distributions" in one.advice) is bool(switch)
+    assert switch in one.advice
+
+
+def test_what_ends_the_recording_makes_no_value_that_its_first_op_reads() -> None:
+    program = Program()
+    program.step(0)
+    program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
+    for op in ("aten::mm", "aten::mm", "aten::mm", "aten::any"):
+        program.kernel(op)
+    calls = Analysis(program.trace.load()).index(Calls)
+    read = calls[calls.name.one_of("aten::is_nonzero")]
+    assert makers_of(read, calls[calls.is_top_op]).tolist() == []
+
+
+def test_what_is_read_before_the_steps_is_no_result_of_one() -> None:
+    program = Program()
+    for number in range(4):
+        if number:
+            program.step(number)
+        program.kernel()
+        program.kernel()
+        program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::to", "aten::copy_"))
+    analysis = Analysis(program.trace.load())
+    calls, work = analysis.index(Calls), analysis.index(Work)
+    last = _last(calls[calls.name.one_of("aten::to")], work)
+    assert last.tolist() == [False, True, True, True]
+
+
+def test_a_wait_beyond_the_recorded_work_counts_as_long_as_there_is_any() -> None:
+    """Four reads that wait for 10 us; the last, of 5,008 us, returns 3 us after the device has done all."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.kernel()
+        program.now = number * STEP + 1_890 * US
+        program.copy(PINNED_TO_HOST, 4, (5_000 if number == 4 else 2) * US, ("aten::item",))
+    one = next(one for one in found(program.trace, "implicit-sync") if one.cause == "read-back")
+    assert one.evidence["longest_ns"] == 5_005 * US
+    assert one.evidence["waited_ns"] == (5_005 + 4 * 10) * US
+
+
+def test_the_mask_is_what_was_launched_right_before_and_not_what_ran_last() -> None:
+    """Another stream's kernel of 300 us is launched before that of the mask, of 40 us, and starts later."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        program.device = program.now + 200 * US
+        program.kernel("aten::mm", 300 * US, stream=20)
+        program.device = program.now
+        program.kernel("aten::gt", 40 * US)
+        program.copy(PINNED_TO_HOST, 8, 2 * US, ("aten::index", "aten::nonzero"))
+        program.kernel()
+    (hits,) = find_rule("implicit-sync").hits(Analysis(program.trace.load()))
+    assert hits.cause == "boolean-mask"
+    fixes: Any = hits.fix
+    assert fixes[0].work_ns.tolist() == [[800, 80_000]] * 4

@@ -270,3 +270,13 @@ def test_a_loop_that_decodes_launches_the_same_kernels_on_the_same_grids(
                 at += 11 * US
         trace.step(step, begin, at - begin)
     assert bool(of_rule(trace, "repeated-calls")) is said
+
+
+def test_loops_of_other_ops_in_one_step_are_each_told() -> None:
+    """One of 20 repeats, one of 18, and one of 16."""
+    counts = {"mul": 20, "exp": 18, "log": 16}
+    ops: list[tuple[str, dict[str, Any]]] = [
+        (f"aten::{name}", {}) for op, count in counts.items() for name in ("select", op) * count
+    ]
+    said = {one.evidence["ops"]: one.count for one in of_rule(steps_of(ops), "repeated-calls")}
+    assert said == {f"aten::select, aten::{op}": 3 * count for op, count in counts.items()}

@@ -258,3 +258,29 @@ def test_copies_of_buffers_are_avoided_where_ddp_makes_them() -> None:
     told = advised(("aten::copy_",), False, ["DistributedDataParallel.forward"])
     assert told.startswith("DistributedDataParallel copies its buffers to all ranks")
     assert "use broadcast_buffers=False" in told
+
+
+@pytest.mark.parametrize(
+    ("node", "taken_us"),
+    [
+        ("CudnnRnnBackward0", 34),
+        ("MiopenRnnBackward0", 34),
+        ("ThnnFusedLstmCellBackward0", 34),
+        ("GruCellBackward0", 34),
+        ("AddmmBackward0", 10),
+    ],
+)
+def test_time_steps_come_one_after_the_other_in_backward_too(node: str, taken_us: int) -> None:
+    """Four of 10 us, 2 of which are the start; of other nodes the few blocks run side by side."""
+    trace = TraceBuilder(devices=[H200])
+    for repeat in range(4):
+        at = 100 * US * repeat
+        trace.op(f"autograd::engine::evaluate_function: {node}", at, 20 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, repeat + 1)
+        trace.kernel(at + 12 * US, 10 * US, repeat + 1, name=GEMM, grid=(1, 1, 1))
+    analysis = Analysis(trace.load())
+    calls, work = analysis.index(Calls), analysis.index(Work)
+    nodes = calls[calls.is_top_op]
+    group = np.zeros(4, np.int64)
+    sized = batched_work(work, nodes.start_ns, nodes.end_ns, group, analysis.index(Gpus), 2 * US)
+    assert np.asarray(sized.dur_ns).tolist() == [taken_us * US] * 4

@@ -126,3 +126,11 @@ def test_what_only_partly_runs_in_the_loader_is_not_said_to_be_in_it() -> None:
     hits = said({SORT: 3.0 * MS}, around=loader, beside=1)
     assert "DataLoader" not in hits.message
     assert not hits.advice.startswith("Load in other processes")
+
+
+def test_a_pause_works_on_nothing_that_was_copied() -> None:
+    hits = said({f"before {SORT}": 3.0 * MS, SORT: 1.0 * MS}, copied=1 << 20)
+    assert "to the host for that" not in hits.message
+    assert " on the CPU, the other ranks" not in hits.message
+    assert hits.advice.startswith("Share that work among the ranks")
+    assert "copied_bytes" not in (hits.evidence or {})

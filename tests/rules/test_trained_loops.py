@@ -98,10 +98,10 @@ def test_a_loop_is_found_beside_one_that_covers_more() -> None:
     assert "_foreach_norm" in one.advice
 
 
-def step_of(t: int, *, known: bool, then: list[str], way: list[str]) -> list[Op]:
-    """One time step of a decoder that takes x[:, t] of 24."""
+def step_of(t: int, *, known: bool, then: list[str], way: list[str], steps: int = 24) -> list[Op]:
+    """One time step of a decoder that takes x[:, t] of so many."""
     taken = (
-        {DIMS: [[64, 24, 32], [], [], [], []], INPUTS: ["", "1", str(t), str(t + 1), "1"]} if known else {}
+        {DIMS: [[64, steps, 32], [], [], [], []], INPUTS: ["", "1", str(t), str(t + 1), "1"]} if known else {}
     )
     layer = {DIMS: [[64, 1, 32], [[1, 64, 32], [1, 64, 32]]]} if known else {}
     return [("aten::slice", taken), *named(*way), ("aten::lstm", layer), *named(*then)]
@@ -168,11 +168,14 @@ def test_a_cell_that_takes_what_was_unbound_takes_a_layer_for_all(size: int, fou
     [
         lambda t: step_of(t, known=True, then=HEAD, way=["aten::cat"]),  # with what attention gave
         lambda t: step_of(0, known=True, then=HEAD, way=[]),  # of the last output
+        lambda t: step_of(
+            t, known=True, then=HEAD, way=[], steps=24 + t % 2
+        ),  # of the one and the other in turn
         lambda t: [*named("aten::lstm", "aten::select", "aten::linear", "aten::unsqueeze")],
         lambda t: step_of(t, known=False, then=HEAD, way=["aten::argmax", "aten::embedding"]),
         lambda t: step_of(t, known=False, then=HEAD, way=["aten::linear"]),  # perhaps of the last output
     ],
-    ids=["joined", "same", "own output", "sampled", "not known"],
+    ids=["joined", "same", "two tensors", "own output", "sampled", "not known"],
 )
 def test_a_decoder_that_takes_what_it_makes_needs_its_loop(repeat: Callable[[int], list[Op]]) -> None:
     said = of_rule(trained([repeat(t) for t in range(24)], NODES), "repeated-calls")

@@ -17,3 +17,19 @@ def test_long_and_short_pauses_at_one_place_are_told_with_their_sum() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith("long pauses without ops (3 times a step) take 19.0 ms a step on average")
+
+
+def test_a_function_that_is_slow_now_and_then_is_told_with_its_median_and_its_longest_run() -> None:
+    """Three runs of 1 ms and one of 20 ms a step: 4 ms is far from what they take, but each is a run of its own."""
+
+    def body(loop: Loop, number: int) -> None:
+        for pause_ms in (1, 1, 1, 20):
+            loop.launched("aten::mul")
+            loop.pause(pause_ms * MS, "train.py(12): metrics")
+        loop.launched("aten::mul")
+
+    (found,) = alarms(loop_of(body), "host-gap")
+    assert found.by == "train.py(12): metrics"
+    assert found.message.startswith(
+        "train.py(12): metrics() runs 4 times a step and takes 1.00 ms each time (median; at most 20.0 ms)"
+    )

@@ -176,3 +176,14 @@ def test_an_op_of_few_parameters_does_not_tell_how_many_there_are() -> None:
     )
     assert one.evidence["tensors"] == 32
     assert one.evidence["passes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", False), ("gemm", True)]
+)
+def test_an_optimizer_that_communicates_has_no_fused_one(kernel: str, said: bool) -> None:
+    """As one that shards its states."""
+    trace = stepping("SGD", ["aten::mul_", "aten::add_"], 30)
+    trace.launch("cudaLaunchKernel", 20 * US, US, 9_000)
+    trace.kernel(721 * US, 2 * US, 9_000, name=kernel, stream=20)
+    assert bool(of_rule(trace, "unfused-optimizer")) is said

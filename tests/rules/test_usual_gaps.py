@@ -67,3 +67,18 @@ def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[in
     assert ["at the same place of the step" in one.message for one in held] == [told] * 2
     assert all("the GPU is idle during aten::empty: " in one.message for one in held)
     assert [one.severity is Severity.INFO for one in held] == [not told] * 2
+
+
+@pytest.mark.parametrize(("steps", "info"), [(2, False), (3, True)])
+def test_of_three_steps_on_calls_held_up_here_and_there_are_chance(steps: int, info: bool) -> None:
+    """Each step but the first of three has another op that takes 2 ms."""
+    slow = ["aten::empty", "aten::zeros", "aten::ones"][-steps:]
+
+    def body(loop: Loop, number: int) -> None:
+        for op in ("aten::zeros", "aten::ones"):
+            loop.host_op(op, 2_000_000 if op == slow[number] else 5_000)
+
+    said = diagnose(loop_of(body, steps), select=["scheduler-gap"]).findings
+    (held,) = (one for one in said if one.cause == "long-call")
+    assert (held.severity is Severity.INFO) is info
+    assert ("at the same place of the step" in held.message) is not info
