@@ -1,0 +1,132 @@
+"""Buckets, exchanges and pipelines by their sizes, and those of several devices told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rules.programs import US, found
+from tests.rules.test_exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
+from tests.rules.test_recording import _found, stepped
+from traceanalyzer.rules.communication.pipeline_bubble import _most_in_a_step
+from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
+from traceanalyzer.rules.communication.uneven_experts import _mirrored
+from traceanalyzer.rules.host.planned_anew import _first_of
+
+
+@pytest.mark.parametrize(
+    ("step", "sizes", "bucket", "surplus"),
+    [
+        ([0, 0, 0, 0], [4, 4, 4, 4], [0, 0, 0, 1], [True, True, False, False]),
+        ([0, 0, 1, 1], [4, 4, 4, 4], [0, 0, 1, 1], [True, False, True, False]),  # none goes over a step's end
+        ([0, 0], [10, 10], [0, 1], [False, False]),
+        ([0, 0], [9, 10], [0, 0], [True, False]),  # a bucket holds whole gradients
+        ([0, 0, 0], [4, 25, 4], [0, 0, 1], [True, False, False]),
+        ([0, 1], [4, 4], [0, 1], [False, False]),
+        ([3], [99], [0], [False]),
+    ],
+)
+def test_a_bucket_takes_gradients_until_it_is_full_or_the_step_ends(
+    step: list[int], sizes: list[int], bucket: list[int], surplus: list[bool]
+) -> None:
+    """Of 10 bytes."""
+    made = _buckets(np.array(step), np.array(sizes), 10)
+    assert [one.tolist() for one in made] == [bucket, surplus]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "as_made", "took", "bucket", "joined"),
+    [
+        ([10, 20], [10, 20], [30, 50], [0, 0], [70]),  # 10 ns, and 2 for each byte
+        ([10, 20], [5, 10], [30, 50], [0, 0], [40]),
+        ([10, 20], [10, 20], [30, 50], [0, 1], [30, 50]),
+        ([10, 10], [10, 10], [30, 50], [0, 1], [40, 40]),  # no byte's time is known
+        ([10, 20], [10, 20], [50, 30], [0, 0], [40]),  # nor where more took less
+        ([10, 20], [10, 20], [10, 40], [0, 0], [90]),  # and no latency is below nothing
+    ],
+)
+def test_a_bucket_takes_one_latency_and_the_time_of_its_bytes(
+    sizes: list[int], as_made: list[int], took: list[int], bucket: list[int], joined: list[int]
+) -> None:
+    made = _joined_ns(np.array(sizes), np.array(as_made), np.array(took, np.float64), np.array(bucket))
+    assert made.tolist() == pytest.approx(joined)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first"),
+    [
+        ([(1, 2), (2, 1)], [True]),
+        ([(1, 2), (2, 1), (1, 2)], [True, False]),
+        ([(1, 2), (2, 1), (1, 2), (2, 1)], [True, False, True]),
+        ([(3, 4), (1, 2), (2, 1)], [False, True]),
+        ([(1, 2), (2, 3)], [False]),
+        ([(1, 2), (3, 1)], [False]),
+        ([(0, 0), (0, 0)], [False]),
+        ([(0, 2), (2, 0)], [False]),
+        ([(2, 0), (0, 2)], [False]),
+        ([(1, 2)], []),
+    ],
+)
+def test_what_an_exchange_brought_the_next_one_sends_back(
+    sizes: list[tuple[int, int]], first: list[bool]
+) -> None:
+    sent, received = np.array(sizes).T
+    assert _mirrored(sent, received).tolist() == first
+
+
+@pytest.mark.parametrize(
+    ("edge", "step", "most"),
+    [
+        ("aaab", [0, 0, 0, 0], 3),
+        ("abbb", [0, 0, 0, 0], 3),
+        ("aaaaaaa", [0, 0, 0, 1, 1, 1, 2], 3),  # a step that is cut off
+        ("aabbb", [0, 1, 0, 0, 1], 1),  # 1 a step of the one, and 1.5 of the other
+    ],
+)
+def test_micro_batches_are_what_a_direction_sends_in_the_median_step(
+    edge: str, step: list[int], most: int
+) -> None:
+    assert _most_in_a_step(np.array([*edge], object), np.array(step)) == most
+
+
+def test_a_device_that_computes_does_not_fill_another_one_s_bubble() -> None:
+    trace = pipeline([FORWARD, FORWARD, BACK, BACK])
+    for step in range(STEPS):
+        trace.launch("cudaLaunchKernel", step * 1_000 * US + 2 * US, 5 * US, 9_000 + step)
+        trace.kernel(step * 1_000 * US + 10 * US, 950 * US, 9_000 + step, name="gemm", device=1)
+    (one,) = found(trace, "pipeline-bubble")
+    assert one.device == 0
+    assert one.evidence["idle_share"] == pytest.approx(0.7, abs=0.02)
+
+
+def test_exchanges_of_two_devices_are_no_pairs() -> None:
+    """Of one process, in turn: only what goes and comes back on one device is."""
+    trace, other = experts([(T, 2 * T), (2 * T, T)]), experts([(T, T), (T, T)])
+    for event in other.events:
+        args: dict[str, Any] = event["args"]
+        if event["name"].startswith("ProfilerStep"):
+            continue
+        event["ts"] += 20
+        args |= {"correlation": args["correlation"] + 1_000} if "correlation" in args else {}
+        if "device" in args:
+            event["pid"] = args["device"] = 1
+        else:
+            event["tid"] = 1_001
+        trace.events.append(event)
+    (one,) = found(trace, "uneven-experts")
+    assert (one.device, one.count, one.evidence["times_sent"]) == (0, STEPS, 2.0)
+
+
+def test_the_first_call_with_each_shape_is_the_earliest() -> None:
+    number, start = np.array([1, 0, 1, 0, 2]), np.array([5, 9, 2, 1, 7])
+    assert _first_of(number, start).tolist() == [False, False, True, True, True]
+
+
+def test_launches_of_which_none_has_work_are_counted() -> None:
+    """Four steps of forty."""
+    found_ = _found(stepped().load())
+    assert found_["no-device-records"].count == 160
+    assert found_["no-device-records"].message.startswith("160 launches, but no work of a device")
+    assert "lost-work" not in found_
