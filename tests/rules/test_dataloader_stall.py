@@ -137,3 +137,33 @@ def test_waits_are_told_by_their_median_and_the_gpu_that_computes_meanwhile_wait
     assert (found.evidence["typical_ns"], found.evidence["largest_ns"]) == (5 * MS, 20 * MS)
     assert found.evidence["wait_ns"] == 45 * MS
     assert 45 * MS - 6 * 2 * MS < found.cost_ns < 45 * MS - 6 * 1.8 * MS
+
+
+def test_functions_share_the_time_of_all_waits_whichever_wait_they_are_in() -> None:
+    """Waits of 5 ms and of 15 ms in turn, each of them of one function."""
+
+    def body(loop: Loop, number: int) -> None:
+        name, ns = ("data.py(7): flip", 5 * MS) if number % 2 else ("data.py(9): crop", 15 * MS)
+        loop.annotation(SINGLE, loop.now, ns)
+        loop.python(name, loop.now + 1_000, ns - 2_000, python_id=number + 1)
+        loop.now += ns + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    functions = found.evidence["functions"]
+    assert list(functions) == ["data.py(9): crop", "data.py(7): flip"]
+    assert [ns / (3 * 20 * MS) for ns in functions.values()] == pytest.approx([0.75, 0.25], abs=0.01)
+
+
+def test_a_call_within_an_op_is_the_op_s_time() -> None:
+    """An op of 2 ms of a batch of 5 ms, most of which allocates pinned memory."""
+
+    def body(loop: Loop, number: int) -> None:
+        loop.annotation(SINGLE, loop.now, 5 * MS)
+        loop.op("aten::pin_memory", loop.now + MS, 2 * MS)
+        loop.launch("cudaHostAlloc", loop.now + MS + 100_000, 3 * MS // 2, 9_000 + number)
+        loop.now += 5 * MS + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    ops = found.evidence["ops"]
+    assert list(ops) == ["code outside of ops", "aten::pin_memory"]
+    assert list(ops.values()) == [6 * 3 * MS, 6 * 2 * MS]

@@ -28,7 +28,7 @@ def test_three_ops_are_named_that_run_most_often(names: list[str], words: str) -
     """However long each takes."""
     trace = TraceBuilder()
     for place, name in enumerate(names):
-        trace.op(name, 100 * place * US, (1 + 10 * place) * US)
+        trace.op(name, 100 * place * US, (51 - 10 * place) * US)
     calls = Analysis(trace.load()).index(Calls)
     loops: Any = SimpleNamespace(ops=lambda: (calls[calls.is_op], None))
     assert most_often(loops) == words
