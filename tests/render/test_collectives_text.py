@@ -72,7 +72,8 @@ def test_a_slow_link_is_said_with_what_others_reach() -> None:
         "slow link: allreduce of g2 moves 50.3 GB/s,",
         "    the median of groups that do the same 120.0",
     ]
-    assert not any(line.startswith("slow link") for line in lines(ONE))
+    for even in (ONE, replace(ONE, beside=120.04)):
+        assert not any(line.startswith("slow link") for line in lines(even))
 
 
 def test_clocks_have_their_sign_and_the_reference_none() -> None:

@@ -18,8 +18,9 @@ from traceanalyzer.render.data.encode import json_text, signature, to_json
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.render.data.parquet import write_findings
 from traceanalyzer.render.data.table import table_csv
+from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.escape import printable
+from traceanalyzer.render.words.escape import JOINED, printable
 from traceanalyzer.render.words.markdown import to_markdown
 
 EVIL = "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J"
@@ -66,6 +67,13 @@ def test_escapes_say_what_was_there() -> None:
     assert printable(EVIL) == SHOWN
     assert printable("half \udcff of a pair") == r"half \udcff of a pair"
     assert to_markdown(["a|b"], [["\x1b\n"]]).splitlines()[2] == r"| \x1b  |"
+
+
+def test_spaces_at_which_no_line_ends_stay_beside_what_is_escaped() -> None:
+    assert printable(f"my{JOINED}trace.json\x1b\tis\u2003new") == f"my{JOINED}trace.json\\x1b is new"
+    page = Page(60)
+    page.put(f"{'word ' * 11}my{JOINED}trace.json")
+    assert [line.rstrip() for line in page.lines] == ["word " * 10 + "word", "my trace.json"]
 
 
 def test_documents_hold_what_is_no_unicode_as_escapes() -> None:

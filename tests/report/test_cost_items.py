@@ -13,6 +13,7 @@ from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.report.costs import Cost, _idle_ns, _unprofiled, largest_costs, usual_steps
+from traceanalyzer.rule.views import IdleTime
 
 US = 1_000
 TO_DEVICE = "Memcpy HtoD (Pinned -> Device)"
@@ -172,3 +173,23 @@ def test_a_copy_and_an_op_of_one_length_stand_by_their_names() -> None:
         ("host-to-device copies in aten::copy_", "copy", 100),
         ("zeta::mul", "gpu", 100),
     ]
+
+
+def test_idle_time_of_another_device_is_no_cost() -> None:
+    """Data is loaded while device 0 works, and only device 1 waits for it."""
+    trace = steps_of(("aten::mm", "gemm", 100, 500))
+    for step in range(4):
+        at = step * 1_000 * US
+        loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        trace.annotation(loader, at + 100 * US, 400 * US)
+        trace.op("aten::mul", at + 510 * US, 15 * US)
+        trace.launch("cudaLaunchKernel", at + 515 * US, 5 * US, 500 + step)
+        trace.kernel(at + 530 * US, 60 * US, 500 + step, name="mul", stream=107, device=1)
+    analysis = Analysis(trace.load())
+    idle = analysis.index(IdleTime)
+    loading = idle[idle.cause.one_of("data-loading")]
+    assert len(loading) > 0
+    assert set(loading.device.tolist()) == {1}
+    costs = largest_costs(analysis, 100)
+    assert [cost.name for cost in costs if cost.kind == "gpu"] == ["aten::mm"]
+    assert TEXTS["data-loading"].idle not in [cost.name for cost in costs]

@@ -122,6 +122,7 @@ def changed(parts: dict[str, float], ns: int) -> list[PartChange]:
         ({"compute": 400.0, "communication": 400.0}, 500, {"compute": -600}),
         ({"compute": 1_450.0, "communication": 350.0}, 1_500, {"compute": 450, "communication": 50}),
         ({"compute": 1_450.0, "communication": 349.0}, 1_500, {"compute": 450}),
+        ({"compute": 600.0, "communication": 200.0}, 500, {"compute": -400, "communication": -100}),
         ({"idle:compilation": 500.0}, 1_500, {"idle:compilation": 500}),
         (
             {"compute": 1_200.0, "idle:a": 250.0, "idle:b": 250.0, "communication": 400.0},

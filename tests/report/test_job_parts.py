@@ -24,9 +24,17 @@ from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.trace import Job
-from traceanalyzer.report import diagnosis
+from traceanalyzer.replay import sample
+from traceanalyzer.report import diagnosis, job_replay
 from traceanalyzer.report.diagnosis import _head, analyses_of, left_together, report_of, view_of
-from traceanalyzer.report.job_replay import _recorded_ms, _sample_alike, _waited_for, hours
+from traceanalyzer.report.job_replay import (
+    _recorded_ms,
+    _sample_alike,
+    _waited_for,
+    hours,
+    replayed_together,
+    sampled,
+)
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
@@ -51,6 +59,8 @@ def test_a_rank_that_shares_nothing_keeps_its_own_step_and_what_its_fixes_give(j
     assert report.job.together is not None
     assert report.job.together.unprofiled_ns == pytest.approx(1_100 * US, rel=0.01)
     assert first.step.unprofiled_ns == report.job.step.unprofiled_ns == pytest.approx(3_100 * US, rel=0.01)
+    assert second.step is not None
+    assert (first.step.gpu_ns, second.step.gpu_ns) == (1_100 * US, 3_100 * US)
     assert alone.step.traced_ns == 4 * MS
     assert alone.together is not None
     assert alone.together.basis != report.job.together.basis
@@ -216,3 +226,45 @@ def test_what_others_wait_is_of_the_mean_step_that_works_and_a_step_is_the_media
     _, waits_ns, took_ns = hours(analysis, (entry, held), None)
     assert waits_ns == 25.0
     assert took_ns == pytest.approx(1_000 * US, rel=0.06)
+
+
+@pytest.mark.parametrize(("pipelined", "told"), [(False, [0, 1]), (True, [1])])
+def test_only_of_stages_of_a_pipeline_it_is_no_news_that_one_computes_more(
+    monkeypatch: pytest.MonkeyPatch, pipelined: bool, told: list[int]
+) -> None:
+    """And a job is not replayed without a rank that cannot be: it says why."""
+    knowing: list[list[int]] = []
+
+    class Told(Asked):
+        def each(self, ask: Any, given: Mapping[Any, Any], shared: Any = None) -> dict[Any, Any]:
+            if ask.__name__ == "know":
+                knowing.append(list(given))
+            return super().each(ask, given, shared)
+
+    more = {rank: SimpleNamespace(computes_more=rank == 0) for rank in (0, 1)}
+    monkeypatch.setattr(job_replay, "behind", lambda *_: more)
+    view: Any = SimpleNamespace(
+        waits={rank: SimpleNamespace(entry=None) for rank in (0, 1)},
+        held_up_ns=lambda: {rank: np.zeros(1) for rank in (0, 1)},
+        pipelined=pipelined,
+    )
+    ranks = Told([{}, dict.fromkeys((0, 1), (None, 0.0, 1.0)), {}, {1: "rank 1 has no steps"}])
+    with pytest.raises(Unavailable, match="rank 1 has no steps"):
+        replayed_together(ranks, view, 1.0)
+    assert knowing == [told]
+    assert ranks.asked[-1] == ("forecast", 1.0)
+
+
+@pytest.mark.parametrize(("most_rows", "numbers"), [(1_000, {0}), (20, set())])
+def test_a_step_that_is_replayed_in_part_stands_for_no_rank(
+    monkeypatch: pytest.MonkeyPatch, most_rows: int, numbers: set[int]
+) -> None:
+    monkeypatch.setattr(sample, "_MAX_ROWS_OF_ONE", most_rows)
+    trace = TraceBuilder()
+    trace.step(0, 0, MS)
+    for number in range(30):
+        at = 30 * number * US
+        trace.op("aten::mm", at + US, 20 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
+        trace.kernel(at + 12 * US, 10 * US, number + 1)
+    assert sampled(Analysis(trace.load()), None, None) == numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -157,3 +158,52 @@ def test_answers_of_other_states_of_a_file_go(places: Path) -> None:
     answer(Counting(), task())
     left = {one.name for one in places.iterdir()}
     assert left == {"a-state.answers", "a-before.parquet", "ab-state.answers"}
+
+
+def test_what_another_program_answered_is_asked_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Counting()
+    answer(pool, task())
+    monkeypatch.setattr(kept_answers, "_code", lambda: b"another")
+    assert answer(pool, task()) == [b"a 2"]
+
+
+def test_a_program_is_another_one_where_a_file_is_new_longer_or_younger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are no code are none of it."""
+    home = tmp_path / "program"
+    (home / "report").mkdir(parents=True)
+    monkeypatch.setattr(kept_answers, "__file__", str(home / "report" / "kept_answers.py"))
+    states: list[bytes] = []
+
+    def state(name: str, content: str, ns: int) -> bytes:
+        (home / name).write_text(content)
+        os.utime(home / name, ns=(ns, ns))
+        states.append(kept_answers._code.__wrapped__())
+        return states[-1]
+
+    first = state("a.py", "1", 10)
+    assert state("a.py", "2", 10) == state("notes.txt", "3", 10) == first
+    for change in (("report/b.py", "1", 10), ("a.py", "12", 10), ("a.py", "12", 11)):
+        state(*change)
+    assert len(set(states)) == 4
+
+
+def test_the_folder_of_answers_is_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache" / "traceanalyzer"
+    monkeypatch.setattr(kept_answers, "place_of", lambda path, suffix: folder / f"{path.name}-state{suffix}")
+    pool = Counting()
+    assert answer(pool, task()) == answer(pool, task()) == [b"a 1"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_answers_that_cannot_be_kept_are_given_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is a file; or there is no place for any."""
+    (tmp_path / "cache").write_bytes(b"")
+    places = [tmp_path / "cache" / "a-state.answers", None]
+    for place in places:
+        monkeypatch.setattr(kept_answers, "place_of", lambda path, suffix, place=place: place)
+        pool = Counting()
+        assert [answer(pool, task()), answer(pool, task())] == [[b"a 1"], [b"a 2"]]

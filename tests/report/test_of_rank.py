@@ -16,6 +16,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.measured import GIVEN, RECORDING
+from traceanalyzer.report import of_rank
 from traceanalyzer.report.job_replay import Said
 from traceanalyzer.report.of_rank import Brief, whole_findings
 
@@ -48,6 +49,8 @@ def test_the_recorder_s_time_is_the_step_s_unless_it_is_doubted_or_the_user_know
     assert head.measured.unused == unused
     assert head.step.measured is (ns is not None)
     assert ns is None or head.step.unprofiled_ns == ns
+    (share,) = [one.evidence["part_share"] for one in report.findings if one.rule == "hotspot"]
+    assert share == pytest.approx(400 * US / head.step.unprofiled_ns)
 
 
 def test_a_finding_is_given_with_as_many_of_its_first_occurrences_as_are_asked_for() -> None:
@@ -67,3 +70,14 @@ def test_a_finding_is_compared_by_what_it_saves_or_else_costs(saved: float | Non
     brief = Brief(0, 0, "host-gap", "late", None, Severity.HIGH, 0.2, 5, saved, fixable=True, fault=0)
     assert brief.share == share
     assert brief.key == ("host-gap", "late", None)
+
+
+@pytest.mark.parametrize(("busy_us", "bound"), [(960, "gpu"), (700, "cpu")])
+def test_an_open_step_of_a_device_that_always_computes_is_bound_by_it(
+    monkeypatch: pytest.MonkeyPatch, busy_us: int, bound: str
+) -> None:
+    """Of steps of 1 ms; what the replay leaves open the recording tells."""
+    monkeypatch.setattr(of_rank, "_estimates", lambda *_: (samples.estimate(bounds=("gpu", "cpu")), None))
+    (head,) = diagnose(steps_of(("aten::mm", "gemm", 30, busy_us)).load()).traces
+    assert head.step is not None
+    assert head.step.bound == bound

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from tests.report.pools import Here
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
-from traceanalyzer.model.trace import Damage
+from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.folders import layout_of
+from traceanalyzer.read.load import load_file
 from traceanalyzer.report import rank_states
-from traceanalyzer.report.rank_pool import Elsewhere, in_pool
+from traceanalyzer.report.rank_pool import Elsewhere, Lost, Task, in_pool
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked, used_bytes
 
 US = 1_000
@@ -120,7 +122,32 @@ def test_from_its_limit_on_the_older_half_goes_to_disk(
 
 
 def test_memory_is_that_of_the_process() -> None:
-    assert 10 << 20 < used_bytes() < 1 << 40
+    """What is resident, not all that is mapped; as Linux tells it."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("no /proc")
+    told = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+    assert used_bytes() == pytest.approx(int(told) << 10, rel=0.05)
+
+
+def test_files_are_read_by_as_many_processes_and_from_the_cache_as_it_was_asked(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a rank is opened, asked by a process that has not read it, and asked once."""
+    given: list[tuple[Any, Any]] = []
+
+    def read(path: str, **options: Any) -> Trace:
+        given.append((options["jobs"], options["cache"]))
+        return load_file(path)
+
+    monkeypatch.setattr(rank_states, "load_file", read)
+    for jobs, cache in ((3, True), (1, False)):
+        file, opened = RankFile(files[0], rank=0, jobs=jobs, cache=cache), States()
+        opened.open(file)
+        opened.answer(file, [call(1)])
+        States().answer(file, [call(1)])
+        States().once(file, call(1))
+    assert given == [(3, True)] * 3 + [(1, False)] * 3
 
 
 def asked(folder: Path, say: Callable[[Elsewhere, JobView | None], Any], **template: Any) -> Any:
@@ -174,3 +201,32 @@ def test_what_was_passed_over_is_noted_of_the_first_rank_alone_and_a_copy_is_no_
         {0: 1, 1: 0, 2: 0},
         {0: 0, 1: 0, 2: 1},
     )
+
+
+class Ending(Here):
+    """The process that has rank 1 ends as soon as it is asked."""
+
+    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+        answers = super().run(tasks, told)
+        ended = [one.file.path for one in tasks if one.calls and one.file.path.endswith("rank1.json")]
+        return answers | {path: Lost("the process ended", where=path) for path in ended}
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_job_is_begun_again_without_a_rank_that_was_lost(
+    files: list[str], tmp_path: Path, silent: bool
+) -> None:
+    """Even where who asks makes do without its answer; the first of the others has a note."""
+    pool, begun = Ending(), []
+
+    def say(ranks: Elsewhere, _: JobView | None) -> Any:
+        begun.append(ranks.all)
+        with suppress(*[Lost] * silent):
+            return ranks.each(seen, dict.fromkeys(ranks.all, 1))
+
+    found = in_pool(pool, layout_of([tmp_path]), RankFile(), say)
+    assert begun == [(0, 1, 2), (0, 2)]
+    assert found == {0: (0, 1, None, 1, None), 2: (2, 0, None, 1, None)}
+    turns = [task.file.turn for task in pool.asked if task.calls]
+    assert (turns[0], turns[-1]) == (0, 1)
+    assert turns == sorted(turns)

@@ -146,3 +146,18 @@ def test_steps_are_timed_on_the_first_of_several_devices() -> None:
     steps = summary_of(made.load())
     assert steps.device == 0
     assert (steps.every.min_ns, steps.every.median_ns) == (pytest.approx(10 * MS, rel=0.01),) * 2
+
+
+def test_a_trace_without_steps_is_of_the_window_that_was_asked_for_or_whole() -> None:
+    made = TraceBuilder()
+    for at in (5, 8, 20):
+        made.op("aten::mm", at * MS, MS)
+    trace = made.load()
+    whole, part = scope_of(Analysis(trace), 2), scope_of(Analysis(trace, (6 * MS, 15 * MS)), 2)
+    assert (whole.rank, whole.start_ns, whole.end_ns, whole.asked) == (2, 5 * MS, 21 * MS, False)
+    assert (part.rank, part.start_ns, part.end_ns, part.asked) == (2, 6 * MS, 15 * MS, True)
+    heads = [diagnose(trace, window=window).traces[0].window for window in (None, (MS, 10 * MS))]
+    assert [(one.start_ns, one.end_ns, one.asked) for one in heads] == [
+        (5 * MS, 21 * MS, False),
+        (6 * MS, 15 * MS, True),
+    ]

@@ -203,3 +203,35 @@ def test_work_that_begins_before_its_launch_has_a_delay_and_what_nobody_launched
     assert frame["delay_ns"].tolist()[:1] == [-300]
     assert frame["launch_event_id"].tolist()[:1] == [0]
     assert frame[["delay_ns", "launch_event_id", "launch", "op"]].iloc[1].isna().all()
+
+
+def test_rows_of_frames_say_their_event_step_and_op() -> None:
+    """A kernel before the steps, two in step 4, and one in step 5 that device 1 runs."""
+    made, us = TraceBuilder(), 1_000
+    early = made.kernel(0, 20 * us, 900)
+    made.step(4, 100 * us, 400 * us)
+    made.step(5, 500 * us, 400 * us)
+    events, launches = [early], []
+    for number, (at, name, begin) in enumerate(
+        ((110, "aten::mm", 125), (150, "aten::nonzero", 350), (510, "aten::add", 525)), 1
+    ):
+        op_us = 200 if name == "aten::nonzero" else 20
+        made.op(name, at * us, op_us * us)
+        launches.append(made.launch("cudaLaunchKernel", (at + op_us - 10) * us, 5 * us, number))
+        events.append(made.kernel(begin * us, 30 * us, number, device=int(number == 3)))
+    trace = made.load()
+    frame = kernels(trace)
+    assert frame["event_id"].tolist() == events
+    assert frame["launch_event_id"].tolist()[1:] == launches
+    assert frame["step"].tolist()[1:] == [4, 4, 5]
+    assert frame["op"].tolist()[1:] == ["aten::mm", "aten::nonzero", "aten::add"]
+    assert frame[["step", "op", "launch_event_id"]].iloc[0].isna().all()
+    gaps = trace.idle_gaps()
+    first = gaps[gaps["device"] == 0]
+    assert ((first["start_ns"] // us).tolist(), (first["end_ns"] // us).tolist()) == (
+        [20, 100, 155, 380, 500],
+        [100, 125, 350, 500, 900],
+    )
+    assert first["step"].fillna(-1).tolist() == [-1, 0, 0, 0, 1]
+    assert first["op"].fillna("").tolist() == ["", "", "aten::nonzero", "", ""]
+    assert first["cause"].tolist() == ["host-code", "host-code", "dispatching", "tail", "tail"]

@@ -83,3 +83,9 @@ def test_what_the_profiler_did_is_apart_only_where_it_asks_for_nothing() -> None
     assert (list(parts.others), list(parts.minor), list(parts.profilers_own)) == ([1, 2, 4, 5], [3], [])
     parts = triage(samples.report(findings=(own, minor, other), outcomes=recording))
     assert (list(parts.others), list(parts.minor), list(parts.profilers_own)) == ([3], [2], [1])
+
+
+def test_a_fault_names_its_findings_by_their_new_numbers_in_order() -> None:
+    """Of the evidence what is worth more stands first: the second finding is now the last."""
+    given = [found("much"), found("little", LOW), found("more", MEDIUM), found("other", LOW, "F2")]
+    assert listed(given) == ["much", "more", "other", "little"]

@@ -24,7 +24,9 @@ def test_what_bounds_a_step_is_said_unless_the_trace_leaves_it_open(
     unclear: bool, bound: str, said: str
 ) -> None:
     step = SimpleNamespace(open=unclear, bound=bound, unprofiled_ns=3e6)
-    forecast = SimpleNamespace(step=step, base=[SimpleNamespace(cpu_ns=2e6, gpu_ns=1e6)])
+    # The others are of the ends of the interval.
+    slowdowns = [SimpleNamespace(cpu_ns=ns, gpu_ns=ns / 2) for ns in (2e6, 1e6, 4e6)]
+    forecast = SimpleNamespace(step=step, base=slowdowns)
     given: Any = SimpleNamespace(index=lambda _: forecast)
     (one,) = what_bounds(given)
     assert one.text.startswith(said)
