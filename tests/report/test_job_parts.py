@@ -17,7 +17,7 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.report.test_diagnose import busy_trace
 from traceanalyzer import diagnose
-from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.job.ranks import Here, Ranks
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
@@ -26,6 +26,7 @@ from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
+from traceanalyzer.report.collectives import collectives_of_job
 from traceanalyzer.report.diagnosis import _head, analyses_of, left_together, report_of, view_of
 from traceanalyzer.report.job_replay import (
     _recorded_ms,
@@ -93,6 +94,17 @@ def test_only_ranks_that_wait_know_of_the_others_and_not_without_their_traces(jo
     assert view_of({0: analysed[0]}) is None
     with pytest.raises(Unavailable):
         analysed[2].index(JobView)
+
+
+def test_collectives_are_of_the_ranks_that_have_them_in_common_and_the_others_are_named(job: Job) -> None:
+    analysed = dict(analyses_of(job))
+    told = collectives_of_job(Here(analysed), view_of(analysed))
+    assert [(one.ranks, one.count) for one in told.collectives] == [((0, 1), 5)]
+    assert (sorted(told.clocks), told.alone) == ([0, 1], (2,))
+    assert told.slowdown is not None
+    assert told.slowdown.s > 1
+    with pytest.raises(Unavailable, match="no collective in common"):
+        collectives_of_job(Here({2: analysed[2]}), None)
 
 
 def test_rules_that_are_left_out_are_said_once_of_a_job_and_of_each_trace_alone(

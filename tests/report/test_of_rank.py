@@ -14,10 +14,11 @@ from tests.report.report_samples import MS
 from tests.report.test_cost_items import steps_of
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.measured import GIVEN, RECORDING
 from traceanalyzer.report import of_rank
-from traceanalyzer.report.job_replay import Said
+from traceanalyzer.report.job_replay import InJob, Said
 from traceanalyzer.report.of_rank import Brief, whole_findings
 
 US = 1_000
@@ -81,3 +82,10 @@ def test_an_open_step_of_a_device_that_always_computes_is_bound_by_it(
     (head,) = diagnose(steps_of(("aten::mm", "gemm", 30, busy_us)).load()).traces
     assert head.step is not None
     assert head.step.bound == bound
+
+
+def test_what_only_a_job_or_the_rules_give_is_not_there_before() -> None:
+    analysis = Analysis(steps_of(("aten::mm", "gemm", 300, 400)).load())
+    for index, why in ((InJob, "not replayed with other ranks"), (Said, "not judged yet")):
+        with pytest.raises(Unavailable, match=why):
+            analysis.index(index)

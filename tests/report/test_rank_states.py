@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from traceanalyzer.read.folders import layout_of
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report import rank_states
 from traceanalyzer.report.rank_pool import Elsewhere, Lost, Task, in_pool
-from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked, used_bytes
+from traceanalyzer.report.rank_states import Call, RankFile, States, packed, unpacked, used_bytes
 
 US = 1_000
 ASKED: Counter[tuple[str, str]] = Counter()
@@ -119,6 +120,18 @@ def test_from_its_limit_on_the_older_half_goes_to_disk(
     alone = begun(100)
     alone.open(RankFile(files[0]))
     assert len(alone._stored) == (held >= 100)
+
+
+def test_answers_are_packed_where_that_is_worth_it_and_by_what_they_are_like() -> None:
+    small, plain = pickle.dumps(bytes(900)), pickle.dumps(bytes(9_000))
+    assert packed(small) == small
+    assert len(packed(plain)) < 100
+    assert unpacked(packed(small)) == small
+    assert unpacked(packed(plain)) == plain
+    noise = pickle.dumps(Random(1).randbytes(5_000))
+    assert len(packed(noise)) > 5_000
+    assert len(packed(noise, noise)) < 200
+    assert unpacked(packed(noise, noise), noise) == noise
 
 
 def test_memory_is_that_of_the_process() -> None:

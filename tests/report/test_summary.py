@@ -9,6 +9,7 @@ import pytest
 from tests.builder import TraceBuilder
 from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import StepsSummary
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import diagnose
@@ -148,7 +149,17 @@ def test_steps_are_timed_on_the_first_of_several_devices() -> None:
     assert (steps.every.min_ns, steps.every.median_ns) == (pytest.approx(10 * MS, rel=0.01),) * 2
 
 
-def test_a_trace_without_steps_is_of_the_window_that_was_asked_for_or_whole() -> None:
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_trace_without_marks_is_of_the_window_that_was_asked_for_or_whole(
+    monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """And so is one whose steps cannot be told."""
+
+    def build(*_: object) -> Steps:
+        raise Unavailable("no steps")
+
+    if broken:
+        monkeypatch.setattr(Steps, "build", build)
     made = TraceBuilder()
     for at in (5, 8, 20):
         made.op("aten::mm", at * MS, MS)

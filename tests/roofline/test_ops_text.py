@@ -95,6 +95,13 @@ def test_ops_beyond_the_limit_are_one_line(limit: int) -> None:
     }.get(limit, [])
 
 
+def test_the_share_of_the_other_ops_is_that_of_all_of_them() -> None:
+    """Of 10 us the first op takes 3, the others 2 and 1."""
+    lines = render_ops(replace(ops(1, 3, 2), window_ns=10_000), limit=1).splitlines()
+    assert next(line for line in lines if line.startswith("aten::op1")).endswith("3.00 µs  30.0 %")
+    assert "other ops (2): 3.00 µs, 30.0 %" in lines
+
+
 def test_calls_are_counted_and_the_time_of_one_is_told() -> None:
     lines = render_ops(ops(2, shapes=1)).splitlines()
     assert " 1 call " in next(line for line in lines if line.startswith("aten::op0"))
