@@ -232,3 +232,15 @@ def test_an_op_and_an_annotation_of_one_name_have_rows_of_their_own() -> None:
     rows = key_averages(trace.load()).rows
     assert rows["is_user_annotation"].tolist() == [False, True]
     assert rows["self_cpu_ns"].tolist() == [100, 30]
+
+
+def test_an_op_that_is_called_as_a_step_is_no_mark_of_the_first_thread() -> None:
+    """A call of no op lies in what runs on the thread that marks steps, 6."""
+    trace = TraceBuilder()
+    trace.step(1, 0, 10, pid=5, tid=6)
+    trace.op("aten::mm", 100, 100, pid=5, tid=6)
+    trace.op("ProfilerStep#2", 300, 10, pid=5, tid=7)
+    trace.op("aten::add", 100, 100, pid=5, tid=7)
+    trace.launch("cudaFree", 110, 30, 1, pid=5, tid=8)
+    rows = rows_of(trace)
+    assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [70, 100]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,14 +68,38 @@ def test_python_functions_are_counted_where_they_are_left_out() -> None:
     assert notes(trace, python_functions=True) == []
 
 
-def test_synchronisation_records_are_told_to_count() -> None:
+@pytest.mark.parametrize("category", ["cuda_sync", "xpu_sync"])
+def test_synchronisation_records_are_told_to_count(category: str) -> None:
     trace = built()
-    trace.work("cuda_sync", "Stream Sync", 140 * US, 10 * US, 0, 7, {"correlation": 9})
+    trace.work(category, "Stream Sync", 140 * US, 10 * US, 0, 7, {"correlation": 9})
     (note,) = notes(trace)
     assert note.startswith("synchronisation records count as time on the device")
+
+
+def test_each_row_of_communication_is_counted() -> None:
+    """Also those of one name, which two callers part."""
+    trace = built(with_stack=1)
+    for number, caller in enumerate("ab"):
+        trace.python(f"{caller}.py(1): f", (200 + 100 * number) * US, 90 * US, python_id=number + 1)
+        trace.annotation("nccl:all_reduce", (210 + 100 * number) * US, 10 * US)
+    loaded = trace.load()
+    for frames, rows in ((0, 1), (1, 2)):
+        said = table_notes(loaded, key_averages(loaded, by_stack=frames), python_functions=True)
+        (note,) = [one for one in said if "communication" in one]
+        assert note.startswith(f"rows of communication ({rows}) are taken to be asynchronous")
 
 
 @pytest.mark.parametrize("by", ["cpu_time_total", "cuda_time_total", None])
 def test_totals_do_not_depend_on_the_order_of_the_rows(by: str | None) -> None:
     table = printed_table(key_averages(built().load()), by)
     assert (round(table.self_cpu_us, 3), round(table.self_device_us, 3)) == (50.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "said"), [({}, 0), ({"nanoseconds": True}, 0), ({"nanoseconds": False}, 1)]
+)
+def test_whole_microseconds_are_told_where_the_file_has_them(known: dict[str, bool], said: int) -> None:
+    loaded = built().load()
+    loaded = replace(loaded, meta=replace(loaded.meta, capabilities=known))
+    notes_of = table_notes(loaded, key_averages(loaded))
+    assert sum("whole microseconds" in note for note in notes_of) == said

@@ -104,3 +104,58 @@ def test_backward_ops_and_what_is_in_them_have_the_stack_of_their_forward_op(
         op: [stack],
         "aten::inner": [stack],
     }
+
+
+def test_what_runs_first_says_nothing_of_python_functions() -> None:
+    """The first row of all is a leaf of the backward pass, which has no stack."""
+    trace = TraceBuilder(with_stack=1)
+    trace.op("torch::autograd::AccumulateGrad", 0, 5)
+    trace.python("train.py(1): main", 100, 500, python_id=1)
+    trace.python("train.py(2): step", 110, 400, python_id=2, parent=1)
+    trace.op("aten::mm", 120, 50)
+    assert stacks_of(trace, 2, python_functions=True) == {
+        "torch::autograd::AccumulateGrad": [[]],
+        "train.py(1): main": [[]],
+        "train.py(2): step": [["train.py(1): main"]],
+        "aten::mm": [["train.py(2): step", "train.py(1): main"]],
+    }
+
+
+def test_the_first_forward_op_of_a_number_counts_and_no_op_of_backward() -> None:
+    """Numbers begin at 0; the op in backward that has the number, too, comes before the second forward op."""
+    trace = TraceBuilder(with_stack=1)
+    backward = {"Sequence number": 0, "Fwd thread id": 1}
+    for number, (file, name, args) in enumerate(
+        (
+            ("forward", "aten::linear", {**FORWARD, "Sequence number": 0}),
+            ("backward", "MmBackward0", backward),
+            ("again", "aten::addmm", {**FORWARD, "Sequence number": 0}),
+        )
+    ):
+        trace.python(f"{file}.py(1): f", 1_000 * number, 500, python_id=number + 1)
+        trace.op(name, 1_000 * number + 100, 100, **args)
+    found = stacks_of(trace, 1)
+    assert found["MmBackward0"] == [["forward.py(1): f"]]
+    assert found["aten::addmm"] == [["again.py(1): f"]]
+
+
+@pytest.mark.parametrize(("at", "stack"), [(99, []), (100, ["a.py(1): f"]), (200, ["a.py(1): f"]), (201, [])])
+def test_a_frame_runs_from_its_first_to_its_last_nanosecond(at: int, stack: list[str]) -> None:
+    trace = TraceBuilder(with_stack=1)
+    trace.python("a.py(1): f", 100, 100, python_id=1)
+    trace.op("aten::mm", at, 5)
+    trace.kernel(150, 10, 1)
+    assert stacks_of(trace, 4) == {"aten::mm": [stack], "void kernel(float*)": [[]]}
+
+
+def test_rows_part_by_as_many_frames_as_are_asked_for() -> None:
+    """Two callers of one function."""
+    trace = TraceBuilder(with_stack=1)
+    for number, caller in enumerate("ab"):
+        trace.python(f"{caller}.py(1): main", 1_000 * number, 900, python_id=2 * number + 1)
+        trace.python("c.py(2): f", 1_000 * number + 10, 800, python_id=2 * number + 2)
+        trace.op("aten::mm", 1_000 * number + 20, 30)
+    assert stacks_of(trace, 1) == {"aten::mm": [["c.py(2): f"]]}
+    assert stacks_of(trace, 2) == {
+        "aten::mm": [["c.py(2): f", "a.py(1): main"], ["c.py(2): f", "b.py(1): main"]]
+    }

@@ -1,0 +1,231 @@
+"""What ranks are told apart by: kernels that wait for each other, what groups serve, and iterations of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
+from tests.job.test_rates import REDUCES, reduced
+from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
+from traceanalyzer.job.ranks import Here, asked_once
+from traceanalyzer.job.rates import bus_factor, data_bytes
+from traceanalyzer.job.roles import roles
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+
+FAR = [one + 7_000_000 for one in LATE]
+
+
+# -- kernels that wait for each other -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "told"), [(3, set()), (4, {"k"}), (5, {"k"})])
+def test_four_executions_tell_that_kernels_wait_for_each_other(count: int, told: set[str]) -> None:
+    every = {0: rank(EARLY[:count], ENDS[:count]), 1: rank(LATE[:count], ENDS[:count])}
+    assert waiting_together(every) == told
+
+
+def test_kernels_that_start_together_tell_nothing() -> None:
+    """Whether they wait shows only where they start apart."""
+    chance = [one + at for at, one in enumerate((90, 400, 50, 300, 120))]
+    other = [one + more for one, more in zip(EARLY, chance, strict=True)]
+    assert waiting_together({0: rank(EARLY, ENDS), 1: rank(EARLY, other)}) == set()
+
+
+@pytest.mark.parametrize(("longer", "told"), [(1, {"k"}), (200, set())])
+def test_durations_that_differ_by_less_than_a_fiftieth_are_those_of_kernels_that_compute(
+    longer: int, told: set[str]
+) -> None:
+    """They make up for their starts, which are up to 700 us apart."""
+    far = [end + 10_000 * (longer - 1) for end in ENDS]
+    assert waiting_together({0: rank(EARLY, far), 1: rank(LATE, far)}) == told
+
+
+def test_names_count_that_all_ranks_have() -> None:
+    """Two kernels of three ranks: one is not on the last rank."""
+    one, two = rank(EARLY, ENDS), rank(LATE, ENDS)
+    runs = {"k": one.runs["k"], "l": one.runs["k"]}, {"k": two.runs["k"], "l": two.runs["k"]}
+    every = {at: RankKernels(own, frozenset()) for at, own in enumerate(runs)}
+    assert waiting_together(every) == {"k", "l"}
+    assert waiting_together({**every, 2: one}) == {"k"}
+    assert waiting_together({**every, 2: RankKernels({}, frozenset({"m"}))}) == {"m"}
+    assert waiting_together({}) == frozenset()
+
+
+def mixed() -> Analysis:
+    """A kernel of torch's, two of one name on two streams, a copy and a collective."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 9_000)
+    spans = (("gemm", 20_000, 7), ("mine", 50_000, 9), ("mine", 40_000, 8), (REDUCES, 60_000, 9))
+    for number, (name, start, stream) in enumerate(spans, 1):
+        trace.launch("cudaLaunchKernel", 1_000 * number, 500, number)
+        trace.kernel(start, 5_000 + number, number, name=name, stream=stream)
+    trace.launch("cudaMemcpyAsync", 6_000, 500, 9)
+    trace.memcpy(70_000, 5_000, 9, name="mine", stream=9)
+    return Analysis(trace.load())
+
+
+def test_kernels_that_wait_for_other_ranks_are_communication_and_copies_of_that_name_are_none() -> None:
+    analysis = mixed()
+    work = analysis.index(DeviceWork)
+    before = {KINDS[kind] for kind in work.kind.tolist()}
+    assert before >= {"compute", "communication"}
+    after = with_waiting(analysis.trace, work, frozenset({"mine"}))
+    kinds = [(int(start), KINDS[kind]) for start, kind in zip(work.start_ns, after.kind, strict=True)]
+    shifted = {start - min(at for at, _ in kinds) + 20_000: kind for start, kind in kinds}
+    assert [shifted[at] for at in (20_000, 40_000, 50_000, 60_000)] == ["compute", *["communication"] * 3]
+    assert shifted[70_000].startswith("copy")
+    assert with_waiting(analysis.trace, work, frozenset()).kind.tolist() == work.kind.tolist()
+
+
+def test_kernels_that_their_own_trace_shows_to_communicate_are_known() -> None:
+    analysis = mixed()
+    assert RankKernels.of(analysis.trace, analysis.index(DeviceWork)).known == {REDUCES}
+
+
+# -- groups -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("desc", "role"),
+    [
+        ("DATA_PARALLEL_GROUP_WITH_CP", "data"),
+        ("mesh_dp_shard_cp", "data"),
+        ("EXPERT_TENSOR_PARALLEL_GROUP", "tensor"),
+        ("EXPERT_DATA_PARALLEL_GROUP", "data"),
+        ("TENSOR_AND_DATA_PARALLEL_GROUP", "tensor"),
+        ("tp", "tensor"),
+        ("Mesh_PP", "pipeline"),
+        ("ddp", "data"),
+        ("replicated", None),
+    ],
+)
+def test_a_group_of_two_names_serves_the_first_that_counts(desc: str, role: str | None) -> None:
+    """Gradients of experts and of ranks that share a context are reduced over these."""
+    assert role_of(reduced(desc=desc)) == role
+
+
+def role_of(analysis: Analysis) -> Any:
+    work, runs = analysis.index(DeviceWork), analysis.index(CollectiveRuns)
+    (role,) = roles(analysis.trace, work, runs, analysis.index(Nesting)).tolist()
+    return role
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "role"),
+    [
+        (("op", "torch::autograd::AccumulateGrad"), ("op", "c10d::allreduce_"), "data"),
+        (("annotation", "FSDP::all_gather"), ("op", "c10d::allreduce_"), "data"),
+        (("annotation", "FSDP::all_gather"), ("annotation", "nccl:all_reduce"), None),
+        (("annotation", "forward"), ("op", "FSDP::inner"), None),
+    ],
+    ids=["outermost op", "annotation around it", "not the nearest", "called by what is not outermost"],
+)
+def test_the_caller_of_a_collective_is_the_outermost_op_or_the_annotation_around_it(
+    outer: tuple[str, str], inner: tuple[str, str], role: str | None
+) -> None:
+    trace = TraceBuilder()
+    for (kind, name), start, dur in ((outer, 500, 18_000), (inner, 1_000, 15_000)):
+        getattr(trace, kind)(name, start, dur)
+    told: dict[str, Any] = {
+        "Collective name": "allreduce",
+        "In msg nelems": 8,
+        "Out msg nelems": 8,
+        "dtype": "Float",
+    }
+    trace.op("record_param_comms", 2_000, 9_000, **told)
+    trace.launch("cudaLaunchKernel", 3_000, 5_000, 1)
+    trace.kernel(20_000, 100_000, 1, name=REDUCES)
+    assert role_of(Analysis(trace.load())) == role
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "factor"),
+    [
+        ("allreduce", 4, 1.5),
+        ("allreduce", 2, 1.0),
+        ("allgather", 4, 0.75),
+        ("reducescatter", 8, 0.875),
+        ("alltoall", 2, 0.5),
+        ("broadcast", 4, 1.0),
+        ("sendrecv", 2, 1.0),
+        ("allreduce", 1, 0.0),
+        ("broadcast", 1, 0.0),
+    ],
+)
+def test_what_of_the_data_crosses_a_link(collective: str, ranks: int, factor: float) -> None:
+    assert bus_factor(collective, ranks) == factor
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "size"),
+    [
+        ((1_000, 8_000, "Float"), {}, 32_000),
+        ((1_000, 8_000, "Float"), {"In msg nelems": 16_000, "Out msg nelems": 2_000}, 64_000),
+        ((1_000, 8_000, "Float"), {"dtype": "Half"}, 16_000),
+        ((1_000, 8_000, "Float"), {"Out msg nelems": 500}, 4_000),
+        ((-1, 0, "Float"), {}, 0),
+        ((1_000, 8_000, ""), {}, 0),
+    ],
+)
+def test_what_a_kernel_says_of_its_data_counts_before_what_its_op_says(
+    op: tuple[int, int, str], kernel: dict[str, Any], size: int
+) -> None:
+    trace = TraceBuilder()
+    sent, received, kind = op
+    told: dict[str, Any] = {
+        "Collective name": "allreduce",
+        "In msg nelems": sent,
+        "Out msg nelems": received,
+        "dtype": kind,
+    }
+    trace.op("record_param_comms", 2_000, 9_000, **told)
+    trace.launch("cudaLaunchKernel", 3_000, 5_000, 1)
+    trace.kernel(20_000, 100_000, 1, name=REDUCES, **kernel)
+    analysis = Analysis(trace.load())
+    moved = data_bytes(analysis.trace, analysis.index(DeviceWork), analysis.index(CollectiveRuns))
+    assert moved.tolist() == [size]
+
+
+# -- ranks --------------------------------------------------------------------------------------------------
+
+
+def test_ranks_here_are_asked_in_order_and_who_cannot_answer_is_left_out() -> None:
+    made: dict[int | None, Analysis] = {rank: mixed() for rank in (3, 1)}
+    ranks = Here(made, {"10": ("a.json",), "20": ("b.json",)})
+
+    def ask(analysis: Analysis, own: int, shared: int) -> int:
+        if own == 0:
+            raise Unavailable("nothing")
+        assert analysis in made.values()
+        return own * shared
+
+    assert ranks.all == (3, 1)
+    assert ranks.each(ask, {1: 5, 3: 7}, 10) == {1: 50, 3: 70}
+    assert list(ranks.each(ask, {1: 5, 3: 7}, 10)) == [1, 3]
+    assert ranks.each(ask, {1: 0, 3: 7}, 10) == {3: 70}
+    assert ranks.iterations == {"10": ("a.json",), "20": ("b.json",)}
+    assert Here(made).iterations == {}
+    assert Here({3: made[3]}, ranks.iterations).iterations == ranks.iterations
+
+
+def test_a_file_that_cannot_be_read_is_answered_with_why(tmp_path: Any) -> None:
+    (path := tmp_path / "a.json").write_bytes(b"{}")
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 10)
+    good = trace.write(tmp_path / "b.json")
+
+    def events(analysis: Analysis, own: None, more: int) -> int:
+        assert own is None
+        return analysis.trace.meta.events + more
+
+    found = Here({}).once(events, [str(path), str(good)], 5)
+    assert list(found) == [str(path), str(good)]
+    assert isinstance(found[str(path)], Exception)
+    assert found[str(good)] == asked_once(events, str(good), 5) == 6
