@@ -210,3 +210,21 @@ def test_a_name_whose_rows_were_left_out_has_no_number() -> None:
     late = op(pid="gone", tid="away", ts=2 * LATE_US)
     trace = of(late, *[op(pid="worker", tid="main")] * 30)
     assert {*map(tuple, trace.cpu[["pid", "tid"]].values.tolist())} == {(-1000, -1001)}
+
+
+@pytest.mark.parametrize(("inside", "kept"), [(1, 4), (2, 4), (3, 3)])
+def test_what_is_said_to_be_recorded_counts_where_most_rows_start_in_it(inside: int, kept: int) -> None:
+    """Of four ops; of half of them or fewer in it, all are where the bulk is."""
+    window = {**SPAN, "ts": LATE_US - 5, "dur": 100.0}
+    trace = of(*[op() for _ in range(inside)], *[op(ts=2 * LATE_US) for _ in range(4 - inside)], window)
+    assert len(trace.cpu) == kept
+
+
+@pytest.mark.parametrize(("off", "kept"), [(19, 1), (20, 21)])
+def test_a_lane_has_a_wrong_clock_where_more_than_nineteen_of_twenty_rows_lie_elsewhere(
+    off: int, kept: int
+) -> None:
+    """Just beyond an hour after the ops; one kernel is beside them."""
+    ops = [op(ts=LATE_US + at) for at in range(50)]
+    trace = of(*ops, kernel(ts=LATE_US), *[kernel(ts=LATE_US + 3601e6) for _ in range(off)])
+    assert len(trace.gpu) == kept
