@@ -87,6 +87,7 @@ def test_xpu_calls_name_the_device() -> None:
     trace.kernel(50, 40, correlation=1, external_id=1)
     averages = key_averages(trace.load())
     assert averages.device == "XPU"
+    assert averages.rows["device_type"].tolist() == ["CPU", "CPU", "XPU"]
     assert "Self XPU time total: 0.040us" in render_table(
         printed_table(averages, "self_xpu_time_total"), TableSize()
     )
