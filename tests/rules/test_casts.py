@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from tests.rules.test_kernel_patterns import ADD, BIG, CAST, SOFTMAX, pointwise
 from traceanalyzer import diagnose
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule import Work
+from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
 
 
 def test_casts_before_products_are_found() -> None:
@@ -112,3 +116,58 @@ def test_casts_are_said_before_that_a_graph_would_take_the_other_launches() -> N
     assert casts is not None
     assert launches is not None
     assert 0.25 < casts.share < launches.share
+
+
+GRADIENT = Op(
+    "aten::copy_",
+    CAST,
+    2,
+    [*BIG, []],
+    [F32, BF16, "Scalar"],
+    inside="autograd::engine::evaluate_function: ToCopyBackward0",
+)
+
+
+@pytest.mark.parametrize(
+    ("product_us", "trained", "said"),
+    [
+        pytest.param(400, False, 1, id="6.1 % in inference"),
+        pytest.param(400, True, 0, id="6.1 % in training"),
+        pytest.param(900, False, 0, id="2.8 % in inference"),
+        pytest.param(200, True, 1, id="11.4 % in training"),
+    ],
+)
+def test_in_training_casts_are_worth_it_from_a_tenth_of_the_time(
+    product_us: int, trained: bool, said: int
+) -> None:
+    """Gradients of what was converted go back to float32; that is no cast to be avoided by itself."""
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"])
+    ops = [cast, Op("aten::mm", NVJET, product_us), *[GRADIENT] * trained, Op("aten::mm", NVJET, 1)]
+    assert [one.cost_ns for one in found(program(ops), "dtype-casts")] == [6 * 26 * US] * said
+
+
+@pytest.mark.parametrize(("name", "said"), [("aten::native_batch_norm", 0), ("aten::linear", 1)])
+def test_a_batch_norm_converts_its_own_statistics(name: str, said: int) -> None:
+    cast = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"], inside=name)
+    assert len(found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts")) == said
+
+
+def test_what_also_moves_to_another_device_is_still_called() -> None:
+    """x.to(device, dtype) keeps its time on the CPU, and its copy; the cast alone goes."""
+    trace = casting(("aten::to", "aten::_to_copy", "aten::copy_"))
+    calls = [event for event in trace.events if event["name"] == "aten::to"]
+    for number, event in enumerate(calls, 100_000):
+        at = round(event["ts"] * US)
+        trace.launch("cudaMemcpyAsync", at + 1 * US, 1 * US, number)
+        trace.memcpy(at + 4 * US, 1 * US, number, name="Memcpy HtoD (Pinned -> Device)")
+    (one,) = found(trace.load(), "dtype-casts")
+    assert one.saving is not None
+    assert one.saving.share < 0.3
+
+
+def test_what_is_first_on_a_stream_has_nothing_before_it_and_what_is_last_nothing_after_it() -> None:
+    """Of three kernels the first and the third, by the second."""
+    work = Analysis(program([Op("aten::mm", NVJET, 86)] * 3, steps=1)).index(Work).in_order()
+    (before, some_before), (after, some_after) = neighbours(work, work[np.array([0, 2])], work[np.array([1])])
+    assert (some_before.tolist(), some_after.tolist()) == ([False, True], [True, False])
+    assert before.entries[1] == after.entries[0] == work.entries[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -160,4 +161,24 @@ def test_a_mask_of_other_items_is_none_of_the_copies() -> None:
 
 def test_a_mask_may_be_repeated_after_the_indices() -> None:
     (one,) = found(program(ranker(repeated(), repeated("bool"))), "encoded-copies")
+    assert one.cost_ns == pytest.approx(spared(*ENCODER))
+
+
+def test_a_mask_that_becomes_longer_as_well_is_no_mask_of_the_copies() -> None:
+    """Twice as long in each copy: the network ends at attention, which reads it."""
+    indices = Op(
+        "aten::repeat", MOVE, 5, [[USERS, LENGTH], []], [LONG, "ScalarList"], scalars=["", f"[{EACH}, 1]"]
+    )
+    mask = Op(
+        "aten::repeat",
+        MOVE,
+        5,
+        [[USERS, 1, 1, LENGTH // 2], []],
+        [F32, "ScalarList"],
+        scalars=["", f"[{EACH}, 1, 1, 2]"],
+    )
+    (one,) = found(program(ranker(indices, mask=[mask])), "encoded-copies")
+    assert one.cost_ns == pytest.approx(spared(100, 40, 60, 300))
+    whole = replace(mask, dims=[[USERS, 1, 1, LENGTH], []], scalars=["", f"[{EACH}, 1, 1, 1]"])
+    (one,) = found(program(ranker(indices, mask=[whole])), "encoded-copies")
     assert one.cost_ns == pytest.approx(spared(*ENCODER))

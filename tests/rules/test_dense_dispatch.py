@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, Op, changed, found, program
 
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
@@ -92,3 +93,74 @@ def test_a_tensor_with_the_kept_experts_apart_has_so_many_slots_each() -> None:
     (one,) = found(program([gate, apart, dispatch]), "dense-dispatch")
     assert "16 experts of 640 slots" in one.message
     assert one.cost_ns == pytest.approx(6 * (300_000 + 400_000 - 4 * 10_240 * 2_048 * 2 / 4_800), rel=1e-4)
+
+
+def test_what_clears_or_copies_the_tensor_goes_and_what_brings_it_from_the_host_stays() -> None:
+    dense = [4_096, 16, 640]
+    ops = [
+        *einsums(),
+        Op("aten::zero_", "cleared", 70, [dense], [BF16]),
+        Op("aten::copy_", "copied", 50, [dense, dense, []], [BF16, BF16, "Scalar"]),
+    ]
+
+    def costs(copy: str) -> int:
+        def change(event: dict[str, Any]) -> None:
+            if event.get("name") == "cleared":
+                event |= {"cat": "gpu_memset", "name": "Memset (Device)"}
+                event["args"]["bytes"] = 1 << 26
+            elif event.get("name") == "copied":
+                event |= {"cat": "gpu_memcpy", "name": copy}
+                event["args"]["bytes"] = 1 << 26
+
+        (one,) = found(changed(program(ops), change), "dense-dispatch")
+        return one.cost_ns
+
+    there, back = 4 * 10_240 * 2_048 * 2 / 4_800, 20_000
+    least = 6 * (200_000 + 150_000 + 800_000 - there - back)
+    assert costs("Memcpy HtoD (Pinned -> Device)") == pytest.approx(least + 6 * 70_000, rel=1e-4)
+    assert costs("Memcpy DtoD (Device -> Device)") == pytest.approx(least + 6 * 120_000, rel=1e-4)
+
+
+def test_rows_of_four_bytes_take_twice_as_long_to_move_as_those_of_two() -> None:
+    gate, dense, dispatch, _, copy, _ = einsums()
+    (one,) = found(program([gate, dense, copy, replace(dispatch, types=[F32, F32])]), "dense-dispatch")
+    assert one.cost_ns == pytest.approx(
+        6 * (200_000 + 150_000 + 400_000 - 4 * 10_240 * 2_048 * 4 / 4_800), rel=1e-4
+    )
+
+
+def test_a_product_that_makes_the_tensor_is_not_needed_at_all() -> None:
+    """Its gradient, of rows as wide as there are tokens: that sum, too, is over 4,096."""
+    node = "autograd::engine::evaluate_function: BmmBackward0"
+    makes = Op("aten::bmm", GEMM, 250, [[1, 4_096, 4_096], [1, 4_096, 10_240]], [BF16, BF16], inside=node)
+    (one,) = found(program([*einsums(), makes]), "dense-dispatch")
+    there, back = 4 * 10_240 * 2_048 * 2 / 4_800, 20_000
+    assert one.cost_ns == pytest.approx(6 * (200_000 + 150_000 + 800_000 + 250_000 - there - back), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [
+        pytest.param([4_096, 10_240], True, id="slots of all experts in a row"),
+        pytest.param([8_192, 16, 640], True, id="a row for each expert that a token keeps"),
+        pytest.param([4_096, 16, 320], False, id="half of the slots"),
+        pytest.param([2_048, 2, 16, 640], False, id="no dimension of the tokens"),
+        pytest.param([4_096, 640, 8, 2], False, id="no dimension of the experts"),
+        pytest.param([4_096, 16, 320, 2], False, id="no dimension of the slots"),
+    ],
+)
+def test_a_tensor_has_a_number_for_each_token_expert_and_slot_by_its_sizes(
+    shape: list[int], counts: bool
+) -> None:
+    other = Op("aten::relu", ADD, 90, [shape], [BF16])
+    (without,), (one,) = (found(program([*einsums(), *more]), "dense-dispatch") for more in ([], [other]))
+    assert one.cost_ns - without.cost_ns == 6 * 90_000 * counts
+
+
+def test_scores_of_as_many_experts_as_an_expert_has_slots_are_not_the_tensor() -> None:
+    """16 experts of 16 slots: the scores of 4,096 tokens have both sizes, and a sixteenth of the numbers."""
+    scores = Op("aten::softmax", SUM, 90, [[4_096, 16]], [F32])
+    (without,), (one,) = (
+        found(program([*einsums(expert_slots=16), *more]), "dense-dispatch") for more in ([], [scores])
+    )
+    assert (one.cost_ns, one.count) == (without.cost_ns, without.count)

@@ -226,3 +226,53 @@ def test_rows_that_another_tensor_looks_like_are_known_by_their_type_alone(other
     copy, *rest = conditioned(made="aten::repeat")
     between = Op("aten::relu", MOVE, 1, [[5, 5]], [F32])
     assert len(found(program([copy, other, between, *rest]), "encoded-copies")) == said
+
+
+def test_what_is_made_of_equal_rows_and_others_and_looks_like_them_ends_the_rows() -> None:
+    """Positions in float32 are added to rows in bfloat16; the layer may read what the sum was converted to."""
+    bf16 = "c10::BFloat16"
+    repeat, silu, layer, work = (
+        replace(one, types=[bf16, *one.types[1:]]) for one in conditioned(made="aten::repeat")
+    )
+    added = Op("aten::add", MOVE, 9, [WIDE, [256, 768]], [bf16, F32], strides=[[196_608, 768, 1], [768, 1]])
+    (one,) = found(program([repeat, replace(silu, dur=400), added, layer, work]), "encoded-copies")
+    assert one.cost_ns == pytest.approx(6 * 400_000 * (1 - 1 / 256), rel=0.01)
+
+
+FRAME = [208, 8, 56, 56]
+
+
+@pytest.mark.parametrize(
+    ("between", "layers"),
+    [
+        pytest.param(Op("aten::relu", MOVE, 0, [FRAME], [F32]), 6, id="done to each copy alone"),
+        pytest.param(Op("aten::roll", MOVE, 1, [FRAME], [F32]), 3, id="mixes copies, as it may"),
+        pytest.param(
+            Op("aten::view", "", 0, [FRAME, []], [F32, "ScalarList"], scalars=["", "[208, 8, 3136]"]),
+            6,
+            id="viewed within each copy",
+        ),
+        pytest.param(
+            Op("aten::view", "", 0, [FRAME, []], [F32, "ScalarList"], scalars=["", "[13, 128, 56, 56]"]),
+            3,
+            id="viewed as windows",
+        ),
+    ],
+)
+def test_a_network_ends_with_what_is_not_done_to_each_copy_alone(between: Op, layers: int) -> None:
+    gather, *convs, _, _ = windows()
+    (one,) = found(program([gather, *convs[:3], between, *convs[3:]]), "encoded-copies")
+    assert one.cost_ns == pytest.approx(6 * layers * 300_000 * (1 - 64 / 208), rel=0.001)
+
+
+def test_copies_of_memory_within_a_network_are_no_computing() -> None:
+    gather, conv, *rest = windows()
+    copy = Op("aten::contiguous", "copied", 400, [FRAME], [F32])
+
+    def change(event: dict[str, Any]) -> None:
+        if event.get("name") == "copied":
+            event |= {"cat": "gpu_memcpy", "name": "Memcpy DtoD (Device -> Device)"}
+            event["args"]["bytes"] = 1 << 26
+
+    (one,) = found(changed(program([gather, conv, copy, *rest]), change), "encoded-copies")
+    assert one.cost_ns == pytest.approx(6 * 1_820_000 * (1 - 64 / 208), rel=0.001)

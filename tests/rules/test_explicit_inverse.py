@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import F32, Op, found, program
+from tests.rules.kernel_programs import F32, Op, by_step, found, program
 
 LU = "void getrf_pivot<float, 4>(int)"
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
@@ -139,3 +140,14 @@ def test_views_between_an_inverse_and_its_product_are_not_counted() -> None:
     view = Op("aten::view", "", 0, [[7, 7], []], [F32, "ScalarList"])
     mul, inverse, product, back = fitted()
     assert len(found(program([mul, inverse, *[view] * 9, product, back]), "explicit-inverse")) == 1
+
+
+def test_what_factorises_in_another_step_is_not_again() -> None:
+    """In the second of two steps nothing is inverted: there the log-determinant is all there is."""
+
+    def change(event: dict[str, Any], step: int) -> None:
+        if step == 1 and event.get("name") == "aten::linalg_inv":
+            event["name"] = "aten::relu"
+
+    (one,) = found(by_step(program(fitted(LOGDET), steps=2), change), "explicit-inverse")
+    assert one.cost_ns == pytest.approx(1e3 * (600 + 400), rel=0.02)

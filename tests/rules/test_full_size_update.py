@@ -223,3 +223,25 @@ def test_a_slice_may_be_viewed_in_another_way_before_it_is_written() -> None:
     fill, cut, write = spread()
     view = Op("aten::alias", "", 0, [WHOLE], [F32])
     assert len(found(program([NETWORK, fill, cut, view, write, added()]), SLUG)) == 1
+
+
+@pytest.mark.parametrize(
+    ("factors", "scaled_us"),
+    [
+        pytest.param([[4_096, 4_096], [4_096, 4_096]], 60, id="of two square ones, two fills"),
+        pytest.param([[1_024, 4_096], [4_096, 4_096]], 15, id="from the right"),
+    ],
+)
+def test_a_diagonal_s_product_needs_as_long_as_scaling_the_other_factor(
+    factors: list[list[int]], scaled_us: int
+) -> None:
+    """A fill of 4,096 x 4,096 numbers takes 30 us; scaling reads and writes the factor."""
+    *ops, product = diagonal()
+    (one,) = found(program([*ops, replace(product, dims=factors)]), SLUG)
+    assert one.cost_ns == pytest.approx(6e3 * (30 + 2_000 - scaled_us), rel=0.001)
+
+
+def test_a_copy_of_the_whole_into_a_view_of_a_fresh_tensor_is_a_copy_and_no_part() -> None:
+    fill, cut, _ = spread()
+    (one,) = found(program([NETWORK, *[fill, cut, *cloned()] * 2]), SLUG)
+    assert (one.cause, one.cost_ns) == ("copied", 6 * 2 * 500_000)

@@ -9,6 +9,8 @@ import pytest
 from tests.rules.kernel_programs import BF16, F32, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Status
+from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.rules.kernels.full_sort.sorted_tensors import Sorted
 
 SHAPE, LONG = [256, 200_000], "long int"
 RADIX = "void cub::detail::radix_sort::DeviceSegmentedRadixSortKernel<float, long>(float const*)"
@@ -177,3 +179,24 @@ def test_a_sort_reads_what_the_one_before_it_made_and_not_its_own_result() -> No
     ranks = [sort("aten::argsort", kind=LONG), first(200)] * 2
     (one,) = found(program([PRODUCT, *ranks], steps=1), "full-sort")
     assert one.count == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "length"),
+    [
+        pytest.param([4, 5, 6], -1, 6, id="the last"),
+        pytest.param([4, 5, 6], 0, 4, id="the first"),
+        pytest.param([4, 0, 6], -1, None, id="empty"),
+        pytest.param([0], 0, None, id="empty row"),
+        pytest.param([], -1, None, id="a number"),
+    ],
+)
+def test_a_sort_is_known_by_the_dimension_of_its_input(
+    shape: list[int], dim: int, length: int | None
+) -> None:
+    scalars = ("", "False", str(dim), "True")
+    op = Signature("aten::sort", (shape, [], [], []), (F32, *["Scalar"] * 3), scalars, ())
+    result = Sorted.of(op)
+    assert (result and result.length) == length
+    if result is not None:
+        assert (result.rows, result.bytes) == (120 // result.length, 480)

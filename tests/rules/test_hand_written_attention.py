@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builder import content_of, load_bytes
-from tests.rules.kernel_programs import BF16, NVJET, SGEMM, US, Op, found, program
+from tests.rules.kernel_programs import BF16, NVJET, SGEMM, US, Op, by_step, found, program
 from traceanalyzer.model.finding import Confidence
 
 PRODUCT = Op("aten::bmm", NVJET, 100)
@@ -142,3 +143,17 @@ def test_where_some_shapes_are_known_it_is_sure() -> None:
     (one,) = found(program([*alone, *counted]), SLUG)
     assert (guessed.confidence, one.confidence) == (Confidence.MEDIUM, Confidence.HIGH)
     assert one.cost_ns == pytest.approx(6 * (280 - 0.475 * 200 + 600) * US, rel=0.01)
+
+
+def test_where_steps_differ_all_of_them_are_counted_together() -> None:
+    """Two attentions a step, of which the first of six steps lacks one."""
+    softmaxes = []
+
+    def change(event: dict[str, Any], step: int) -> None:
+        if step == 0 and event.get("name") == "aten::_softmax":
+            softmaxes.append(event)
+            event["name"] = "aten::relu" if len(softmaxes) == 1 else event["name"]
+
+    (one,) = found(by_step(program([PRODUCT, SOFTMAX, PRODUCT, *[OTHER] * 9] * 2), change), SLUG)
+    assert one.evidence["forward"] == 11
+    assert "attention by hand runs 11 times in all in forward and takes" in one.message

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.rules.programs import found
 from tests.rules.test_hard_cases import kernels
+from traceanalyzer.model.finding import Confidence
 
 
 @pytest.mark.parametrize(("steps", "said"), [(3, ["outliers"]), (2, [])])
@@ -54,3 +57,17 @@ def test_one_step_that_is_quicker_than_usual_is_no_drift() -> None:
     assert found(kernels([[us] * 10 for us in (88, 100, 100, 100, 100, 109)]), "kernel-variance") == []
     (one,) = found(kernels([[us] * 10 for us in (100, 100, 100, 100, 109, 109)]), "kernel-variance")
     assert one.cause == "drift"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "confidence"), [({}, Confidence.LOW), ({"Input Dims": [[5, 5]]}, Confidence.HIGH)]
+)
+def test_a_step_that_is_slow_as_a_whole_did_the_same_work_if_shapes_say_so(
+    shapes: dict[str, Any], confidence: Confidence
+) -> None:
+    trace = kernels([[100] * 4] * 9 + [[200] * 4])
+    for event in trace.events:
+        if event["name"] == "aten::mm":
+            event["args"] |= shapes
+    (one,) = found(trace, "kernel-variance")
+    assert (one.cause, one.confidence, one.cost_ns) == ("outliers", confidence, 4 * 100_000)

@@ -180,3 +180,26 @@ def test_neighbours_are_apart_by_what_is_behind_their_dimension(
     shape: list[int], dim: int, said: str
 ) -> None:
     assert told("cumsum", [shape, [], []], [F32, "Scalar", ""], ["", str(dim), ""]) == said
+
+
+@pytest.mark.parametrize(
+    ("image", "weight", "stride"),
+    [
+        pytest.param([48, 1, 100_000], [441, 1, 500], "[480]", id="along one dimension"),
+        pytest.param([48, 1, 1, 100_000], [441, 1, 1, 500], "[7, 480]", id="along the last of two"),
+    ],
+)
+def test_of_the_taps_of_a_changed_rate_those_beyond_the_stride_count(
+    image: list[int], weight: list[int], stride: str
+) -> None:
+    said = told(
+        "cudnn_convolution",
+        [image, weight, [], []],
+        [F32, F32, "ScalarList", "ScalarList"],
+        ["", "", "[0]", stride],
+        kind="resampling conv",
+    )
+    assert said == (
+        ": it changes a sampling rate with 441 kernels of 500 taps, of which 20 count: 441 and 480 have no common "
+        "divisor"
+    )

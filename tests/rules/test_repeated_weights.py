@@ -165,3 +165,46 @@ def test_of_two_kinds_of_evidence_the_one_with_more_is_said() -> None:
             trace.python(frame, at * OP_US * US, OP_US * US, python_id=(number := number + 1))
     (one,) = of_rule(trace, "computed-weight")
     assert (one.count, one.evidence["computed"], list(one.evidence["ops"])) == (3 * 22, 24, ["aten::exp"])
+
+
+def test_a_frame_within_a_frame_is_no_weight_of_its_own_and_one_that_holds_no_op_is_none() -> None:
+    """Spectral norm on top of weight norm; in another thread a frame at the same time computes nothing."""
+    call = [op("aten::exp"), op("aten::sum"), op("aten::linear")]
+    ops = step(call, 24, ["AddmmBackward0", "SumBackward1", "ExpBackward0"], [op(LEAF)] * 4)
+    trace, number = steps_of(ops), 0
+    frame = "torch/nn/utils/parametrize.py(307): forward"
+    for at, (name, _) in enumerate(ops * 3):
+        if name == "aten::exp":
+            begin, number = at * OP_US * US, number + 4
+            trace.python(frame, begin, 11 * US, python_id=number)
+            trace.python(frame, begin, 2 * OP_US * US, python_id=number + 1)
+            trace.python(frame, begin + OP_US * US, 11 * US, python_id=number + 2)
+            trace.python(frame, begin, 2 * OP_US * US, python_id=number + 3, tid=77)
+    (one,) = of_rule(trace, "computed-weight")
+    assert (one.count, one.evidence["computed"], one.evidence["weights"]) == (20 * 3, 24, 4)
+    assert list(one.evidence["ops"]) == ["aten::exp", "aten::sum"]
+
+
+def test_where_no_lines_are_recorded_blocks_of_the_program_say_where_weights_are_computed() -> None:
+    """48 calls a step in a rollout: of 45 of them, 10 us each."""
+    trace = normed(48, 6)
+    for number in range(3):
+        trace.annotation("rollout", number * (48 * 4 + 6) * OP_US * US, 96 * OP_US * US - US)
+    (one,) = of_rule(trace, "computed-weight")
+    assert one.evidence["lines"] == {"rollout": 3 * 45 * 10 * US}
+    assert one.message.endswith(", at rollout")
+
+
+def test_a_narrow_product_that_is_computed_again_is_told_once() -> None:
+    """W + B A in 24 calls; the first two, which would be of low rank, take less than 2 % with what they keep."""
+    b, a = [512, 8], [8, 512]
+    call = [op("aten::matmul", b, a), op("aten::add", W, W), op("aten::linear", X, W, [512])]
+    call = [(name, {**args, "Input type": ["float"] * 3}) for name, args in call]
+    ops = step(call, 24, ["AddmmBackward0", "AddBackward0", "MmBackward0"], [op(LEAF, b), op(LEAF, a)])
+    trace, number = steps_of(ops), 0
+    for at, (name, _) in enumerate(ops * 3):
+        if name == "aten::matmul":
+            frame = "torch/nn/utils/parametrize.py(307): forward"
+            trace.python(frame, at * OP_US * US, 2 * OP_US * US, python_id=(number := number + 1))
+    (one,) = of_rule(trace, "computed-weight")
+    assert (one.cause, one.count) == ("repeated", 3 * 22)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.builder import H200, TID, TraceBuilder
+from tests.builder import H200, TID, TraceBuilder, content_of, load_bytes
 from tests.rules.kernel_programs import NVJET, changed, found
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
@@ -114,3 +115,20 @@ def test_the_reader_of_a_sort_is_an_op_of_its_thread() -> None:
 
     assert len(found(sorting(steps=1), "full-sort")) == 1
     assert found(changed(sorting(steps=1), elsewhere), "full-sort") == []
+
+
+def test_of_two_copies_in_a_sort_the_larger_one_is_of_its_input() -> None:
+    """Indices of a byte each are copied before or after the numbers; eight times as many elements as theirs."""
+    (alone,) = found(sorting(), "full-sort")
+    for late in (False, True):
+        content = json.loads(content_of(sorting()))
+        events = content["traceEvents"]
+        for one in [one for one in events if one.get("name") == "aten::sort"]:
+            (copy,) = (x for x in events if x["args"].get("bytes") == SIZE and 0 < x["ts"] - one["ts"] < 20)
+            ids = {"correlation": 50_000 + int(one["ts"])}
+            launch = {"cat": "cuda_runtime", "name": "cudaMemcpyAsync", "ts": one["ts"] + (20 if late else 1)}
+            events.append({**one, **launch, "dur": 2, "args": {"cbid": 211, **ids}})
+            args = {**copy["args"], **ids, "bytes": SIZE // 8}
+            events.append({**copy, "ts": copy["ts"] + (4_535 if late else -5), "dur": 1, "args": args})
+        (one,) = found(load_bytes(json.dumps(content).encode()), "full-sort")
+        assert one.evidence["topk_ns"] == pytest.approx(alone.evidence["topk_ns"], rel=0.001)
