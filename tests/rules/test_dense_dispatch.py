@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, Op, changed, found, program
+from tests.rules.test_needless_work import experts
 
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
@@ -164,3 +165,21 @@ def test_scores_of_as_many_experts_as_an_expert_has_slots_are_not_the_tensor() -
         found(program([*einsums(expert_slots=16), *more]), "dense-dispatch") for more in ([], [scores])
     )
     assert (one.cost_ns, one.count) == (without.cost_ns, without.count)
+
+
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [
+        pytest.param([16, 4_096, 64], True, id="rows of each expert"),
+        pytest.param([16, 64, 4_096], True, id="columns of each expert"),
+        pytest.param([4_096, 16, 64], False, id="experts of each row"),
+        pytest.param([16, 2_048, 64], False, id="half of the rows"),
+        pytest.param([16, 4_096], False, id="a score of each"),
+        pytest.param([16, 4_096, 8, 8], False, id="four dimensions"),
+    ],
+)
+def test_idle_experts_work_on_tensors_of_all_rows_behind_the_experts(shape: list[int], counts: bool) -> None:
+    other = Op("aten::relu", ADD, 80, [shape], [BF16])
+    (without,), (one,) = (found(program([*experts(2), *more]), "idle-experts") for more in ([], [other]))
+    part = 1 - 1.25 * 2 / 16
+    assert one.cost_ns - without.cost_ns == pytest.approx(6 * 80_000 * part * counts, abs=10)

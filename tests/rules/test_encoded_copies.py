@@ -276,3 +276,13 @@ def test_copies_of_memory_within_a_network_are_no_computing() -> None:
 
     (one,) = found(changed(program([gather, conv, copy, *rest]), change), "encoded-copies")
     assert one.cost_ns == pytest.approx(6 * 1_820_000 * (1 - 64 / 208), rel=0.001)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_networks_on_copies_the_one_with_the_longest_kernel_is_named(first: bool) -> None:
+    """Convolutions of 300 us each, and a layer of 150 us on rows that were repeated for 256 tokens."""
+    repeat, silu, layer, _ = conditioned(made="aten::repeat")
+    small, large = [repeat, silu, replace(layer, dur=150)], windows()
+    (one,) = found(program([*large, *small] if first else [*small, *large]), "encoded-copies")
+    assert (one.evidence["maker"], one.evidence["copies"]) == ("aten::index", 208)
+    assert one.cost_ns == pytest.approx(6 * (1_820_000 * (1 - 64 / 208) + 250_000 * (1 - 1 / 256)), rel=0.01)

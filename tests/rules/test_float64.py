@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.builder import H200, TraceBuilder
-from tests.rules.kernel_programs import F32, F64, US, Op, found, program
+from tests.rules.kernel_programs import F32, F64, US, Op, by_step, found, program
 
 FIELD = [[2048, 2048]] * 2
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::add>(int)"
@@ -58,3 +61,16 @@ def test_float64_from_the_host_is_not_deliberate_and_its_copy_not_arithmetic(
     (one,) = found(trace.load(), "float64-math")
     assert (one.cause, one.count) == (cause, 3)
     assert one.message.startswith("every floating tensor is float64, which may be deliberate") is not uploads
+
+
+def test_of_several_ops_that_mix_types_the_first_one_of_the_last_step_is_named() -> None:
+    """In the first step another op comes first."""
+    late = replace(LEAK, name="aten::sub")
+
+    def change(event: dict[str, Any], step: int) -> None:
+        if step == 0 and event.get("name") == "aten::add":
+            event["name"] = "aten::div"
+
+    (one,) = found(by_step(program([LEAK, late]), change), "float64-math")
+    assert one.evidence["first_op"] == "aten::add"
+    assert "float64 enters with aten::add of 2048x2048, 2048x2048" in one.message

@@ -157,3 +157,24 @@ def test_where_steps_differ_all_of_them_are_counted_together() -> None:
     (one,) = found(by_step(program([PRODUCT, SOFTMAX, PRODUCT, *[OTHER] * 9] * 2), change), SLUG)
     assert one.evidence["forward"] == 11
     assert "attention by hand runs 11 times in all in forward and takes" in one.message
+
+
+@pytest.mark.parametrize(
+    ("around", "said", "advice"),
+    [
+        pytest.param(
+            "aten::scaled_dot_product_attention",
+            "scaled_dot_product_attention without a fused kernel runs once a step in forward",
+            "Find out why: `with torch.nn.attention.sdpa_kernel",
+            id="of torch",
+        ),
+        pytest.param("own::attention", "attention by hand runs once a step", "Use F.scaled_dot", id="own"),
+    ],
+)
+def test_attention_that_torch_does_not_fuse_is_asked_for_its_reason(
+    around: str, said: str, advice: str
+) -> None:
+    ops = [replace(one, inside=around) for one in (PRODUCT, SOFTMAX, PRODUCT)]
+    (one,) = found(program([*ops, *[OTHER] * 9]), SLUG)
+    assert one.message.startswith(said)
+    assert one.advice.startswith(advice)

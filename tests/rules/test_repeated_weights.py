@@ -8,6 +8,8 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule, steps_of
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.registry import find_rule
 
 Op = tuple[str, dict[str, Any]]
 NODE = "autograd::engine::evaluate_function: "
@@ -206,5 +208,5 @@ def test_a_narrow_product_that_is_computed_again_is_told_once() -> None:
         if name == "aten::matmul":
             frame = "torch/nn/utils/parametrize.py(307): forward"
             trace.python(frame, at * OP_US * US, 2 * OP_US * US, python_id=(number := number + 1))
-    (one,) = of_rule(trace, "computed-weight")
-    assert (one.cause, one.count) == ("repeated", 3 * 22)
+    (one,) = find_rule("computed-weight").hits(Analysis(trace.load()))
+    assert (one.cause, len(one.occurrences)) == ("repeated", 3 * 22)
