@@ -136,3 +136,8 @@ def test_numbers_that_are_no_rows_and_rows_with_numbers_of_their_own_are_left_al
     assert found(program(wide), "encoded-copies") == []
     counted = Op(REPEAT.name, FILL, 5, [[1, FRAMES], [FRAMES], [], []], [F32, "long int", "Scalar", ""])
     assert found(program(transformer(modulation(), repeat=counted)), "encoded-copies") == []
+
+
+def test_a_product_of_the_repeated_numbers_that_gives_as_many_mixes_them() -> None:
+    mixed = [REPEAT, *[linear(TIMES, TOKENS, 300, F32)] * 3]
+    assert found(program(mixed), "encoded-copies") == []
