@@ -62,3 +62,13 @@ def test_blocks_of_one_op_are_told_by_each_of_the_lines_that_called_it() -> None
         ["aten::mm", "a.py(3): f", 2, 30],
         [NO_OP, "(no python frame)", 1, 5],
     ]
+
+
+def test_calls_that_only_have_the_drivers_name_in_theirs_allocate_nothing() -> None:
+    """A plugin's call that wraps it is another call."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(0, 64)
+    for number, name in enumerate(("cudaMalloc", "wrapped_cudaMalloc", "cuMemcpyAsync", "cuMemAlloc_v2")):
+        trace.launch(name, 1_000 * (number + 1), 10 * (number + 1), number + 1)
+    calls = Analysis(trace.load()).index(MemoryView).calls
+    assert calls.to_numpy().tolist() == [["cuMemAlloc_v2", 1, 40], ["cudaMalloc", 1, 10]]

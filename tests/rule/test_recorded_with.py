@@ -30,6 +30,7 @@ ROCM = "torch 2.8 to 2.11 on ROCm"
         ("Use {torch.compile}", "unknown", ""),
         ("Use {torch.compile}", "", ""),
         ("Use {F.rms_norm}", "torch 2.4 previews of spring 2024", ""),
+        ("Use {F.rms_norm}", "torch 2.1 to 2.3", "2.4"),
         ("Use {channels_last}", "torch 2.8 to 2.11", ""),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
 from tests.rules.test_dense_gradient import recommender
 
@@ -34,3 +35,65 @@ def test_in_a_job_of_several_ranks_other_ranks_may_have_looked_up_other_rows() -
     trace.kernel(210 * US, 5 * US, 9_000, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=9)
     (joined,) = found(trace, "dense-gradient")
     assert (alone.confidence.value, joined.confidence.value) == ("high", "medium")
+
+
+def timed(op: str, fill_us: int = 300) -> TraceBuilder:
+    """An optimizer that passes for 800 us over all parameters in such an op; a fill takes so long."""
+    trace = recommender(shapes=False, long_list=True, lookup_us=6)
+    for event in trace.events:
+        if event["name"] == "aten::_foreach_add_":
+            event["name"] = op
+        if event["cat"] == "kernel" and event["dur"] == 300:
+            event["dur"] = fill_us
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("op", "passed_us"),
+    [
+        ("aten::_fused_adam_", 500),  # reads and writes a parameter, a gradient and two states
+        ("aten::_foreach_addcdiv_", 400),
+        ("aten::_foreach_addcmul_", 400),
+        ("aten::_foreach_lerp_", 300),
+        ("aten::_foreach_norm", 100),  # reads alone
+        ("aten::_foreach_mul_", 200),
+    ],
+)
+def test_without_shapes_a_pass_takes_as_many_fills_as_it_reads_and_writes_tensors(
+    op: str, passed_us: int
+) -> None:
+    """A fill of 100 us; looking up takes 6 of 200 us, that is 3 % of the rows."""
+    (dense,) = found(timed(op, fill_us=100), "dense-gradient")
+    assert dense.cost_ns == pytest.approx(3 * (100 + passed_us) * 0.97 * US, rel=0.001)
+    assert dense.evidence["filling_ns"] == 3 * 100 * US
+
+
+@pytest.mark.parametrize(("launch_us", "counts"), [(150, True), (149, False)])
+def test_without_shapes_a_pass_over_one_tensor_counts_where_it_takes_as_long_as_one_over_the_table(
+    launch_us: int, counts: bool
+) -> None:
+    """Of four launches; to read and write the table takes two fills of 300 us. Fills alone are not worth a word."""
+    trace = timed("aten::mul_")
+    for event in trace.events:
+        if event["cat"] == "kernel" and event["dur"] == 200:
+            event["dur"] = launch_us
+    costs = [one.cost_ns for one in found(trace, "dense-gradient")]
+    assert costs == ([pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.001)] if counts else [])
+
+
+@pytest.mark.parametrize(("summed_us", "said"), [(599, True), (600, False)])
+def test_without_shapes_a_sum_of_two_fills_length_may_be_of_two_gradients_of_the_table(
+    summed_us: int, said: bool
+) -> None:
+    trace = recommender(shapes=False, long_list=True, lookup_us=6, summed_us=summed_us)
+    assert bool(found(trace, "dense-gradient")) is said
+
+
+def test_without_shapes_the_optimizer_that_steps_most_often_says_how_many_steps_there_are() -> None:
+    """A second one that stepped once changes nothing; one that clips twice as often is no optimizer."""
+    trace = recommender(shapes=False, long_list=True, lookup_us=6)
+    (alone,) = found(trace, "dense-gradient")
+    trace.annotation("Optimizer.step#Adam.step", 890 * US, 2 * US)
+    (both,) = found(trace, "dense-gradient")
+    assert both.cost_ns == alone.cost_ns == pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.001)
+    assert both.advice == alone.advice

@@ -103,3 +103,15 @@ def test_the_only_kernel_of_a_custom_op_is_not_told_twice() -> None:
         trace.kernel(begin + 20 * US, 900 * US, step + 1, name=ADD)
     (other,) = found(trace.load(), "hotspot")
     assert "; its kernels: vectorized_elementwise_kernel" in other.message
+
+
+def test_where_nothing_is_predicted_the_share_is_that_of_the_recorded_steps() -> None:
+    """No launch is in the file: four steps of a millisecond, with 900 us of work each."""
+    trace = TraceBuilder()
+    for step in range(4):
+        begin = step * SPAN
+        trace.step(step, begin, SPAN)
+        trace.kernel(begin + 50 * US, 900 * US, step + 1, name=NVJET)
+    (one,) = found(trace.load(), "hotspot")
+    assert one.evidence["part_share"] == pytest.approx(0.9, rel=0.05)
+    assert "of the recorded step" in one.message

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, changed, found, program
 from traceanalyzer import Severity
 
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(float)"
@@ -116,3 +119,29 @@ def test_a_mask_is_no_product_of_unlike_tensors() -> None:
 def test_kernels_without_an_op_are_in_no_share() -> None:
     (one,) = found(program([*head(), other(100)], unlinked_us=50), "loss-head")
     assert one.evidence["gpu_share"] == 0.9
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_share_is_that_of_the_device_that_has_the_head(elsewhere: bool) -> None:
+    """What takes four times as long keeps another device busy, or the same."""
+
+    def move(event: dict[str, Any]) -> None:
+        if elsewhere and event.get("name") == "other":
+            event["pid"] = event["args"]["device"] = 1
+
+    long = Op("aten::mm", "other", 3_650, [[4_096, 512], [512, 2_048]], [BF16] * 2)
+    facts = found(changed(program([*head(), long]), move), "loss-head")
+    assert [(one.device, one.evidence["gpu_share"]) for one in facts] == ([(0, 1.0)] if elsewhere else [])
+
+
+def test_two_devices_that_have_a_head_each_are_two_facts() -> None:
+    def move(event: dict[str, Any]) -> None:
+        if event.get("cat") == "kernel" and event["args"]["stream"] == 9:
+            event["pid"] = event["args"]["device"] = 1
+
+    ops = [*head(), *[replace(one, stream=9, dur=2 * one.dur) for one in head()]]
+    facts = {one.device: one for one in found(changed(program(ops), move), "loss-head")}
+    assert {device: one.count for device, one in facts.items()} == {0: 6 * 4, 1: 6 * 4}
+    assert facts[0].evidence["parts"]["head"] == 6 * 200_000
+    assert facts[1].evidence["parts"]["head"] == 6 * 400_000
+    assert facts[0].evidence["gpu_share"] == facts[1].evidence["gpu_share"] == 1.0

@@ -1,0 +1,88 @@
+"""What takes most of a step where ranks wait for one another, in steps that differ, and at the least share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builder import TraceBuilder
+from tests.job.ranks import Reductions, job_of
+from tests.rules.kernel_programs import NVJET, US, found
+from tests.rules.test_hotspots import ADD
+from traceanalyzer import Finding, diagnose
+from traceanalyzer.rules.facts.hotspot import Limits
+
+SPAN = 1_000 * US
+
+
+def of_ranks(folder: Path, *compute_us: int) -> Finding:
+    """The first rank's hotspot, where ranks compute so long and then reduce together for 100 us."""
+    made = Reductions({rank: [us] * 6 for rank, us in enumerate(compute_us)})
+    facts = diagnose(job_of(made, folder), select=["hotspot"]).findings
+    return next(one for one in facts if one.rank == 0)
+
+
+def test_waiting_for_another_rank_is_no_work(tmp_path: Path) -> None:
+    """The first waits 800 us of each 1,100 in the collective, and computes 200 us."""
+    fact = of_ranks(tmp_path, 200, 1_000)
+    assert fact.evidence["gpu_ns"] == 200 * US
+    assert next(iter(fact.evidence["kernels"])).startswith("nvjet")
+    assert fact.evidence["part_share"] == pytest.approx(200 / 1_110, rel=0.05)
+    assert "of the predicted step" in fact.message
+
+
+def test_where_collectives_take_most_their_transfer_alone_counts(tmp_path: Path) -> None:
+    """Both compute for less than the 100 us of transfer; the first waits 40 us more."""
+    fact = of_ranks(tmp_path, 30, 70)
+    assert (fact.evidence["gpu_ns"], fact.cause) == (100 * US, "communication")
+    assert "only transfer counts here, not the measured waiting for other ranks" in fact.message
+    assert fact.advice == "Overlap it with compute, or send fewer bytes."
+
+
+def uneven(*us: int) -> Finding:
+    """Steps of a millisecond in which one op takes so long in each."""
+    trace = TraceBuilder()
+    for step, dur in enumerate(us):
+        begin = step * SPAN
+        trace.step(step, begin, SPAN)
+        trace.op("aten::mm", begin + US, 50 * US)
+        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
+        trace.kernel(begin + 20 * US, dur * US, step + 1, name=NVJET)
+    (one,) = found(trace.load(), "hotspot")
+    return one
+
+
+@pytest.mark.parametrize("outlier", [5_000, 100])
+def test_where_some_steps_take_far_longer_or_less_it_is_said_which_count(outlier: int) -> None:
+    """The first of eight steps, which the loop's usual steps are not like."""
+    trace, begin = TraceBuilder(), 0
+    for step in range(8):
+        dur = outlier if step == 0 else 900
+        span = max(dur + 100, 300) * US
+        trace.step(step, begin, span)
+        trace.op("aten::mm", begin + US, 50 * US)
+        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
+        trace.kernel(begin + 20 * US, dur * US, step + 1, name=NVJET)
+        begin += span
+    (one,) = found(trace.load(), "hotspot")
+    assert one.evidence["gpu_ns"] == 900 * US
+    assert one.message.startswith("on average over ")
+    assert one.count == 8
+
+
+def test_where_all_steps_are_alike_none_is_said_to_count() -> None:
+    assert uneven(*[900] * 6).message.startswith("aten::mm takes ")
+
+
+@pytest.mark.parametrize(("us", "said"), [(50, True), (49, False)])
+def test_an_op_that_takes_the_least_share_of_the_step_is_worth_a_look(us: int, said: bool) -> None:
+    """Nothing is predicted: no launch is in the file. Steps of a millisecond; many kernels take less."""
+    assert Limits().min_part_share == 0.05
+    trace = TraceBuilder()
+    for step in range(4):
+        trace.step(step, step * SPAN, SPAN)
+        trace.kernel(step * SPAN + 50 * US, us * US, 2 * step + 1, name=NVJET)
+        trace.kernel(step * SPAN + 990 * US, 10 * US, 2 * step + 2, name=ADD)
+    facts = found(trace.load(), "hotspot")
+    assert bool(facts) is said
