@@ -8,12 +8,14 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.job.ranks import Reductions, job_of
-from tests.rules.kernel_programs import NVJET, US, found
+from tests.rules.kernel_programs import NVJET, US, Op, found, program
 from tests.rules.test_hotspots import ADD
+from tests.rules.test_what_limits import TERA, mm, one
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.rules.facts.hotspot import Limits
 
 SPAN = 1_000 * US
+NORM = "void at::native::batch_norm_collect_statistics_kernel<float>(int)"
 
 
 def of_ranks(folder: Path, *compute_us: int) -> Finding:
@@ -49,8 +51,8 @@ def uneven(*us: int) -> Finding:
         trace.op("aten::mm", begin + US, 50 * US)
         trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
         trace.kernel(begin + 20 * US, dur * US, step + 1, name=NVJET)
-    (one,) = found(trace.load(), "hotspot")
-    return one
+    (fact,) = found(trace.load(), "hotspot")
+    return fact
 
 
 @pytest.mark.parametrize("outlier", [5_000, 100])
@@ -65,10 +67,10 @@ def test_where_some_steps_take_far_longer_or_less_it_is_said_which_count(outlier
         trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
         trace.kernel(begin + 20 * US, dur * US, step + 1, name=NVJET)
         begin += span
-    (one,) = found(trace.load(), "hotspot")
-    assert one.evidence["gpu_ns"] == 900 * US
-    assert one.message.startswith("on average over ")
-    assert one.count == 8
+    (fact,) = found(trace.load(), "hotspot")
+    assert fact.evidence["gpu_ns"] == 900 * US
+    assert fact.message.startswith("on average over ")
+    assert fact.count == 8
 
 
 def test_where_all_steps_are_alike_none_is_said_to_count() -> None:
@@ -86,3 +88,23 @@ def test_an_op_that_takes_the_least_share_of_the_step_is_worth_a_look(us: int, s
         trace.kernel(step * SPAN + 990 * US, 10 * US, 2 * step + 2, name=ADD)
     facts = found(trace.load(), "hotspot")
     assert bool(facts) is said
+
+
+def test_a_little_more_than_the_peak_is_said_to_need_fewer_operations() -> None:
+    """It takes 138.9 us at the peak."""
+    fact = one(program([mm(120)]))
+    assert "above the device's peak: its algorithm needs fewer operations than counted" in fact.message
+    assert " % of the compute peak" not in fact.message
+
+
+def test_far_from_its_peak_few_blocks_are_what_limits_an_op() -> None:
+    fact = one(program([mm(400, grid=10)]))
+    assert fact.cause == "few-blocks"
+    assert f"it reaches {TERA / 400:,.0f} TFLOP/s, 35 % of the compute peak" in fact.message
+    assert "; its longest kernel has 10 blocks for 132 multiprocessors" in fact.message
+
+
+@pytest.mark.parametrize(("kernels", "said"), [([NORM, NORM], True), ([NORM, ADD], False)])
+def test_channels_last_helps_where_batch_norms_alone_have_few_blocks(kernels: list[str], said: bool) -> None:
+    ops = [Op("aten::native_batch_norm", kernel, 200, grid=10) for kernel in kernels]
+    assert ("channels_last" in one(program(ops)).advice) is said
