@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.recorder import session
+from traceanalyzer.recorder import session, timer
 from traceanalyzer.recorder.launch import _outcome, _read, _waiting, command_of
 from traceanalyzer.recorder.metadata import without_secrets
 from traceanalyzer.recorder.notes import NO_STEP, NOTHING, STARTED, STEPPING, WRITTEN, Notes
@@ -163,12 +163,27 @@ def test_a_step_is_timed_by_the_device_between_marks_of_blocks(monkeypatch: pyte
         is_available=there, is_initialized=there, current_device=lambda: 2, device=On, Event=Event
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
-    timer = StepTimer(4)
-    assert timer.step_ms() == []
+    blocks = StepTimer(4)
+    assert blocks.step_ms() == []
     for _ in range(3):
-        timer.mark()
-    assert timer.step_ms() == [2.0, 5.0]
+        blocks.mark()
+    assert blocks.step_ms() == [2.0, 5.0]
     assert waited == [29.0]
+
+
+def test_without_cuda_at_the_first_mark_a_clock_times_the_blocks_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether CUDA is there but unused, or is used from the second block on."""
+    used = iter([False, True, True])
+    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: next(used))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
+    clock = iter([1.0, 1.008, 1.028])
+    monkeypatch.setattr(timer, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    blocks = StepTimer(4)
+    for _ in range(3):
+        blocks.mark()
+    assert blocks.step_ms() == [pytest.approx(2.0), pytest.approx(5.0)]
 
 
 def test_traces_of_a_job_are_told_in_the_order_of_its_ranks() -> None:
