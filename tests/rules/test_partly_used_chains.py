@@ -40,6 +40,35 @@ def test_a_slice_before_an_op_of_several_tensors_ends_the_chain() -> None:
     assert makers(op("relu", [4, 9, 5]), op("tanh", [4, 5, 7]), PRODUCT, FIRST) == [([0, 1, 2], 1 / 4)]
 
 
+MEAN, LAYER = op("mean", [4, 9, 7], "[1]", "False"), op("linear", [4, 9, 5], [7, 5])
+
+
+@pytest.mark.parametrize(
+    ("ops", "views", "places"),
+    [
+        ([LAYER, MEAN], [], [0]),
+        ([op("linear", [36, 5], [7, 5]), op("view", [36, 7], "[4, 9, 7]"), MEAN], [1], [0, 1]),
+        ([LAYER, op("relu", [4, 9, 7]), MEAN], [], []),  # a mean of what is no product
+        ([op("bmm", [4, 9, 5], [4, 5, 7]), MEAN], [], []),  # each row of the mean has a matrix of its own
+        ([op("linear", [4, 9, 5], [7, 5], [7]), MEAN], [], [0]),
+        ([op("exp", [4, 9, 5]), LAYER, MEAN], [], [1]),
+    ],
+)
+def test_rows_of_a_product_are_averaged_before_it_and_views_between_are_seen_through(
+    ops: list[Signature], views: list[int], places: list[int]
+) -> None:
+    assert makers(*ops, views=views) == ([(places, 1 / 9)] if places else [])
+
+
+def test_a_part_that_is_taken_twice_beside_the_cut_counts_twice() -> None:
+    """Of 40 rows one is taken, and two times two others."""
+    whole = [40, 9]
+    beside = op("slice", whole, "0", "4", "6", "1")
+    ops = [op("relu", whole), op("select", whole, "0", "0"), beside, beside]
+    assert makers(*ops) == [([0], 1 / 40 + 2 * (2 / 40))]
+    assert makers(*ops[:3]) == [([0], 1 / 40 + 2 / 40)]
+
+
 @pytest.mark.parametrize(("other", "places"), [("[0]", [0, 1, 2]), ("[1]", [1, 2])])
 def test_parts_along_other_dimensions_of_one_tensor_end_the_chain(other: str, places: list[int]) -> None:
     """Two sums over a tensor of four by four: an item of the second one's result is its second dimension's."""

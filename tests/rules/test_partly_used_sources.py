@@ -9,7 +9,14 @@ import pytest
 from tests.rules.kernel_programs import F32
 from traceanalyzer.roofline.made import made
 from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.rules.kernels.partly_used.sources import sources, viewed
+from traceanalyzer.rules.kernels.partly_used.sources import (
+    is_diagonal,
+    joined,
+    pieces,
+    sources,
+    taken,
+    viewed,
+)
 
 
 def signature(name: str, dims: list[Any], *scalars: str) -> Signature:
@@ -34,6 +41,14 @@ def signature(name: str, dims: list[Any], *scalars: str) -> Signature:
         (("select", [[2, 3, 4]], "1", "0"), (2, 4), {1}, ((2, 3, 4), {2}, 1.0)),
         (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {1}, ((2, 8, 4), {1}, 0.5)),
         (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 4, 4), {0}, ((2, 8, 4), {0}, 1.0)),
+        (("slice", [[2, 8, 4]], "1", "0", "4", "1"), (2, 5, 4), {1}, None),
+        (("select", [[2, 3, 4]], "1", "0"), (3, 4), {0}, None),
+        (("select", [[2, 3, 4]], "-2", "0"), (2, 4), {0}, ((2, 3, 4), {0}, 1.0)),
+        (("t", [[3, 4]]), (4, 3), {0}, ((3, 4), {1}, 1.0)),
+        (("t", [[3, 4]]), (3, 4), {0}, None),
+        (("flatten", [[3, 4]], "0", "1"), (6,), {0}, None),  # a view of fewer numbers, and of more
+        (("flatten", [[3, 4]], "0", "1"), (24,), {0}, None),
+        (("flatten", [[3, 4]], "0", "1"), (12,), {0}, ((3, 4), {0, 1}, 1.0)),
     ],
 )
 def test_the_part_of_a_view_is_found_in_what_it_views(
@@ -59,6 +74,8 @@ IMAGE, ROWS = [8, 3, 32, 32], [8, 16, 64]
         (("pad", [ROWS], "[1, 2]", ""), (8, 16, 67), [{0}, {1}], ROWS),
         (("linear", [ROWS, [32, 64]]), (8, 16, 32), [{0}, {1}], ROWS),
         (("bmm", [ROWS, [8, 64, 32]]), (8, 16, 32), [{1}], ROWS),
+        (("mm", [[16, 64], [64, 32]]), (16, 32), [{0}], [16, 64]),
+        (("addmm", [[32], [16, 64], [64, 32]]), (16, 32), [{0}], [16, 64]),
         (("sum", [ROWS], "[1]", "False"), (8, 64), [{0}, {1}], ROWS),
         (("amax", [ROWS], "[-1]", "True"), (8, 16, 1), [{0}, {1}], ROWS),
         (("linalg_vector_norm", [ROWS], "2", "[-1]", "False"), (8, 16), [{0}, {1}], ROWS),
@@ -133,3 +150,80 @@ def test_a_batch_norm_that_counts_all_images_needs_them() -> None:
     for training, makes in (("True", None), ("False", (8, 3, 32, 32))):
         one = signature("batch_norm", [IMAGE, *channels], training, "0.1", "1e-5")
         assert made(one) == makes
+
+
+@pytest.mark.parametrize(
+    ("op", "makes", "part", "needs"),
+    [
+        (("linear", [ROWS, [32, 64]]), (8, 16, 32), {2}, []),  # columns are of the weight
+        (("bmm", [ROWS, [8, 64, 32]]), (8, 16, 32), {2}, []),
+        (("linear", [ROWS, [32, 64]]), (8, 16, 32), {1, 2}, None),  # pairs of a row and a column
+        (("linear", [ROWS, [32, 64]]), (8, 16, 32), {0, 1}, [((8, 16, 64), {0, 1})]),
+        (("bmm", [ROWS, [8, 64, 32]]), (8, 16, 32), {0, 1}, []),
+        (("mm", [[16, 64], [64, 32]]), (16, 31), {0}, None),
+        (("matmul", [ROWS, [1, 64, 32]]), (8, 16, 32), {0}, None),
+    ],
+)
+def test_columns_of_a_product_need_no_part_of_its_rows(
+    op: tuple[Any, ...], makes: tuple[int, ...], part: set[int], needs: list[Any] | None
+) -> None:
+    assert sources(signature(*op), makes, frozenset(part)) == needs
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "part"),
+    [
+        (("select", [[8, 5]], "0", "3"), {0}, 1 / 8),
+        (("select", [[8, 5]], "-1", "3"), {1}, 1 / 5),
+        (("slice", [[8, 5]], "0", "2", "8", "2"), {0}, 3 / 8),
+        (("slice", [[8, 5]], "0", "-2", "9223372036854775807", "1"), {0}, 2 / 8),
+        (("slice", [[8, 5]], "0", "", "", "4"), {0}, 2 / 8),
+        (("narrow", [[8, 5]], "1", "1", "2"), {1}, 2 / 5),
+        (("diagonal", [[2, 8, 5]], "0", "1", "2"), {1, 2}, 5 / 40),
+        (("diagonal", [[2, 8, 5]], "0", "0", "-1"), {0, 2}, 2 / 10),
+        (("trace", [[8, 5]]), {0, 1}, 5 / 40),
+        (("diag", [[8, 9]], "0"), {0, 1}, 8 / 72),
+    ],
+)
+def test_a_cut_takes_a_part_along_its_dimensions(op: tuple[Any, ...], dims: set[int], part: float) -> None:
+    assert taken(signature(*op)) == (frozenset(dims), part)
+    assert is_diagonal(signature(*op)) is op[0].startswith(("diag", "trace"))
+
+
+def test_other_ops_take_no_part() -> None:
+    for name, *inputs in (
+        ("exp", [[8, 5]]),
+        ("select", [[8, 5]], "", "3"),
+        ("diagonal", [[8, 5]], "", "0", "1"),
+    ):
+        found = taken(signature(name, *inputs))
+        assert (found is None) is (name != "diagonal")
+
+
+@pytest.mark.parametrize(
+    ("op", "whole"),
+    [
+        (("mean", [[8, 5, 4]], "[1]", "False"), ({1}, 1 / 5)),
+        (("mean", [[8, 5, 4]], "[0, -2]", "False"), ({0, 1}, 1 / 40)),
+        (("sum", [[8, 5, 4]], "[-1]", "False"), None),
+        (("sum", [[8, 5, 4]], "[]", "False"), None),
+        (("amax", [[8, 5, 4]], "[1]", "False"), None),
+    ],
+)
+def test_a_mean_or_sum_over_rows_joins_so_many(op: tuple[Any, ...], whole: tuple[Any, ...] | None) -> None:
+    assert joined(signature(*op)) == whole
+
+
+@pytest.mark.parametrize(
+    ("op", "found"),
+    [
+        (("chunk", [[8, 6]], "3", "-1"), (1, (8, 2), 3)),
+        (("split", [[8, 6]], "2", "0"), (0, (2, 6), 4)),
+        (("split", [[8, 6]], "3", "0"), None),
+        (("unbind", [[8, 6]], "0"), (0, (6,), 8)),
+        (("unbind", [[8, 6]], "-1"), (1, (8,), 6)),
+        (("select", [[8, 6]], "0", "1"), None),
+    ],
+)
+def test_pieces_are_equal(op: tuple[Any, ...], found: tuple[Any, ...] | None) -> None:
+    assert pieces(signature(*op)) == found

@@ -87,6 +87,8 @@ INDEX = signature("index", [[8, 64], []], ["float", ""])
         ([op("t", [3, 64]), op("relu", [64, 3])], (1,), 3 / 8),  # the view tells
         ([op("t", [9, 9]), op("relu", [3, 64])], (1,), 3 / 8),
         ([op("relu", [64, 3]), op("relu", [3, 64])], (), 0),  # what reads next is another tensor's
+        ([op("t", [3, 64]), op("t", [5, 64])], (1, 2), 3 / 8),  # only the next view is of the index
+        ([op("relu", [9, 9]), op("t", [5, 64])], (2,), 0),
         ([], (), 0),
     ],
 )
