@@ -115,3 +115,25 @@ def test_each_step_needs_what_its_own_longest_sequence_does() -> None:
     (one,) = found(by_step(program(speech()), told), "padded-batch")
     assert one.cost_ns == pytest.approx(1e6 * (4 / 2 + 3 / 4), rel=0.01)
     assert (one.evidence["longest"], one.evidence["most"]) == (256, 256)
+
+
+def test_a_step_that_takes_longer_counts_with_its_own_longest_sequence() -> None:
+    """Of 500 us in each of five steps half is needed; of 1,000 us in the sixth a quarter."""
+
+    def told(event: dict[str, Any], step: int) -> None:
+        if event.get("name") == "aten::_ctc_loss" and step == 5:
+            event["args"]["Concrete Inputs"] = ["", "", "[128,90,100,80]", "[9, 9, 9]"]
+        if event.get("cat") == "kernel" and step != 5:
+            event["dur"] /= 2
+
+    (one,) = found(by_step(program(speech()), told), "padded-batch")
+    assert one.cost_ns == pytest.approx(1e6 * (5 / 4 + 3 / 4), rel=0.01)
+
+
+@pytest.mark.parametrize(("known", "said"), [({0, 3, 5}, 1), ({0, 5}, 0)])
+def test_lengths_of_three_steps_are_enough(known: set[int], said: int) -> None:
+    def told(event: dict[str, Any], step: int) -> None:
+        if event.get("name") == "aten::_ctc_loss" and step not in known:
+            event["args"]["Concrete Inputs"] = ["", "", "", "[9, 9, 9]"]
+
+    assert len(found(by_step(program(speech()), told), "padded-batch")) == said
