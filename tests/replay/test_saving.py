@@ -214,6 +214,11 @@ def test_replacements_and_spans_join_where_they_are_alike() -> None:
     assert same[0].work_ns == [5.0, 6.0]  # type: ignore[attr-defined]
     each = merged([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
     assert each[0].work_ns.tolist() == [[5.0], [6.0]]  # type: ignore[attr-defined]
+    wider = Replace([5], [6], np.array([[7.0, 8.0]]), 10)
+    found = merged(
+        [Replace([1], [2], np.array([[5.0]]), 10), wider, Replace([3], [4], np.array([[6.0]]), 10)]
+    )
+    assert [one.work_ns.tolist() for one in found] == [[[5.0], [6.0]], [[7.0, 8.0]]]  # type: ignore[attr-defined]
     assert len(merged([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
     assert len(merged([MoveToSideStream([1]), MoveToSideStream([2]), MoveToSideStream([3], [5.0])])) == 2
     assert len(merged([Compile(np.array([1])), Compile([2]), GraphLaunch(), GraphLaunch()])) == 2

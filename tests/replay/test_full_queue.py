@@ -1,0 +1,105 @@
+"""The replay's queue, edges and gaps where little room is left: each instant worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from traceanalyzer.replay import recurrence
+from traceanalyzer.replay.recurrence import Block, State
+from traceanalyzer.replay.schedule import Schedule, _edges, _gaps
+
+
+def scheduled(
+    launch: Sequence[float],
+    stream: Sequence[int],
+    dur: Sequence[float],
+    cpu: float,
+    edges: Sequence[tuple[int, int]] = (),
+) -> Schedule:
+    """Work of two streams, without gaps, latencies and waits; edges from the second to the first."""
+    none, zeros = np.empty(0, np.int64), np.zeros(len(launch))
+    ends = np.array(edges, np.int64).reshape(-1, 2)
+    return Schedule(
+        cpu, np.array(launch, float), np.array(stream), np.array(dur, float), zeros, zeros,
+        none, np.empty(0), np.empty(0), np.empty((0, 2), bool), ends[:, 0], ends[:, 1], 2,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two launches may be outstanding, and are looked at by twos."""
+    monkeypatch.setattr(recurrence, "_QUEUE", 2)
+    monkeypatch.setattr(recurrence, "_STRETCH", 2)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+@pytest.mark.usefixtures("two_at_once")
+def test_a_full_queue_lets_the_cpu_wait_for_the_later_stream(longer: int) -> None:
+    """Pairs of 100 ns here and 10 ns there: the second pair is launched at 99 and 100, the third at 199 and 200."""
+    dur = [100 if at % 2 == longer else 10 for at in range(6)]
+    state = State(Block.of(scheduled(range(6), [0, 1] * 3, dur, 6)))
+    first = 100 + longer  # the second of a pair is launched 1 ns later
+    assert state.run() == pytest.approx(3 * 100 + longer)
+    assert state.late == pytest.approx(first + 100 - 5 + 6)
+    assert state.run() == pytest.approx(6 * 100 + longer)
+
+
+@pytest.mark.usefixtures("two_at_once")
+def test_a_queue_with_room_lets_the_cpu_go_on() -> None:
+    """Every launch comes 500 ns after the one before; the work takes 100."""
+    state = State(Block.of(scheduled(range(0, 3_000, 500), [0, 1] * 3, [100] * 6, 3_000)))
+    assert (state.run(), state.late) == (3_000, 3_000)
+    assert (state.run(), state.late) == (6_000, 6_000)
+
+
+def test_work_waits_for_the_end_of_the_one_that_it_names_and_not_of_what_follows_that() -> None:
+    state = State(Block.of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 0)])))
+    state.run()
+    assert state.done == [110, 15]
+    state = State(Block.of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 1)])))
+    state.run()
+    assert state.done == [110, 115]
+
+
+def left(kept: Sequence[int], gap: Sequence[float], set_gap: dict[int, float] | None = None) -> list[float]:
+    """Gaps of what is left of a kernel, a kernel and a copy on one stream, and of a kernel of another."""
+    traced = np.array([*gap, 1.0])
+    work: Any = SimpleNamespace(
+        before=np.array([-1, 0, 1, -1]),
+        category=np.array([0, 0, 1, 0]),
+        pair_gap_ns=np.array([[200.0, 300.0], [900.0, 800.0]]),
+        gap_ns=traced,
+    )
+    edited = traced.copy()
+    for at, ns in (set_gap or {}).items():
+        edited[at] = ns
+    program: Any = SimpleNamespace(
+        program=SimpleNamespace(work=work), stream=np.array([0, 0, 0, 1]), gap_ns=edited
+    )
+    found: list[float] = _gaps(program, np.array(kept)).tolist()
+    return found
+
+
+def test_a_copy_that_comes_next_to_a_kernel_is_as_near_as_copies_after_kernels_are() -> None:
+    assert left([0, 1, 2, 3], [50, 60, 500]) == [50, 60, 500, 1]
+    assert left([0, 2, 3], [50, 60, 500]) == [50, 300, 1]
+    assert left([0, 2, 3], [50, 60, 100]) == [50, 100, 1]  # no farther than it was
+    assert left([0, 2, 3], [50, 60, 500], {2: 400}) == [50, 400, 1]  # an edit has said how far
+    assert left([1, 2, 3], [50, 60, 500]) == [60, 500, 1]  # the first has nothing before it any more
+
+
+def test_an_edge_is_left_where_both_ends_are_and_the_one_that_waits_comes_later() -> None:
+    """Of five pieces the fourth is gone, and an edit launches the third before the first two."""
+    work: Any = SimpleNamespace(edge_to=np.array([1, 2, 4, 3, 4]), edge_from=np.array([0, 1, 3, 0, 0]))
+    program: Any = SimpleNamespace(
+        program=SimpleNamespace(work=work), alive=np.arange(5) != 3, edges=np.ones(5, bool)
+    )
+    position = np.array([2, 0, 1, 4])
+    assert [one.tolist() for one in _edges(program, position)] == [[2, 3], [1, 1]]
+    program.edges[4] = False
+    assert [one.tolist() for one in _edges(program, position)] == [[2], [1]]
