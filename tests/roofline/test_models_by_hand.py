@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from tests.roofline.test_ffts import COMPLEX, transform
+from tests.roofline.test_made import IMAGE, op
 from tests.roofline.test_op_families import BF16, F32, LONG, signature
 from traceanalyzer.roofline.convolutions import fft_counts, nth, transposed_flops
 from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work
+from traceanalyzer.roofline.made import made
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.signatures import Signature
 
 F64 = "double"
@@ -151,7 +154,7 @@ def test_lists_are_read_whole_and_written_where_they_are_results(
     [
         ([[4, 6], [6, 5]], True),
         ([[4, 6], [5, 6]], False),
-        ([[2, 4, 6], [6, 5]], False),
+        ([[2, 6, 4], [6, 5]], False),
         ([[6, 6], [6]], False),
     ],
 )
@@ -250,3 +253,22 @@ def test_rows_that_are_added_in_place_of_all_meet_as_often_as_there_are_for_each
     """Where target and source have the same sizes, each row has a place of its own."""
     op = signature("index_add_", [[100, 64], [], [100], [100, 64]], [F32, "Scalar", LONG, F32])
     assert (needs(op).kind, needs(op).flops) == ("row scatter", None)
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [
+        (op("unfold", [4, 20], "1", "7", "3"), (4, 5, 7)),
+        (op("upsample_nearest2d", IMAGE, "", "[1.5, 2.0]"), (2, 6, 25, 40)),
+        (op("adaptive_avg_pool2d", IMAGE, "[7, 5, 3]"), None),
+    ],
+)
+def test_windows_and_images_have_as_many_places_as_fit(
+    call: Signature, shape: tuple[int, ...] | None
+) -> None:
+    assert made(call) == shape
+
+
+@pytest.mark.parametrize(("dim", "shape"), [("-1", (2, 12)), ("-2", (8, 3)), ("1", (2, 12))])
+def test_dimensions_may_be_counted_from_the_last(dim: str, shape: tuple[int, ...]) -> None:
+    assert result_of(op("repeat_interleave", [2, 3], "4", dim, "")) == shape
