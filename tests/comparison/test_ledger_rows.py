@@ -82,12 +82,20 @@ def test_only_faults_whose_saving_was_said_and_is_known_have_a_row() -> None:
 @pytest.mark.parametrize(
     ("real_ms", "kind"), [(-20, "work"), (-19.9, "host"), (0, "host"), (20, "host"), (None, "host")]
 )
-def test_a_fix_is_one_of_work_where_half_of_what_the_step_lost_is_the_device_s(
+def test_a_fix_is_one_of_work_where_half_of_what_the_step_lost_or_took_more_is_the_device_s(
     real_ms: float | None, kind: str
 ) -> None:
-    """The step lost 40 ms."""
+    """The step lost 40 ms, or took 40 ms more."""
     (row,) = ledger_rows(compared(fault(0.2, 0.4), real_ms=real_ms), None)
     assert row["kind"] == kind
+    more_ms = None if real_ms is None else -real_ms
+    (row,) = ledger_rows(compared(fault(0.2, -0.4), real_ms=more_ms, difference=0.4), None)
+    assert row["kind"] == kind
+
+
+def test_where_the_step_is_as_before_no_fix_was_one_of_work() -> None:
+    (row,) = ledger_rows(compared(fault(0.2, 0.0), real_ms=0, difference=0.0), None)
+    assert row["kind"] == "host"
 
 
 @pytest.mark.parametrize("before", ["", "a,b\n", "a,b"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
@@ -85,6 +87,13 @@ def test_gradients_of_a_whole_matrix_for_two_narrow_ones() -> None:
     whole_ns = 6_000 * (20 + 15 + 25 + 90 + 15 + 20)  # but for the gradient of the layer's input
     kept_ns = 6 * 6 * 4_096 * (2 * 2_048) * 2 / 4_800 / 0.6
     assert one.cost_ns == pytest.approx(whole_ns - kept_ns, rel=0.01)
+
+
+def test_without_types_what_stays_is_that_of_float32() -> None:
+    plain = [replace(one, types=()) for one in adapted()]
+    cost_ns = [found(program(ops), "computed-weight")[0].cost_ns for ops in (adapted(), plain)]
+    kept_ns = 6 * 6 * 4_096 * (2 * 2_048) * 2 / 4_800 / 0.6
+    assert cost_ns[0] - cost_ns[1] == pytest.approx(kept_ns, rel=0.01)  # twice as many bytes
 
 
 WIDE = [1_024, 2_048]

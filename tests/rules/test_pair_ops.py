@@ -60,6 +60,7 @@ def test_a_selection_leaves_one_number_of_each_row(call: Signature, left: int) -
         (op("min", [4, 6], "1", "False"), True, True),
         (op("amax", [4, 6], "[1]", "False"), True, True),
         (op("min", [4, 6]), False, False),  # of all of them
+        (op("max", [4, 6], [4, 6]), False, False),  # of each two
         (op("argmin", [4, 6], "1", "False"), False, False),
         (op("sqrt", [4, 6]), False, True),
         (op("sum", [4, 6], "[1]"), False, False),

@@ -31,7 +31,8 @@ def ledger_rows(found: Comparison, spread: float | None) -> list[dict[str, str]]
 
 def _row(found: Comparison, step: StepAxis, fault: FaultChange, spread: float | None) -> dict[str, str]:
     device = found.axes.device
-    on_device = device is not None and -device.real_ns >= _EXPLAINED * (step.base_ns - step.new_ns)
+    change_ns = step.new_ns - step.base_ns
+    on_device = device is not None and change_ns != 0 and device.real_ns / change_ns >= _EXPLAINED
     shares = (fault.said_share, fault.low_share, fault.high_share, fault.got_share)
     said, low, high, true = (f"{share or 0.0:.4f}" for share in shares)
     return {

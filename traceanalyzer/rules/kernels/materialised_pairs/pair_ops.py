@@ -7,6 +7,7 @@ import re
 
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.roofline.tensor_types import tensors
 
 Shape = tuple[int, ...]
 _PICKS = re.compile(r"^aten::(min|max|amin|amax)$")
@@ -43,7 +44,7 @@ def item_bytes(op: Signature) -> int:
 
 def selects(op: Signature) -> bool:
     """Whether it leaves the least or largest along a dimension."""
-    return bool(_PICKS.search(op.name)) and len(op.dims) > 1 and len(shapes_in(op)) == 1
+    return bool(_PICKS.search(op.name)) and len(op.dims) > 1 and len(tensors(op)) == 1
 
 
 def passes(op: Signature) -> bool:
