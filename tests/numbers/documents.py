@@ -1,16 +1,12 @@
-"""What the commands say of a trace, as documents whose numbers are kept.
-
-`python -m tests.numbers.documents KIND NAME` prints the numbers of one: before and after a change they can be compared.
-"""
+"""What the commands say of a trace, as documents whose numbers are kept."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -21,20 +17,16 @@ import pyarrow.parquet as pq
 
 from tests.html.pages import parsed
 from tests.loaded import analysed, reported
-from tests.numbers.columns import columns_of
-from tests.numbers.functions import outcomes
 from tests.numbers.programs import (
-    BROKEN,
-    BUILT,
-    CHANCES,
-    CHANGED,
     CHANGES,
+    COPIED_CHANGES,
+    COPIED_JOBS,
     JOBS,
-    LAYOUTS,
     analysis_of,
+    changed_pair,
     ranks_of,
 )
-from tests.perfetto.reader import read
+from tests.perfetto import reader
 from tests.recorded import PROGRAMS, TRACES, name_of
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import MemoryView
@@ -73,8 +65,10 @@ from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 
-RECORDED = [name_of(path) for path in TRACES]
 _PATHS = {name_of(path): path for path in (*TRACES, *PROGRAMS)}
+_ROWS = 200  # of a curve
+_PATH = re.compile(r"\S*/\S*\.json\S*")
+Ranked = Sequence[tuple[int | None, Analysis]]
 
 
 def one_of(many: int, names: Sequence[str]) -> list[str]:
@@ -82,17 +76,9 @@ def one_of(many: int, names: Sequence[str]) -> list[str]:
     return [name for name in names if zlib.crc32(name.encode()) % many == 0]
 
 
-BAD = one_of(20, [name for name in RECORDED if name.endswith("/bad")])
-# Pages take longer than all else.
-DRAWN = [*one_of(40, RECORDED), *one_of(16, BUILT), *one_of(8, CHANCES), *one_of(2, [*JOBS])]
-_ROWS = 200  # of a curve
-_PATH = re.compile(r"\S*/\S*\.json\S*")
-Ranked = Sequence[tuple[int | None, Analysis]]
-
-
 def analyses_of_name(name: str) -> Ranked:
     """The trace or the ranks of this name."""
-    if name in JOBS:
+    if name in JOBS or name in COPIED_JOBS:
         return ranks_of(name)
     analysis = analysed(_PATHS[name]) if name in _PATHS else analysis_of(name)
     return [(analysis.trace.meta.rank, analysis)]
@@ -108,7 +94,7 @@ def _one(name: str) -> Analysis:
     return analyses_of_name(name)[0][1]
 
 
-def _diagnosed(name: str) -> Any:
+def diagnosed(name: str) -> Any:
     """Without limits and rules that found nothing: a new one changes no number of a report."""
     return _without_rules(report_of_name(name))
 
@@ -128,7 +114,7 @@ def _lines(text: str) -> list[str]:
     return [line.strip().replace(" ", "_") for line in text.splitlines()]
 
 
-def _window(name: str) -> Any:
+def window(name: str) -> Any:
     """The middle of the trace alone, with a step that the user measured."""
     trace, whole = _one(name).trace, report_of_name(name).traces[0].window
     quarter = whole.length_ns // 4
@@ -136,11 +122,11 @@ def _window(name: str) -> Any:
     return _without_rules(diagnose(trace, window=(start, end), step_ms=0.5))
 
 
-def _told(name: str) -> Any:
-    return {"diagnosed": _diagnosed(name), "ops": _ops(name), "facts": _facts(name)}
+def told(name: str) -> Any:
+    return {"diagnosed": diagnosed(name), "ops": ops(name), "facts": facts(name)}
 
 
-def _texts(name: str) -> Any:
+def texts(name: str) -> Any:
     """Without how many rules ran, for the same reason."""
     report = report_of_name(name)
     verbose = render_text(report, width=120, verbose=True).partition("\nrules ")[0]
@@ -152,16 +138,16 @@ def _texts(name: str) -> Any:
     }
 
 
-def _ops(name: str) -> Any:
+def ops(name: str) -> Any:
     return ops_fields(_one(name).index(OpWork))
 
 
-def _ops_texts(name: str) -> Any:
+def ops_texts(name: str) -> Any:
     work = _one(name).index(OpWork)
     return {"text": _lines(render_ops(work, width=120)), "markdown": _lines(ops_markdown(work))}
 
 
-def _memory(name: str) -> Any:
+def memory(name: str) -> Any:
     analysis = _one(name)
     view, ops = analysis.index(MemoryView), ops_by_memory(analysis.trace)
     text = render_memory(view, ops, origin_ns=analysis.trace.meta.origin_ns)
@@ -172,29 +158,29 @@ def _memory(name: str) -> Any:
     }
 
 
-def _facts(name: str) -> Any:
+def facts(name: str) -> Any:
     facts = facts_of(_one(name))
     return {**facts_fields(facts), "text": render_facts(facts, width=120).splitlines()}
 
 
-def _table(name: str) -> Any:
+def table(name: str) -> Any:
     averages = key_averages(_one(name).trace, by_input_shape=True, by_stack=2)
     text = render_table(printed_table(averages, "cpu_time_total"), TableSize(40, 55))
     return {"rows": sorted_rows(averages.rows, "self_cpu_time_total"), "text": _lines(text)}
 
 
-def _frames(name: str) -> Any:
+def frames(name: str) -> Any:
     analysis = _one(name)
     return {"kernels": kernels(analysis), "queue": queue_depth(analysis), "gaps": idle_gaps(analysis)}
 
 
-def _results(name: str) -> Any:
+def results(name: str) -> Any:
     analysis = _one(name)
     made = rank_tables(analysis, None, {analysis.trace.meta.source: ""}).tables
     return {table: pq.read_table(io.BytesIO(content)).to_pydict() for table, content in made.items()}
 
 
-def _read(name: str) -> Any:
+def read(name: str) -> Any:
     """Every column of both lanes, and the account of what was read; or why it cannot be."""
     try:
         trace = _one(name).trace
@@ -203,11 +189,11 @@ def _read(name: str) -> Any:
     return {"cpu": trace.cpu, "gpu": trace.gpu, "meta": replace(trace.meta, source="")}
 
 
-def _flames(name: str) -> Any:
+def flames(name: str) -> Any:
     return json.loads(render_speedscope({None: _one(name).trace}))["profiles"]
 
 
-def _page(name: str) -> Any:
+def page(name: str) -> Any:
     report = report_of_name(name)
     whole = _attributes(render_html(page_of(report, analyses_of_name(name))))
     return {"page": whole, "summary": _attributes(str(summary_svg(report)).encode())}
@@ -232,11 +218,11 @@ def _attributes(html: bytes) -> Mapping[str, Sequence[str]]:
     return page
 
 
-def _overlay(name: str) -> Any:
+def overlay(name: str) -> Any:
     """The overlay as Perfetto's messages and as events of JSON."""
     found = {}
     for number, overlay in enumerate(overlays_of(report_of_name(name), analyses_of_name(name))):
-        drawn = read(b"".join(to_track_events(overlay)))
+        drawn = reader.read(b"".join(to_track_events(overlay)))
         slices = [one for track in drawn.order for one in drawn.slices.get(track, ())]
         counters = [drawn.counters[track] for track in drawn.order if track in drawn.counters]
         events = [orjson.loads(one.strip(b",\n ")) for one in to_chrome_events(overlay)]
@@ -244,9 +230,9 @@ def _overlay(name: str) -> Any:
     return found
 
 
-def _compared(name: str) -> Any:
-    if name in CHANGES:
-        found = compare(*(made() for made in CHANGES[name]))
+def compared(name: str) -> Any:
+    if name in CHANGES or name in COPIED_CHANGES:
+        found = compare(*changed_pair(name))
     else:
         base = _PATHS[name]
         found = compare(analysed(base).trace, analysed(base.with_name("good.json.gz")).trace)
@@ -258,42 +244,23 @@ def _compared(name: str) -> Any:
     return {**kept, "text": text, "page": page}
 
 
-def _collectives(name: str) -> Any:
+def collectives(name: str) -> Any:
     ranked = dict(ranks_of(name))
     found = collectives_of_job(Here(ranked), introduce(Here(ranked)))
     return {"found": found, "text": _lines(render_collectives(found))}
 
 
-KINDS: Mapping[str, tuple[Callable[[str], Any], Sequence[str]]] = {
-    "diagnosed": (_diagnosed, [*RECORDED, *BUILT, *CHANCES, *JOBS]),
-    "programs": (_told, list(map(name_of, PROGRAMS))),
-    "window": (_window, [*one_of(24, RECORDED), *one_of(5, CHANCES)]),
-    "texts": (_texts, [*one_of(2, RECORDED), *one_of(2, BUILT), *one_of(2, CHANCES), *JOBS]),
-    "ops": (_ops, [*one_of(3, RECORDED), *one_of(2, BUILT), *CHANCES]),
-    "ops_texts": (_ops_texts, [*one_of(12, RECORDED), *one_of(12, BUILT), *one_of(12, CHANCES)]),
-    "memory": (_memory, [*one_of(2, RECORDED), *CHANCES]),
-    "facts": (_facts, [*one_of(2, RECORDED), *one_of(2, BUILT), *CHANCES]),
-    "table": (_table, [*one_of(6, RECORDED), *one_of(2, CHANCES)]),
-    "frames": (_frames, [*one_of(6, RECORDED), *one_of(2, CHANCES)]),
-    "results": (_results, [*one_of(20, RECORDED), *one_of(8, CHANCES)]),
-    "read": (_read, [*CHANGED, *BROKEN, *LAYOUTS, *one_of(6, CHANCES)]),
-    "read_diagnosed": (_diagnosed, [*one_of(3, CHANGED), LAYOUTS[0]]),
-    "flames": (_flames, [*one_of(8, RECORDED), *one_of(4, CHANCES)]),
-    "page": (_page, DRAWN),
-    "overlay": (_overlay, DRAWN),
-    "compared": (_compared, [*CHANGES, *BAD]),
-    "collectives": (_collectives, [*JOBS]),
-    "functions": (lambda _: outcomes(), ["all"]),
-}
+def views(name: str) -> Any:
+    """All that other commands say of it."""
+    made = (ops, facts, frames, memory, table, results, read, flames)
+    return {of.__name__: _attempted(of, name) for of in made}
 
 
-def columns(kind: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """(name, numbers) of every trace of which there is such a document."""
-    for name in names:
-        with suppress(TraceAnalyzerError, Unavailable):
-            yield name, columns_of(KINDS[kind][0](name))
+def _attempted(of: Callable[[str], Any], name: str) -> Any:
+    with suppress(TraceAnalyzerError, Unavailable):
+        return of(name)
+    return None
 
 
-if __name__ == "__main__":
-    for column, values in columns_of(KINDS[sys.argv[1]][0](sys.argv[2])).items():
-        print(f"{column}: {', '.join(values)}")
+def drawn(name: str) -> Any:
+    return {"page": page(name), "overlay": overlay(name)}

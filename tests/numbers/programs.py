@@ -8,13 +8,16 @@ from functools import cache
 from random import Random
 from typing import Any, TypeVar, cast, get_args
 
-from tests.builder import H200, PID, TraceBuilder, load_bytes
+from tests.builder import H200, PID, TraceBuilder, content_of, load_bytes
 from tests.comparison.programs import ADDED, MM
 from tests.comparison.programs import built as built_program
 from tests.fuzz.cases import changed
 from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
 from tests.job.ranks import Recording, Reductions
 from tests.layouts import Layout
+from tests.numbers.variations import changed_copy
+from tests.numbers.varied_programs import VARIED
+from tests.numbers.varied_programs import analysis_of as varied
 from tests.read.samples import everything
 from tests.recorded import FIXTURES
 from tests.rules.kernel_programs import Op
@@ -57,6 +60,8 @@ CHANGED = [f"changed/{seed}" for seed in range(6 * len(_CHANGED))]
 BROKEN = [f"broken/{path.name}" for path in sorted((FIXTURES / "broken").glob("*.json*"))]
 LAYOUTS = [f"layout/{layout}" for layout in get_args(Layout)]
 CHANCES = [f"chance/{seed}" for seed in range(_CHANCES)]
+COPIED = [f"copy/{seed}" for seed in range(240)]
+_OF_JOB = 6  # copies of each job
 T = TypeVar("T")
 Next = Callable[[], int]
 Streams = dict[tuple[int, int], int]
@@ -78,10 +83,23 @@ def analysis_of(name: str) -> Analysis:
             return Analysis(load_file(FIXTURES / name))
         case "layout":
             return Analysis(everything().load(cast(Layout, which)))
+        case "copy":
+            return Analysis(_copy(_program(int(which)), int(which)))
         case "changed":
             path = FIXTURES / _CHANGED[int(which) // 6] / "bad.json.gz"
             return Analysis(load_bytes(changed(int(which), path)))
     return Analysis(by_chance(int(which)).load())
+
+
+def _program(number: int) -> Trace:
+    """One of the programs that are changed by chance, or a trace of chance."""
+    every = [(rule, number) for rule, made in VARIED.items() for number in range(len(made))]
+    at = number % (len(every) + _CHANCES)
+    return varied(*every[at]).trace if at < len(every) else by_chance(at - len(every)).load()
+
+
+def _copy(trace: Trace, seed: int) -> Trace:
+    return load_bytes(changed_copy(content_of(trace), seed))
 
 
 def by_chance(seed: int) -> TraceBuilder:
@@ -183,14 +201,23 @@ JOBS: Mapping[str, Reductions] = {
 """Name, which two of the groups have as their description -> a job."""
 
 
+COPIED_JOBS = [f"{name}/{seed}" for name in JOBS for seed in range(_OF_JOB)]
+"""Jobs of which each rank was changed in its own way, or none but one."""
+
+
 @cache
 def ranks_of(name: str) -> list[tuple[int | None, Analysis]]:
     """The ranks of a job, which know of each other."""
-    made = JOBS[name].traces()
+    job, _, seed = name.partition("/")
+    made = JOBS[job].traces()
     for event in (event for trace in made.values() for event in trace.events):
-        if "_" in name and "Process Group Name" in event.get("args", {}):
-            event["args"]["Process Group Description"] = name
-    return analyses_of({rank: trace.load() for rank, trace in made.items()})
+        if "_" in job and "Process Group Name" in event.get("args", {}):
+            event["args"]["Process Group Description"] = job
+    traces = {rank: trace.load() for rank, trace in made.items()}
+    if seed:
+        changed = list(traces)[: 1 if int(seed) % 2 else None]
+        traces |= {rank: _copy(traces[rank], 10 * int(seed) + rank) for rank in changed}
+    return analyses_of(traces)
 
 
 TALL = Op("aten::mm", MM.kernel, 180, [[2_048, 512], [512, 512]], MM.types)
@@ -220,3 +247,18 @@ def built_of(ops: Sequence[Op], **options: int) -> Trace:
 def traces_of(job: str) -> dict[int, Trace]:
     """The ranks' traces."""
     return {rank: trace.load() for rank, trace in JOBS[job].traces().items()}
+
+
+COPIED_CHANGES = [
+    f"{name}/{seed}" for name in ("more syncs", "slower", "other op", "batch") for seed in range(10)
+]
+"""Comparisons of which one side was changed."""
+
+
+def changed_pair(name: str) -> list[Any]:
+    """Base and new of a comparison."""
+    change, _, seed = name.partition("/")
+    pair = [made() for made in CHANGES[change]]
+    if seed:
+        pair[int(seed) % 2] = _copy(pair[int(seed) % 2], int(seed))
+    return pair

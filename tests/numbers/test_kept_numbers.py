@@ -2,26 +2,33 @@
 
 `pytest tests/numbers --update-findings` writes tests/snapshots/numbers/KIND.json: of each column a digest with the
 first values, and of each trace one; traces that come later are left out until then. A change shows in which columns of
-which traces; which values they are now, `python -m tests.numbers.documents KIND TRACE` prints.
+which traces; which values they are now, `python -m tests.numbers.kinds KIND TRACE` prints.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.numbers.columns import digest, digest_of_all
-from tests.numbers.documents import KINDS, columns
+from tests.numbers.kinds import KINDS, OF_COPIES, columns
 
 FOLDER = REPOSITORY / "tests/snapshots/numbers"
 _MOST = 30  # lines of a failure
 
 
-@pytest.mark.xdist_group(" numbers")  # one process: what is diagnosed, read and drawn is of the same traces
-@pytest.mark.parametrize("kind", KINDS)
+def _marked(kind: str) -> Any:
+    """What is diagnosed, read and drawn is of the same traces: one process; and another one for the changed copies."""
+    if kind.startswith(OF_COPIES):
+        return pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.xdist_group(" copies")])
+    return pytest.param(kind, marks=pytest.mark.xdist_group(" numbers"))
+
+
+@pytest.mark.parametrize("kind", map(_marked, KINDS))
 def test_numbers_are_those_that_were_said(kind: str, request: pytest.FixtureRequest) -> None:
     path = FOLDER / f"{kind}.json"
     if request.config.getoption("--update-findings"):

@@ -7,6 +7,7 @@ not met, or are just met: shapes, types and times that differ by one, ops that a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -55,6 +56,21 @@ def _varied(content: bytes, seed: int) -> bytes:
     for _ in range(1 + seed % 2):
         change = _CHANGES[int(rng.random() * len(_CHANGES))] if seed < _VARIATIONS else _foremost
         change(rng, whole["traceEvents"])
+    return orjson.dumps(whole)
+
+
+def changed_copy(content: bytes, seed: int) -> bytes:
+    """A copy of the file, reshaped or not, with up to two of the changes, or one to three."""
+    rng, whole = Random(seed), orjson.loads(content)
+    count = int(rng.random() * 3)
+    if rng.random() < 0.6:
+        reshaped(rng, whole, int(rng.random() * len(WAYS)))
+    else:
+        count += 1
+    for _ in range(count):
+        change = _CHANGES[int(rng.random() * len(_CHANGES))]
+        with suppress(LookupError):  # the inputs of an op were changed before
+            change(rng, whole["traceEvents"])
     return orjson.dumps(whole)
 
 

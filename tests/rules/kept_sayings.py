@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from tests.builder import content_of
+from tests.rules import changed_copies
 from tests.rules.limit_cases import said_by
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.registry import Rule
+from traceanalyzer.rule.registry import Rule, find_rule
 
 PATH = Path(__file__).parent.parent / "snapshots/rules/sayings.json"
 Said = dict[str, str]
@@ -33,24 +34,35 @@ def known() -> Said:
 
 
 def write(said: Said) -> None:
-    """What is known, and this."""
+    """What is known by now, and this."""
+    known.cache_clear()
     whole = known() | said
     text = json.dumps({name: whole[name] for name in sorted(whole)}, indent=0)
     PATH.write_text(text + "\n", encoding="utf-8")
 
 
 def listening(
-    hits_of: Callable[[Rule, Analysis], Iterator[Hits]], heard: Said
-) -> Callable[..., Iterator[Hits]]:
-    """`Rule.hits` that also notes what it yields."""
+    hits_of: changed_copies.HitsOf, heard: Said, of_copies: changed_copies.Said | None, failed: list[str]
+) -> changed_copies.HitsOf:
+    """`Rule.hits` that also notes what it yields, and where wanted what it yields for changed copies."""
 
     def hits(rule: Rule, analysis: Analysis) -> Iterator[Hits]:
         yielded = list(hits_of(rule, analysis))
-        if yielded and (name := _name_of(rule, analysis)):
+        name, content = _name_of(rule, analysis), content_of(analysis.trace)
+        if name and yielded:
             heard[name] = said_by(yielded, sentences=False)[2]
+        if name and of_copies is not None and _is_usual(rule, analysis):
+            told = changed_copies.told(hits_of, rule, content, bool(yielded), failed)
+            of_copies.setdefault(rule.slug, {})[changed_copies.name_of(content)] = told
         return iter(yielded)
 
     return hits
+
+
+def _is_usual(rule: Rule, analysis: Analysis) -> bool:
+    """Whether it is asked about a whole trace that is not too large, with the limits that it has."""
+    small = len(content_of(analysis.trace)) < changed_copies.MOST_BYTES
+    return small and analysis.window.asked_ns is None and rule == find_rule(rule.slug)
 
 
 def _name_of(rule: Rule, analysis: Analysis) -> str:

@@ -109,3 +109,22 @@ def test_half_of_the_later_steps_stall_for_a_new_length(
 def test_an_op_that_always_stops_has_no_usual_time() -> None:
     (outcome,) = diagnose(decoding(GROWING, layers=1), select=["planned-anew"]).outcomes
     assert outcome.status is Status.CLEAR
+
+
+def test_an_op_that_stops_twice_is_one() -> None:
+    trace = TraceBuilder()
+    for step, length in enumerate(GROWING):
+        trace.step(step, step * 40 * MS, 39 * MS)
+        start = step * 40 * MS + 10 * US
+        for layer in range(8):
+            slow, number = 8 * MS * (layer == 0), 100 * step + layer + 1
+            dims = {"Input Dims": [[32, 32, length, 128]], "Input type": ["c10::BFloat16"]}
+            trace.op("aten::_cudnn_attention_forward", start, 100 * US + 2 * slow, **dims)
+            for part in range(2):
+                begin = start + 10 * US + part * (slow + 40 * US)
+                trace.launch("cuLaunchKernelEx", begin, 5 * US + slow, number + 10 * part)
+                trace.kernel(begin + slow + 10 * US, 20 * US, number + 10 * part)
+            start += 200 * US + 2 * slow
+    (one,) = found(trace.load())
+    assert (one.count, len(one.occurrences)) == (5, 5)
+    assert one.cost_ns == pytest.approx(5 * 2 * 8 * MS, rel=0.01)

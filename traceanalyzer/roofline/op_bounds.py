@@ -162,6 +162,8 @@ def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
     if op.name.endswith("_backward") or "transpose" in op.name or op.shape(1)[1] != 1 or direct.flops is None:
         return None
     image, weight = op.shape(0), op.shape(1)
+    if len(image) != len(weight):  # an image without its batch
+        return None
     flops, moved = fft_counts(image, weight, direct.flops // (2 * math.prod(weight[1:])))
     fewer = flops * _FFT_WORTH < direct.flops
     return OpCost("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None

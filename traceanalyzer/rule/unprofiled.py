@@ -10,7 +10,7 @@ def busy_share(forecast: Forecast | None) -> float | None:
     """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
     if forecast is None:
         return None
-    return min(max(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base), 1.0)
+    return min(max(0.0, *(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base)), 1.0)
 
 
 def only_profiled(forecast: Forecast | None) -> bool:

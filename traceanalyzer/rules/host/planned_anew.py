@@ -74,7 +74,7 @@ def planned_anew(
             continue
         chosen = np.flatnonzero(new & later)
         spans = start[mine][chosen], end[mine][chosen]
-        occurrences = found[chosen]
+        occurrences = found[chosen].distinct()  # an op may stall twice
         yield Hits(
             occurrences=occurrences,
             named_by=name,

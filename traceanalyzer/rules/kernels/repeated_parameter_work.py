@@ -82,13 +82,15 @@ def _repeated(
     for device, found in work[again > 0].by_device():
         part = again[found.entries]
         spent = int((found.dur_ns * part).sum())
-        if spent >= limits.min_gpu_share * work[work.device == device].total_ns:
-            yield _hits(cause, ops, found, part, round(times), spent)
+        gone = _but_first(found, part)
+        if gone.any() and spent >= limits.min_gpu_share * work[work.device == device].total_ns:
+            yield _hits(cause, ops, found, part, gone, round(times), spent)
 
 
-def _hits(cause: str, ops: Calls, found: Work, part: np.ndarray, times: int, spent_ns: int) -> Hits:
+def _hits(
+    cause: str, ops: Calls, found: Work, part: np.ndarray, gone: np.ndarray, times: int, spent_ns: int
+) -> Hits:
     casts = cause == "casts"
-    gone = _but_first(found, part)
     return Hits(
         occurrences=found,
         cause=cause,

@@ -56,6 +56,7 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     last = np.where(is_backward, _further(product, after, 1, most), high[near])
     first[1:] = np.maximum(first[1:], last[:-1] + 1)  # what two share belongs to the earlier
     own = first < softmax
+    first = np.minimum(first, softmax)
     own &= _count(name.matches(_CHOOSES), first, last) == 0
     own &= is_backward | (_count(name.matches(_LOOKS_UP), softmax, last) == 0)
     return first[own], last[own], is_backward[own]

@@ -58,7 +58,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             "may be deliberate.",
             evidence={
                 **told(spent),
-                "gpu_share": spent.total_ns / work.total_ns,
+                "gpu_share": spent.total_ns / max(work.total_ns, 1),
                 "repeated": again.name.sums(again.dur_ns),
             },
             info=True,

@@ -131,7 +131,7 @@ class _Needless:
             evidence={
                 **told["evidence"],
                 "filling_ns": self.fills.total_ns,
-                "passes_ns": int((lost.end_ns - lost.start_ns).sum()) - self.fills.total_ns,
+                "passes_ns": max(int((lost.end_ns - lost.start_ns).sum()) - self.fills.total_ns, 0),
                 "ops": self.spent.op.name.sums(self.spent.dur_ns),
                 "lines": self.at.line.sums(self.at.dur_ns),
             },
