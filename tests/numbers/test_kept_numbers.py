@@ -28,7 +28,7 @@ def _marked(kind: str) -> Any:
     return pytest.param(kind, marks=pytest.mark.xdist_group(" numbers"))
 
 
-@pytest.mark.parametrize("kind", map(_marked, KINDS))
+@pytest.mark.parametrize("kind", [_marked(kind) for kind in KINDS])
 def test_numbers_are_those_that_were_said(kind: str, request: pytest.FixtureRequest) -> None:
     path = FOLDER / f"{kind}.json"
     if request.config.getoption("--update-findings"):

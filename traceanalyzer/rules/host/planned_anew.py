@@ -74,7 +74,8 @@ def planned_anew(
             continue
         chosen = np.flatnonzero(new & later)
         spans = start[mine][chosen], end[mine][chosen]
-        occurrences = found[chosen].distinct()  # an op may stall twice
+        once = np.sort(np.unique(found.rows[chosen], return_index=True)[1])  # an op may stall twice
+        occurrences = found[chosen[once]]
         yield Hits(
             occurrences=occurrences,
             named_by=name,
