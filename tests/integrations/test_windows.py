@@ -200,3 +200,16 @@ def test_a_summary_has_the_findings_above_info_whatever_they_would_save(
         "long-device-sync",
         "scheduler-gap",
     ]
+
+
+def test_without_a_log_what_is_told_goes_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        def export_chrome_trace(self, path: str) -> None:
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(watching, "rank_and_world", lambda: (0, 1))
+    watching.watch()(Full())
+    said = "traceanalyzer: rank 0, window 1 is not written: the disk is full\n"
+    assert capsys.readouterr() == ("", said)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.renamed import jobs_in, measured_of
+from tests.builder import TraceBuilder
 from tests.chosen import ALL
 from tests.conftest import SHARED
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import DeviceWork
 
 Starts = list[int]
 RENAMED = ("jobs/deepseek_v3_train.", "jobs/lightllm_overlap/", "ranks/moe_a2a.fixed.", "ddp/exposed.")
@@ -63,6 +66,26 @@ def test_one_rank_alone_and_a_few_executions_tell_nothing() -> None:
 def test_what_one_rank_shows_holds_of_all() -> None:
     known = RankKernels({}, frozenset({"k"}))
     assert waiting_together({0: known, 1: rank(EARLY, [one + 90 for one in EARLY])}) == {"k"}
+
+
+def test_kernels_that_wait_are_found_among_copies_and_products() -> None:
+    """A kernel of no known name on 20 blocks; before each comes a copy of 10 us and a product of 40 us."""
+    ranks = {}
+    for number, starts in enumerate((EARLY, LATE)):
+        built = TraceBuilder(distributedInfo={"rank": number, "world_size": 2})
+        for i, (start, end) in enumerate(zip(starts, ENDS, strict=True)):
+            before = (ENDS[i] - 890) * 1_000
+            built.memcpy(before, 10_000, 3 * i + 1)
+            built.kernel(before + 20_000, 40_000, 3 * i + 2, name="sm90_xmma_gemm_f32f32")
+            built.kernel(start * 1_000, (end - start) * 1_000, 3 * i + 3, name="exchanged", grid=(20, 1, 1))
+        trace = built.load()
+        ranks[number] = RankKernels.of(trace, Analysis(trace).index(DeviceWork))
+    for found, starts in zip(ranks.values(), (EARLY, LATE), strict=True):
+        assert set(found.runs) == {"exchanged"}
+        began, took = found.runs["exchanged"]
+        assert began.tolist() == [1_000 * one for one in starts]
+        assert took.tolist() == [1_000 * (end - one) for one, end in zip(starts, ENDS, strict=True)]
+    assert waiting_together(ranks) == {"exchanged"}
 
 
 def _folder(name: str) -> Path:

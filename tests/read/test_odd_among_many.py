@@ -35,3 +35,12 @@ def test_only_neighbours_of_an_unusual_value_are_mended(monkeypatch: pytest.Monk
     assert of(*many).cpu["external_id"].isna().sum() == 1
     assert len(seen) <= 8
     assert many[700] in seen
+
+
+def test_events_after_one_that_is_no_row_keep_their_ids() -> None:
+    """The second has no time, and the last a number that is a text."""
+    args = [{"External id": value} for value in (3, 4, 5, "6")]
+    trace = of(*(op(name=f"op{i}", args=one, ts=None if i == 1 else 5.0 + i) for i, one in enumerate(args)))
+    assert trace.cpu["name"].tolist() == ["op0", "op2", "op3"]
+    assert trace.cpu["event_id"].tolist() == [0, 2, 3]
+    assert trace.cpu["external_id"].tolist() == [3, 5, 6]

@@ -119,3 +119,13 @@ def test_a_twentieth_of_a_stretch_is_the_program_s_however_much_was_added() -> N
 )
 def test_where_launches_are_slower_less_of_all_is_the_program_s(launches: list[float], stays: float) -> None:
     assert _slow_launches(np.array(launches)) == pytest.approx(stays)
+
+
+def test_only_launches_tell_how_slow_a_host_is() -> None:
+    """Twenty of the usual 5 us, and more synchronisations of 50 us each: 0.95 of a call's recording stays."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 1_000)
+    ns = np.array([5_000.0] * 20 + [50_000.0] * 30)
+    none, every = np.zeros(50, bool), np.ones(50, bool)
+    found = Slowed.of(trace.load(), ns, none, every, ns == 5_000, none, none, np.zeros(50))
+    assert added(found, 1_000) == pytest.approx([50] * 50)

@@ -141,3 +141,16 @@ def test_a_curve_has_the_first_highest_point_of_each_part_and_its_ends() -> None
     assert _highest(few, few % 3).tolist() == few.tolist()
     more = np.arange(MOST_POINTS + 1)
     assert len(_highest(more, -more)) <= MOST_POINTS + 1
+
+
+def test_each_allocator_has_a_curve_that_of_the_gpu_first() -> None:
+    made = TraceBuilder(profile_memory=1)
+    made.op("aten::empty", 0, 50 * US)
+    made.memory(10 * US, 3 << 20, address=1, allocated=3 << 20, device=-1, device_type=0)
+    made.memory(20 * US, 1 << 20, address=2, allocated=1 << 20, reserved=2 << 20)
+    made.memory(30 * US, 4 << 20, address=3, allocated=7 << 20, device=-1, device_type=0)
+    curves = memory_curves(Analysis(made.load()))
+    assert [(one.position, one.device, one.peak_bytes) for one in curves] == [
+        (0, "CUDA:0", 1 << 20),
+        (1, "CPU", 7 << 20),
+    ]

@@ -176,3 +176,15 @@ def test_a_span_that_ends_in_a_pause_between_ops_has_the_rest_of_it(
         elif start < end:
             stretches.append([owner, start, end])
     assert [tuple(one) for one in stretches] == lost
+
+
+def test_pauses_lie_once_in_a_function_that_calls_itself() -> None:
+    """From 20 us on for 100 us, within which it calls itself twice and the first call does so again."""
+    trace = launching((5, "aten::a"), (200, "aten::b"))
+    for number, (start, dur, parent) in enumerate(
+        ((20, 100, None), (30, 40, 1), (40, 20, 2), (80, 30, 1)), 1
+    ):
+        trace.python(F, start * US, dur * US, python_id=number, parent=parent)
+    found = Analysis(trace.load()).index(CallsAfterCpuGaps)
+    assert (found.dur_ns // US).tolist() == [185]
+    assert found.within_ns(F) == 100 * US

@@ -10,12 +10,14 @@ import pytest
 from tests.rule.careless import hit, judged, why, yielding
 from tests.rule.grouped import traced
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.checks import check
 from traceanalyzer.rule.claims import Claims
 
 MS = 1_000_000
+NAMES = Texts(np.arange(2), np.array(["first", "second"], object))
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,7 @@ def analysis() -> Analysis:
         ({"evidence": {"moved_bytes": np.True_}}, "evidence moved_bytes is True: a number of bytes"),
         ({"evidence": {"gpu_share": True}}, "evidence gpu_share is True: a number of share"),
         ({"evidence": {"wait_ns": -3}}, "evidence wait_ns is -3: no less than 0"),
+        ({"evidence": {"names": NAMES, "wait_ns": -3}}, "evidence wait_ns is -3: no less than 0"),
         ({"evidence": {"moved_bytes": -3}}, "evidence moved_bytes is -3: no less than 0"),
         ({"evidence": {"ops": {"mm": True}}}, "evidence ops has a part that is True: each is a number"),
         ({"evidence": {"ops": {"mm": np.False_}}}, "each is a number"),

@@ -286,3 +286,11 @@ def test_of_two_networks_on_copies_the_one_with_the_longest_kernel_is_named(firs
     (one,) = found(program([*large, *small] if first else [*small, *large]), "encoded-copies")
     assert (one.evidence["maker"], one.evidence["copies"]) == ("aten::index", 208)
     assert one.cost_ns == pytest.approx(6 * (1_820_000 * (1 - 64 / 208) + 250_000 * (1 - 1 / 256)), rel=0.01)
+
+
+def test_blocks_far_behind_the_copies_read_them_as_the_first_ones_do() -> None:
+    """Four equal blocks of a hundred ops; two begin more than two hundred ops behind what repeats the rows."""
+    repeat, silu, layer, _ = conditioned(made="aten::repeat")
+    block = [silu, layer, *[Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * 98]
+    (one,) = found(program([repeat, *block * 4], steps=2), "encoded-copies")
+    assert one.cost_ns == pytest.approx(2 * 4 * (100_000 - 2_000 + 900_000 * (1 - 1 / 256)))  # at least 2 us

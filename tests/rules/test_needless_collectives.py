@@ -151,3 +151,11 @@ def test_steps_whose_collectives_have_no_op_do_not_count() -> None:
     (one,) = said(rank).values()
     assert (one.cause, one.count) == ("every-micro-step", 3 * 6)
     assert "(8 reductions in all)" in one.message
+
+
+def test_collectives_of_which_no_size_is_recorded_are_not_said_to_be_small() -> None:
+    rank = logging(8)
+    for event in rank.trace.events:
+        for side in ("In", "Out"):
+            event.get("args", {}).pop(f"{side} msg nelems", None)
+    assert said(rank) == {}

@@ -198,3 +198,20 @@ def test_what_the_next_step_begins_with_is_of_another_tensor(*, later: bool, con
     (one,) = found(trace, "one-hot")
     assert one.evidence["making_ns"] == 430 * US
     assert one.evidence["converting_ns"] == converting_us * US
+
+
+def test_a_mask_of_one_index_for_each_row_is_followed_too() -> None:
+    """F.one_hot(index, 100).float() @ table, where the index has one dimension."""
+    mask = [ROWS, CLASSES]
+    flat: Piece = ("aten::copy_", 700, (mask, mask, []), (F32, LONG, "Scalar"))
+    lookup: Piece = ("aten::mm", 900, (mask, [CLASSES, 64]), (F32, F32))
+    trace = training(flat, lookup)
+    for event in trace.events:
+        if event["name"] == "aten::fill_":
+            event["args"]["Input Dims"] = [mask, []]
+        elif event["name"] == "aten::scatter_":
+            event["args"]["Input Dims"] = [mask, [], [ROWS, 1], []]
+    (one,) = found(trace, "one-hot")
+    assert one.evidence["making_ns"] == 4 * 430 * US
+    assert one.evidence["converting_ns"] == 4 * 700 * US
+    assert one.evidence["readers"] == {"aten::mm": 4 * 900 * US}

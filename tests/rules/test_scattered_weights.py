@@ -88,3 +88,19 @@ def test_calls_before_the_first_step_are_no_part_of_one() -> None:
     (one,) = found(changed(recurrent(), unmark), "scattered-weights")
     assert (one.count, one.steps) == (50, 5)
     assert "10 times a step" in one.message
+
+
+def test_layers_whose_weights_are_one_buffer_do_not_count_beside_others() -> None:
+    """The first six of ten calls in each step copy nothing; the others clear a buffer, then copy four weights."""
+    calls = [0]
+
+    def flatten(event: dict[str, Any]) -> None:
+        calls[0] += event["name"] == "aten::_cudnn_rnn"
+        if event["name"] in ("aten::zero_", "aten::copy_") and (calls[0] - 1) % 10 < 6:
+            event["name"] = "aten::add"
+
+    (one,) = found(changed(recurrent(), flatten), "scattered-weights")
+    assert one.count == 6 * 4
+    assert "copies its 4 weights into one buffer before it computes, 4 times a step" in one.message
+    assert one.evidence["gathering_ns"] == (4 * 20 + 12) * US
+    assert one.cost_ns == 6 * 4 * (4 * 20 + 9 + 2) * US  # until the kernel of the last copy ends

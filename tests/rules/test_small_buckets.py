@@ -27,6 +27,7 @@ def reducing(
     dtype: str = "Float",
     before: int = 0,
     backward: bool = True,
+    evaluated: int = 0,
     converts: int = 0,
     first: bool = True,
 ) -> list[Finding]:
@@ -36,6 +37,7 @@ def reducing(
         by_hook: the reducer's hooks start them, in the backward pass.
         converts: so many conversions come before each.
         first: also before the first of all.
+        evaluated: steps at the end without a backward pass.
         before: so many of them begin before the last node of the backward pass ends.
     """
     trace, number, at = TraceBuilder(distributedInfo={"rank": 0, "world_size": 2}), 0, 0
@@ -48,7 +50,7 @@ def reducing(
         begin = at
         for place in range(-1, count):
             number += 1
-            if backward and place <= before - 1 and not by_hook:
+            if backward and step < 4 - evaluated and place <= before - 1 and not by_hook:
                 trace.op(NODE, at, 110 * US if place < 0 else 120 * US, tid=2000)
             if place < 0:
                 trace.op("aten::mm", at + US, 80 * US, tid=2000)
@@ -142,3 +144,9 @@ def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_ty
 def test_gradients_of_which_one_is_not_converted_are_reduced_as_they_are() -> None:
     (one,) = reducing(8, 1 << 20, converts=2, first=False)
     assert one.message.startswith("32.0 MiB of gradients are reduced one by one after the backward pass, in")
+
+
+def test_what_a_step_without_a_backward_pass_reduces_comes_after_none() -> None:
+    """Eight all-reduces in each of two steps of training, and in two of evaluation."""
+    (one,) = reducing(8, 1 << 20, evaluated=2)
+    assert (one.cause, one.count, one.steps) == ("after-backward", 2 * 8, 2)

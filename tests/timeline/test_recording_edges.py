@@ -235,3 +235,20 @@ def test_a_hundredth_of_the_time_on_another_stream_makes_the_device_known(beside
     trace.kernel(100 * MS, MS, 2)
     trace.op("aten::copy_", 60 * US, 100 * MS)
     assert known_ns(trace) == known
+
+
+@pytest.mark.parametrize(("second_ms", "known"), [(150, 100 * MS), (100, 0)])
+def test_a_stream_that_begins_on_queued_work_makes_an_edge_within_the_first_step_alone(
+    second_ms: int, known: int
+) -> None:
+    """Until 100 ms another stream runs for 4 us; from the second step on the device is known."""
+    trace = TraceBuilder()
+    trace.step(0, 0, second_ms * MS)
+    trace.step(1, second_ms * MS, 50 * MS)
+    trace.launch("hipLaunchKernel", 0, 5 * US, 1)
+    trace.kernel(10 * US, 4 * US, 1, stream=2)
+    trace.launch("hipLaunchKernel", 50 * US, 5 * US, 2)
+    trace.kernel(100 * MS, MS, 2)
+    trace.op("aten::copy_", 60 * US, 99 * MS)
+    iteration(trace, second_ms * MS + 2 * MS, first=3)
+    assert known_ns(trace) == known

@@ -213,7 +213,8 @@ def test_text_has_a_hundred_rows_and_data_all_of_them(
     for form, rows in (("text", 100), ("markdown", 100), ("csv", 101), ("json", 101)):
         assert output_of(capsys, "table", path, "--format", form).count("op") - rows in (0, 1), form
     assert "op000" not in output_of(capsys, "table", path)
-    assert "op000" in output_of(capsys, "table", path, "--row-limit", 101)
+    for limit in (101, -1):
+        assert "op000" in output_of(capsys, "table", path, "--row-limit", limit)
 
 
 def test_a_trace_of_the_cpu_alone_is_sorted_by_cpu_time(
