@@ -159,10 +159,9 @@ def _by_passes(op: Signature, direct: OpCost) -> OpCost | None:
 
 def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
     """A convolution of single channels with so many taps that FFTs take far fewer operations; None for others."""
-    if op.name.endswith("_backward") or "transpose" in op.name or op.shape(1)[1] != 1 or direct.flops is None:
-        return None
     image, weight = op.shape(0), op.shape(1)
-    if len(image) != len(weight):  # an image without its batch
+    single = weight[1] == 1 and len(image) == len(weight)  # and not an image without its batch
+    if op.name.endswith("_backward") or "transpose" in op.name or not single or direct.flops is None:
         return None
     flops, moved = fft_counts(image, weight, direct.flops // (2 * math.prod(weight[1:])))
     fewer = flops * _FFT_WORTH < direct.flops
@@ -172,11 +171,10 @@ def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
 def _read_all(op: Signature, kind: str) -> OpCost:
     """Reads every tensor, and writes a result as large as the first one unless it reduces."""
     tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
-    read = sum(op.bytes(i) for i in tensors)
     if not tensors:
         raise LookupError("no tensor")
     written = 0 if kind == "reduction" else math.prod(op.shape(tensors[0])) * op.item_bytes(tensors[0])
-    return OpCost(kind, None, read + written, ARITHMETIC.get(op.types[tensors[0]]))
+    return OpCost(kind, None, sum(map(op.bytes, tensors)) + written, ARITHMETIC.get(op.types[tensors[0]]))
 
 
 def _sort(op: Signature) -> OpCost:
