@@ -261,12 +261,14 @@ def test_backward_of_an_op_shares_autograds_number_with_it(number: int, backward
     assert not first.is_backward_of(second, autograd)
 
 
-def test_the_first_number_that_autograd_gives_is_one() -> None:
+@pytest.mark.parametrize("told", [{"Sequence number": 0}, {"Sequence number": 5, "Fwd thread id": 0}])
+def test_the_first_number_that_autograd_gives_is_one_and_thread_zero_is_forward(told: dict[str, int]) -> None:
     loop = Loop()
-    loop.op("aten::mm", 10_000, 20_000, **{"Sequence number": 0})
-    loop.op("MmBackward0", 50_000, 40_000, **{"Sequence number": 0, "Fwd thread id": 1})
+    loop.op("aten::mm", 10_000, 20_000, **told)
+    loop.op("MmBackward0", 50_000, 40_000, **{**told, "Fwd thread id": 1})
     trace = loop.load()
     built = program(trace)
     autograd = Autograd.of(trace, Analysis(trace).index(Nesting), built)
     first, second = (taken(built, Drop(rows(trace, name))) for name in ("aten::mm", "MmBackward0"))
     assert second.is_backward_of(first, autograd)
+    assert not first.is_backward_of(second, autograd)

@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from tests.replay.programs import Loop, program
-from tests.replay.test_footprint import rows, taken
-from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.footprint import Autograd, Footprint
-from traceanalyzer.timeline.nesting import Nesting
 
 US = 1_000.0
 
@@ -185,16 +180,3 @@ def test_most_of_a_fix_is_backward_of_ops_of_another(
     mine: Footprint, other: Footprint, backward: bool
 ) -> None:
     assert mine.is_backward_of(other, AUTOGRAD) is backward
-
-
-def test_thread_zero_of_forward_is_no_backward() -> None:
-    """As torch records ops of forward."""
-    loop = Loop()
-    loop.op("aten::mm", 10_000, 20_000, **{"Sequence number": 5, "Fwd thread id": 0})
-    loop.op("MmBackward0", 50_000, 40_000, **{"Sequence number": 5, "Fwd thread id": 1})
-    trace = loop.load()
-    built = program(trace)
-    autograd = Autograd.of(trace, Analysis(trace).index(Nesting), built)
-    first, second = (taken(built, Drop(rows(trace, name))) for name in ("aten::mm", "MmBackward0"))
-    assert second.is_backward_of(first, autograd)
-    assert not first.is_backward_of(second, autograd)

@@ -14,7 +14,6 @@ from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Si
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import Sample
-from traceanalyzer.replay.saving import Forecast
 
 
 def sample(steps: int, part: float = 1.0, of_steps: int = 9, left_out: float = 0.0) -> Sample:
@@ -32,24 +31,6 @@ def test_a_step_takes_what_its_busiest_stream_computes(steps: int, part: float, 
     )
     program: Any = SimpleNamespace(work=work, sample=sample(steps, part))
     assert Program.least_gpu_ns.fget(program) == least  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("given_ms", "why"),
-    [
-        (10.0, None),
-        (4.0, None),
-        (20.0, "a step takes only 10.0 ms even with the profiler"),
-        (2.0, "the GPU alone is busy for 4.00 ms of each step"),
-    ],
-)
-def test_a_given_step_lies_between_the_device_s_work_and_the_recorded_one(
-    given_ms: float, why: str | None
-) -> None:
-    known: Any = SimpleNamespace(
-        step=SimpleNamespace(traced_ns=10_000_000), program=SimpleNamespace(least_gpu_ns=4e6)
-    )
-    assert Forecast.doubt(known, given_ms) == why
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
 from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.roofline.tensor_types import number_bytes
 from traceanalyzer.rules.kernels.materialised_pairs import _pairs_of, _rest, _staying
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.listed import _equals, _keeps, _measures, _size
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
-    item_bytes,
     passes,
     picked,
     product_size,
@@ -94,9 +94,9 @@ def test_a_mask_that_is_copied_into_floating_numbers_weighs(
 
 
 def test_numbers_of_an_unknown_type_have_four_bytes() -> None:
-    assert item_bytes(signature("amin", [[4, 6]], [HALF])) == 2
-    assert item_bytes(signature("amin", [[4, 6]], ["double", HALF])) == 8
-    assert item_bytes(signature("amin", [[4, 6]], [])) == item_bytes(signature("amin", [[]], [""])) == 4
+    assert number_bytes(signature("amin", [[4, 6]], [HALF])) == 2
+    assert number_bytes(signature("amin", [[4, 6]], ["double", HALF])) == 8
+    assert number_bytes(signature("amin", [[4, 6]], [])) == number_bytes(signature("amin", [[]], [""])) == 4
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from traceanalyzer.model.trace import Meta
 
 IDLE = "idle"
+_DTYPES = {"int": "int64", "float": "float64", "str": "str"}  # of fields of `Finding`
 # Column of `Report.to_frame` -> field of `Saving`.
-_DTYPES = {"int": "int64", "float": "float64", "str": "str"}
 _SAVED = {
     "saving_ns": "step_ns",
     "saving_low_ns": "low_ns",

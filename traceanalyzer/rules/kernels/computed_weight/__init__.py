@@ -12,8 +12,8 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import DropSpans, Insert
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.roofline.tensor_types import Shape, number_bytes, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import (
     Calls,
@@ -223,7 +223,7 @@ def _rows(layer: Signature) -> int:
 def _bytes(layer: Signature) -> float:
     """Of a linear layer's input and result; as of float32 where types are not recorded."""
     rows, (out, into) = _rows(layer), matrix(layer.shape(1))
-    return float(rows * (out + into) * ITEM_BYTES.get("".join(layer.types[:1]), 4))
+    return float(rows * (out + into) * number_bytes(layer))
 
 
 def _of_gradient(op: Signature, large: set[Shape], rows: set[int]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.roofline.tensor_types import Shape, number_bytes, tensors
 from traceanalyzer.rule import Calls
 from traceanalyzer.timeline.names import ALLOCATING_OP, VIEWING_OP
 
@@ -128,12 +128,12 @@ def _followed(
 ) -> Update | None:
     """What is pending after an op on the whole tensor: the same update, a new one, or none."""
     if _WRITE_COPY.match(op.name) and shapes[0] == whole:
-        return Update(whole, True, [], _item_bytes(op), math.prod(_values(op)), _values(op))
+        return Update(whole, True, [], number_bytes(op), math.prod(_values(op)), _values(op))
     if _FILL.match(op.name):
         if before is not None and not (before.copied or before.part or before.viewed):
             before.made.append(row)  # zero_ around fill_
             return before
-        return Update(whole, False, [row], _item_bytes(op), ones=op.scalars[1:2] in (("1",), ("1.",)))
+        return Update(whole, False, [row], number_bytes(op), ones=op.scalars[1:2] in (("1",), ("1.",)))
     if op.name == "aten::copy_" and shapes[:2] == [whole, whole]:
         if before is not None and before.part and not before.copied:
             before.added.append(row)  # a conversion on the way to the sum
@@ -141,7 +141,7 @@ def _followed(
         if before is not None and before.copied and not before.made:
             before.made.append(row)
             return before
-        return Update(whole, True, [row], _item_bytes(op)) if len(set(op.types[:2])) == 1 else None
+        return Update(whole, True, [row], number_bytes(op)) if len(set(op.types[:2])) == 1 else None
     if before is None:
         return None
     if _WRITE_AT.match(op.name) and shapes[0] == whole:
@@ -177,10 +177,3 @@ def _values(op: Signature) -> Shape:
         return op.shape(at) or op.shape(at - 1)
     except LookupError:
         return tensors(op)[-1]
-
-
-def _item_bytes(op: Signature) -> int:
-    try:
-        return op.item_bytes(0)
-    except LookupError:
-        return 4

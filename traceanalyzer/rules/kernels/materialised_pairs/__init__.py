@@ -13,6 +13,7 @@ from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.roofline.tensor_types import number_bytes
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence import told
@@ -22,7 +23,6 @@ from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.listed import listed_pairs
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
     Shape,
-    item_bytes,
     passes,
     picked,
     product_size,
@@ -185,7 +185,7 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
         member = passing[inputs.number[work.entries]] & backward
         for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
             share, peaks = members.total_ns / max(work[work.device == device].total_ns, 1), gpus[device].peaks
-            pass_ns = 0.0 if peaks is None else item_bytes(picks[0]) / (limits.memory_share * peaks.gbps)
+            pass_ns = 0.0 if peaks is None else number_bytes(picks[0]) / (limits.memory_share * peaks.gbps)
             numbers = sum(picked(one) for one in picks) * made[math.prod(shape)]
             needed, advice = _least_of_two(members, shape, numbers * limits.selected_passes, pass_ns)
             if share >= limits.min_gpu_share:

@@ -11,13 +11,13 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.roofline.tensor_types import number_bytes, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
-from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import Shape, item_bytes
+from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import Shape
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _GATHERS = ("aten::index", "aten::index_select")
@@ -125,7 +125,7 @@ def _gathered(ops: list[Signature], limits: Limits) -> Gathered | None:
     )
     if few or math.prod(whole) < limits.min_elements or not _sums_up(combines, after, whole):
         return None
-    return Gathered(rows, whole, item_bytes(first))
+    return Gathered(rows, whole, number_bytes(first))
 
 
 def _sums_up(combines: Signature, after: list[Signature], whole: Shape) -> bool:

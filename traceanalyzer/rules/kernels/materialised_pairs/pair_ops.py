@@ -6,7 +6,7 @@ import math
 import re
 
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.tensor_types import tensors
 
 Shape = tuple[int, ...]
@@ -35,11 +35,6 @@ def picked(op: Signature) -> int:
         return math.prod(shape) // int(shape[along[0] if isinstance(along, list) else along])
     except (LookupError, TypeError):
         return math.prod(shape) // max(shape)
-
-
-def item_bytes(op: Signature) -> int:
-    """Bytes of a number of its first input; of float32 where types are not recorded."""
-    return ITEM_BYTES.get(op.types[0] if op.types else "", 4)
 
 
 def selects(op: Signature) -> bool:
