@@ -54,7 +54,7 @@ def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     fix = verdict_of(head, [first, replace(second, saving=None)]).fix
-    assert fix == f"finding 1 (scheduler-gap): {ABOUT}; what 2 would save cannot be predicted"
+    assert fix == f"finding 1 (scheduler-gap): {ABOUT}; what finding 2 would save cannot be predicted"
 
 
 def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
@@ -146,7 +146,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     unknown = replace(first, saving=None)
     assert verdict_of(head, [unknown, second]).fix == f"{begin}, whose saving cannot be predicted"
     assert verdict_of(head, [unknown, second, unknown, second]).fix == (
-        f"{begin}; what 1 and 3 would save cannot be predicted; "
+        f"{begin}; what findings 1 and 3 would save cannot be predicted; "
         f"apart from these, findings 2 and 4 (scheduler-gap): {ABOUT}"
     )
     same = replace(head, together=head.step)

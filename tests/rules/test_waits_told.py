@@ -40,7 +40,7 @@ def test_the_longest_wait_is_told_that_is_more_than_twice_the_mean(
 
 
 @pytest.mark.parametrize(
-    ("times", "words"), [(1, "around the wait, the GPU"), (2, "around each wait, the GPU")]
+    ("times", "words"), [(1, "around this wait the GPU"), (2, "around these waits the GPU")]
 )
 def test_one_wait_is_told_in_the_singular(times: int, words: str) -> None:
     program = Program()

@@ -147,7 +147,7 @@ TEXTS: dict[str, CauseText] = {
     "long-call": CauseText(
         "slow call on the CPU",
         "while single calls take unusually long",
-        "this call on the CPU, or one within it, took far longer than such calls take elsewhere",
+        "one such call on the CPU, or a call within it, took unusually long",
         "See what else runs on the CPU then: other processes, other threads, too few cores.",
     ),
     "synchronisation": CauseText(

@@ -35,10 +35,14 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     if Severity.of(saved) is Severity.INFO:
         gives = f"{'together they save' if len(own) > 1 else 'it saves'} almost nothing"
     later = [number for number in wrong if number not in (first, *replayed, *others)]
-    unknown = "what {} would save cannot be predicted"
+    unknown = "what finding{} {} would save cannot be predicted"
     if first in replayed:
-        return f"{which}{also}: {gives}" + (f"; {unknown.format(listed(later))}" if later else "")
-    whose = f"; {unknown.format(listed([first, *later]))}" if later else ", whose saving cannot be predicted"
+        return f"{which}{also}: {gives}" + (
+            f"; {unknown.format('s' * (len(later) > 1), listed(later))}" if later else ""
+        )
+    whose = (
+        f"; {unknown.format('s', listed([first, *later]))}" if later else ", whose saving cannot be predicted"
+    )
     rest = f"; apart from these, {which}{also}: {gives}" if len(own) > 1 else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 

@@ -102,8 +102,9 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else f"; around {'each' if len(found) > 1 else 'the'} wait, the GPU is idle, since nothing is queued "
-                "until the next launch: {idle_a_step} in the recording" * bool(len(idling))
+                else "; nothing is queued until the next launch, so around "
+                f"{'these waits' if len(found) > 1 else 'this wait'} the GPU is idle for "
+                "{idle_a_step} in the recording" * bool(len(idling))
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

@@ -46,7 +46,7 @@ _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_in
 KINDS = {
     "boolean-mask": Awaited(
         r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
-        "waits until the GPU has counted the true values of its mask",
+        "waits until the GPU has counted how many elements of its mask are True",
         (
             "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask. If the "
             "mask stays the same, compute the indices once."

@@ -62,7 +62,7 @@ def loop_hits(
         )
         + "; each run launches "
         + launched(kernels, copies)
-        + ("; the sequence is {ops}" if len(largest.names) > 1 else "")
+        + ("; the ops are {ops}" if len(largest.names) > 1 else "")
         + (f", {'at' if any('.py(' in line for line in lines) else 'in'} {{lines}}" if lines else "")
         + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")
         + (

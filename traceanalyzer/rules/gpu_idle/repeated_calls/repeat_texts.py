@@ -99,7 +99,7 @@ def advised(
     if copies:
         return "Build one tensor of all values on the host, copy it once, and compute all elements together."
     if names == ("aten::copy_",):
-        buffers = "use broadcast_buffers=False where ranks may keep their own."
+        buffers = "use broadcast_buffers=False if each rank may keep buffers of its own."
         if any("DistributedDataParallel" in place for place in places):
             return (
                 f"DistributedDataParallel copies its buffers to all ranks before each forward pass: {buffers}"

@@ -137,7 +137,7 @@ def _hits(
         cause="" if which == "inputs" else which,
         lost=LostTime.all_of(found),
         fix=fix,
-        message="{times_a_step} " + what + mostly + ": {gpu} of all GPU work{where}",
+        message="{times_a_step} " + what + mostly + ": these conversions take {gpu} of all GPU work{where}",
         advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
         confidence=Confidence.MEDIUM,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns, "conversions": kinds}

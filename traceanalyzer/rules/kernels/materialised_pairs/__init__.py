@@ -94,8 +94,9 @@ def materialised_pairs(
     When it is wrong: all pairs are needed, and no matrix product computes them. Then let a compiler fuse the
     ops.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    the backward pass computes only the selected pairs. For `gathered`, one matrix product computes a number
-    for all possible pairs, and a gather picks the numbers of the given pairs. For `listed`, each point is
+    the backward pass computes only the selected pairs. For `gathered`, one matrix product writes one number for
+    each possible pair, which is less than a row for each given pair; a gather then picks the numbers of the
+    given pairs. For `listed`, each point is
     compared only with points in cells of a grid around it, or with points that are next to it after sorting
     by id.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not

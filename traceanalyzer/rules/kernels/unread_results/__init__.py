@@ -64,10 +64,10 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: loops of three or more iterations, in steps without a backward pass. Each iteration
     updates a state, and computes another result with a matrix product or a convolution. No op of the loop
-    reads this other result. Ops after the loop may read the last one.
+    reads this other result. Ops after the loop may read the result of the last iteration.
     Why it costs: if only the last result is used, all earlier results are computed for nothing.
-    Bad: for _ in range(20): state = update(state); results.append(head(state)) and then only
-    results[-1]. Good: head(state) once after the loop, or inside the loop only in training.
+    Bad: each iteration appends head(state) to a list, and after the loop only results[-1] is used.
+    Good: head(state) once after the loop, or inside the loop only in training.
     How sure: no op of the loop takes an input of the result's shape. But a program may keep all results and
     read them after the recorded steps, so confidence is low.
     When it is wrong: the caller uses the results of all iterations. A benchmark may drop results that real
