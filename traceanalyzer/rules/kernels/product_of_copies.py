@@ -69,7 +69,7 @@ def product_of_copies(
     expanded tensor, or from a gather (index_select, x[index]).
     Why it costs: all copies of a row give the same product.
     Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight into two
-    parts, and apply each part to x once. Then gather and add the two results.
+    parts, and apply each part to x once. Then gather the second result, and add the first to it.
     How sure: strides and numbers of rows show the copies. Another op may change the copies before the layer,
     so confidence is medium.
     When it is wrong: a non-linear op runs between the copies and the product.

@@ -45,7 +45,7 @@ def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Li
     nothing, but short delays between CPU and GPU cannot be trusted. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: CUDA 12.4 and later record the loading of kernels.
-    When it is wrong: with earlier CUDA, the rule does not find the first use of a kernel.
+    When it is wrong: with earlier CUDA, the rule misses the first use of a kernel.
     Source: kineto issues 1020 and 1380; measured on an H200 with torch 2.11.
     """
     yield from _clock_error(work, limits)

@@ -102,9 +102,8 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else "; nothing is queued until the next launch, so around "
-                f"{'these waits' if len(found) > 1 else 'this wait'} the GPU is idle for "
-                "{idle_a_step} in the recording" * bool(len(idling))
+                else "; the GPU then has nothing queued and is idle until the next launch, in all for {idle_a_step} in "
+                "the recording" * bool(len(idling))
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

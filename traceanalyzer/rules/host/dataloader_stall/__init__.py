@@ -73,7 +73,7 @@ def dataloader_stall(
             named_by=name,
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="in the recording, {by} takes {typical} each time (at most {largest}), {in_steps}; "
+            message="{by} takes {typical} each time under the profiler (at most {largest}), {in_steps}; "
             "it leaves the GPU idle for {total_a_step}"
             + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
