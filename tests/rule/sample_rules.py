@@ -53,7 +53,7 @@ def never_applicable(trace: Trace) -> Iterator[Hits]:
 @rule(since="0.1")
 def always_failing(work: Work) -> Iterator[Hits]:
     """Divides by zero after its first hits."""
-    yield Hits(occurrences=work, message="m", advice="")
+    yield Hits(occurrences=work, message="m", advice="a.")
     raise ZeroDivisionError("division by zero")
 
 

@@ -80,7 +80,7 @@ def test_the_thread_of_a_finding_is_no_process() -> None:
     trace.kernel(500, MS, 1)
     analysis = Analysis(trace.load())
     assert analysis.index(Calls).thread.tolist() == [17, 17]
-    (found,) = findings([Hits(occurrences=analysis.index(Work), message="m", advice="")])
+    (found,) = findings([Hits(occurrences=analysis.index(Work), message="m", advice="a.")])
     assert found.thread == found.occurrences[0].thread == 17
 
 
@@ -174,17 +174,17 @@ def test_no_window_no_share() -> None:
 
 def test_hits_without_occurrences_are_no_finding() -> None:
     work = traced((0, MS)).index(Work)
-    assert findings([Hits(occurrences=work[np.array([], np.int64)], message="m", advice="")]) == []
+    assert findings([Hits(occurrences=work[np.array([], np.int64)], message="m", advice="a.")]) == []
 
 
 def test_calls_lose_nothing_on_a_device_unless_it_is_said() -> None:
     analysis = traced((0, 4 * MS))
     calls, work = analysis.index(Calls), analysis.index(Work)
     ops = calls[calls.is_op]
-    (cpu_only,) = findings([Hits(occurrences=ops, message="m", advice="")])
+    (cpu_only,) = findings([Hits(occurrences=ops, message="m", advice="a.")])
     assert (cpu_only.device, cpu_only.cost_ns, cpu_only.thread) == (None, 0, 1000)
     (lost,) = findings(
-        [Hits(occurrences=ops, lost=LostTime.all_of(work, np.array([0])), message="m", advice="")]
+        [Hits(occurrences=ops, lost=LostTime.all_of(work, np.array([0])), message="m", advice="a.")]
     )
     assert (lost.device, lost.cost_ns, lost.start_ns) == (0, 4 * MS, 0)
 
@@ -203,7 +203,7 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
     for order, of_rule in rules:
         number = np.argsort(work.launch.start_ns, kind="stable")[begin : begin + len(of_rule)]
         all_pending += pending_of(
-            f"rule-{begin}", order, [Hits(occurrences=work[number], message="m", advice="")]
+            f"rule-{begin}", order, [Hits(occurrences=work[number], message="m", advice="a.")]
         )
         begin += len(of_rule)
     done = settled(all_pending, (0, LENGTH))
@@ -218,10 +218,10 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
 
 def test_the_specific_keeps_what_the_general_would_have() -> None:
     work = traced((0, 10 * MS)).index(Work)
-    general = pending_of("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="m", advice="")])
+    general = pending_of("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="m", advice="a.")])
     half = LostTime.excess(work, np.array([4 * MS]))
     specific = pending_of(
-        "b-specific", Claims.EVENT, [Hits(occurrences=work, lost=half, message="m", advice="")]
+        "b-specific", Claims.EVENT, [Hits(occurrences=work, lost=half, message="m", advice="a.")]
     )
     assert [pending.cost_ns for pending in settled([*general, *specific], (0, LENGTH))] == [6 * MS, 4 * MS]
 

@@ -59,6 +59,16 @@ def test_what_runs_beside_nothing_else_is_lost_by_the_work_that_began_last() -> 
     ]
 
 
+def test_no_work_covers_itself() -> None:
+    work = launched((0, 10), (20, 10), (40, 10)).index(Work)
+    for cover, shared in ((work, 2), (work[1:], 1)):
+        with pytest.raises(
+            ValueError, match=f"{shared} of 2 pieces of work are in cover, too, and would cover"
+        ):
+            LostTime.uncovered(work[:2], cover)
+    assert len(LostTime.uncovered(work[:2], work[2:]).owner) == 2
+
+
 def test_idle_time_within_spans_is_theirs_on_every_device() -> None:
     """Spans in any order, one of them over the edge of a pause and one beside all of them."""
     idle = launched((0, 10), (110, 10), (0, 50, 1), (110, 10, 1)).index(IdleTime)

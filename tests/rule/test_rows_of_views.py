@@ -155,3 +155,13 @@ def test_streams_of_one_number_are_others_on_each_device() -> None:
     same = work[work.stream == 7]
     assert (same.in_order().start_ns // US).tolist() == [0, 20, 1, 30]
     assert (same[::-1].in_order().start_ns // US).tolist() == [0, 20, 1, 30]
+
+
+def test_a_total_counts_each_row_once(nested: Analysis) -> None:
+    """Two kernels of 10 us and one of 5; both have the op around them, of 40 us, or none."""
+    work = nested.index(Work)
+    assert work.total_ns == 25 * US
+    assert work[[0, 1, 1, 0]].total_ns == work[[1, 0]].total_ns == 20 * US
+    assert work.outer_op.there.tolist() == [True, True, False]
+    assert work.outer_op.total_ns == 40 * US
+    assert work[:0].total_ns == work[2:].outer_op.total_ns == 0

@@ -34,6 +34,16 @@ def test_stretches_may_be_empty_and_are_read_only() -> None:
         one(-1, 5, 6)
 
 
+def test_what_an_owner_loses_twice_counts_once_on_each_device() -> None:
+    """Owner 2 loses [0, 9) in three stretches, one of them twice; owner 0 some of the same on two devices."""
+    stretches_of = [(2, 0, 6, 9), (2, 0, 0, 5), (2, 0, 4, 7), (2, 0, 4, 7), (2, 0, 8, 8)]
+    others = [(0, 0, 5, 8), (0, 1, 5, 8), (0, 1, 20, 22), (0, 0, 8, 9)]
+    lost = LostTime.joined([one(owner, *span, device) for owner, device, *span in stretches_of + others])
+    assert lost.sums(3).tolist() == [4 + 5, 0, 9]
+    assert lost[np.array([0, 2, 4])].sums(4).tolist() == [0, 0, 5, 0]
+    assert LostTime.none().sums(2).tolist() == [0, 0]
+
+
 def test_owners_and_sums_are_of_as_many_as_there_are() -> None:
     lost = one(1, 5, 9, device=3)
     assert lost.sums(2).tolist() == [0, 4]

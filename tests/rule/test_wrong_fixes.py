@@ -51,7 +51,7 @@ def analysis() -> Analysis:
         (lambda: edits.Resize(_TWO, "12"), "dur_ns is a list or an array of numbers, not str"),  # type: ignore[arg-type]
         (lambda: edits.Resize(_TWO, np.ones((2, 2))), "not float64, 2-dimensional"),
         (lambda: edits.MoveToSideStream(_TWO, [1.0]), "1 numbers of dur_ns for 2 rows"),
-        (lambda: edits.Insert(_TWO, None), "cpu_ns is a list or an array of numbers, not NoneType"),  # type: ignore[arg-type]
+        (lambda: edits.Insert(_TWO, None), "cpu_ns is one number for all, not NoneType"),  # type: ignore[arg-type]
         (
             lambda: rewrites.Fuse(_TWO, np.array([0, 10**15])),
             "group has the number 1,000,000,000,000,000: number",
@@ -112,10 +112,10 @@ def test_what_a_fix_leaves_is_no_longer_than_the_trace(analysis: Analysis, times
     spans = work.start_ns, work.end_ns
     short = traced((0, 1_000)).index(Work)
     check(
-        hit(short, fix=edits.Resize(short.entries, 10.0 * MS))
+        hit(short, fix=edits.Insert(short.op.rows, 10.0 * MS))
     )  # what rules add may be more than a tiny trace
     for fix, name in (
-        (edits.Resize(work.entries, work.dur_ns * times), "dur_ns of Resize"),
+        (edits.MoveToSideStream(work.entries, work.dur_ns * float(times)), "dur_ns of MoveToSideStream"),
         (edits.DropSpans(*spans, leaving_ns=float(MS * times)), "leaving_ns of DropSpans"),
         (rewrites.Replace(*spans, np.full((len(work), 2), MS * times), 0.0), "work_ns of Replace"),
     ):
@@ -130,7 +130,7 @@ def test_a_fix_changes_something(analysis: Analysis) -> None:
     none = np.empty(0, np.int64)
     for fix in (edits.Drop(none), [edits.DropWork([]), edits.DropSpans(none, none)]):
         said = why(analysis, yielding(lambda work, _, fix=fix: hit(work, fix=fix)))
-        assert "fix changes no row and no span: leave it out" in said
+        assert "fix changes no row, no span, or none of their times: leave it out" in said
     work = analysis.index(Work)
     check(hit(work, fix=[edits.DropWork([]), edits.DropWork(work.entries)]))
 
@@ -144,9 +144,9 @@ def test_what_a_fix_leaves_is_as_long_as_the_trace_or_ten_ms_at_most(length: int
     if length == 80:
         trace.step(0, 0, 100 * MS)
     work = Analysis(trace.load()).index(Work)
-    check(hit(work, fix=edits.Resize(work.entries, most)))
-    with pytest.raises(ValueError, match="1 of 1 dur_ns of Resize are longer than the trace: times are ns"):
-        check(hit(work, fix=edits.Resize(work.entries, most + 1)))
+    check(hit(work, fix=edits.Insert(work.launch.rows, most)))
+    with pytest.raises(ValueError, match="1 of 1 cpu_ns of Insert are longer than the trace: times are ns"):
+        check(hit(work, fix=edits.Insert(work.launch.rows, most + 1)))
 
 
 def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
@@ -157,7 +157,7 @@ def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
         edits.Drop([rows - 1]),
         edits.DropWork([4]),
         rewrites.Compile([0, 4]),
-        edits.DropSpans([0], [100 * MS]),
+        edits.ShrinkGaps([0], [100 * MS]),
     ):
         check(hit(work, fix=fix))
     wrong: list[tuple[Any, str]] = [
@@ -179,9 +179,9 @@ def test_a_fix_is_of_what_is_around_the_occurrences_or_within_them_or_while_they
     work = analysis.index(Work)
     own = work[1:2]
     step = own.op.parent.rows
-    for rows in (own.op.rows, own.launch.rows, step):
-        check(hit(own, fix=edits.Drop(rows)))
-        check(hit(own.op, info=True, fix=edits.Drop(rows)))
+    for fix in (edits.Drop(own.op.rows), edits.Drop(own.launch.rows), edits.Wait(step)):
+        check(hit(own, fix=fix))
+        check(hit(own.op, info=True, fix=fix))
     at = int(own.start_ns[0])
     for spans in (([at], [at + 1]), ([at - 5], [at]), ([at + 2 * MS], [at + 3 * MS])):
         check(hit(own, fix=edits.DropSpans(*spans)))

@@ -61,6 +61,21 @@ def check_times(
         raise ValueError(f"{name} is negative or no number")
 
 
+def check_number(name: str, value: Any) -> None:
+    """Raises ValueError for what is no single time."""
+    if not isinstance(value, int | float | np.number):
+        raise ValueError(
+            f"{name} is one number for all, not {type(value).__name__}: make an edit for each other one"
+        )
+    check_times(name, float(value))
+
+
+def check_list(name: str, values: Any) -> None:
+    """Raises ValueError for a single number where there are several."""
+    if np.ndim(values) == 0:
+        raise ValueError(f"{name} is a list with a number for each, not {type(values).__name__}: ({values},)")
+
+
 def check_part(name: str, values: Floats | float, rows: Ints | None = None) -> None:
     """As `check_times`, of a part that is left: more than 1 would make it longer."""
     check_times(name, values, rows)

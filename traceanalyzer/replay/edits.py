@@ -15,6 +15,7 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.replay.edit_values import (
     Floats,
     as_ints,
+    check_number,
     check_part,
     check_rows,
     check_spans,
@@ -52,7 +53,7 @@ class Drop:
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
-        check_times("leaving_ns", self.leaving_ns)
+        check_number("leaving_ns", self.leaving_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
@@ -76,7 +77,7 @@ class DropSpans:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
-        check_times("leaving_ns", self.leaving_ns)
+        check_number("leaving_ns", self.leaving_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
@@ -213,7 +214,7 @@ class Insert:
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
-        check_times("cpu_ns", self.cpu_ns)
+        check_number("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
@@ -231,7 +232,7 @@ class Wait:
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
-        check_times("cpu_ns", self.cpu_ns)
+        check_number("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
@@ -248,7 +249,7 @@ class CapOps:
     most_ns: float
 
     def __post_init__(self) -> None:
-        check_times("most_ns", self.most_ns)
+        check_number("most_ns", self.most_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         segments = edited.program.segments

@@ -9,7 +9,16 @@ from typing import ClassVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
-from traceanalyzer.replay.edit_values import Ints, as_ints, check_group, check_rows, check_spans, check_times
+from traceanalyzer.replay.edit_values import (
+    Ints,
+    as_ints,
+    check_group,
+    check_list,
+    check_number,
+    check_rows,
+    check_spans,
+    check_times,
+)
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.segments import rank_within
@@ -44,8 +53,11 @@ class Replace:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
+        check_list("work_ns", self.work_ns)
         check_times("work_ns", self.work_ns, most_dimensions=2)
-        check_times("cpu_ns", self.cpu_ns)
+        check_number("cpu_ns", self.cpu_ns)
+        if np.ndim(self.work_ns) == 2 and len(self.work_ns) != len(self.starts_ns):
+            raise ValueError(f"{len(self.work_ns):,} lists of work_ns for {len(self.starts_ns):,} spans")
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)

@@ -2,72 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.replay.edit_values import as_ints
-from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, Resize
 from traceanalyzer.rule.hits import Hits, LostTime
+from traceanalyzer.rule.limits import LEAST_NS
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.events import bounds_of
 
 _SHORT_NS = (
     10_000_000  # a fix may leave this much in a trace that is shorter: ten times what any rule adds; chosen
 )
+_ROUNDING_NS = 1.0  # of durations that are quotients
+_NEVER_SHORT = ("work_ns", "cpu_ns")  # a kernel takes 1 us or more, an op on the CPU, too
 _DURATIONS = ("dur_ns", "work_ns", "cpu_ns", "leaving_ns")  # that an edit gives to each of its rows or spans
+
+_Place = tuple[Rows, Rows, Rows, Rows]
+"""(rows of `trace.cpu`, entries of `DeviceWork`, starts and ends of spans in ns) that an edit names."""
 
 
 def check_fix(hits: Hits, lost: LostTime) -> None:
-    """Rows of edits are rows of the trace, and some of them are of the occurrences or of what they lost."""
-    linked, near = None, None
-    if hits.edits() and all(map(_changes_nothing, hits.edits())):
-        raise ValueError("fix changes no row and no span: leave it out, or look at the mask that chose them")
-    for edit in hits.edits():
-        rows, work = _rows_in(edit, hits)
-        starts, ends = (as_ints(getattr(edit, name, ())) for name in ("starts_ns", "ends_ns"))
-        first, last = bounds_of(hits.occurrences.events)
-        complain(
-            (starts < first) | (ends > last),
-            f"spans of {type(edit).__name__} lie outside of the trace: times are ns",
+    """Rows of edits are rows of the trace, and some of them are of the occurrences or of what they lost.
+
+    Raises:
+        ValueError: what they change is not there, is no fix, or cannot be of these occurrences.
+    """
+    edits = hits.edits()
+    if edits and all(map(_changes_nothing, edits)):
+        raise ValueError(
+            "fix changes no row, no span, or none of their times: leave it out, or look at the mask that chose them"
         )
-        for name in _DURATIONS:
-            value = getattr(edit, name, None)
-            given = np.asarray(
-                0.0 if value is None or isinstance(value, Mapping) else value, np.float64
-            ).ravel()
-            complain(
-                given > max(last - first, _SHORT_NS),
-                f"{name} of {type(edit).__name__} are longer than the trace: times are ns",
-            )
-        if not linked and len(rows) + len(work) + len(starts) and not hits.fixed_elsewhere:
-            near = near or _Near.of(hits, lost)
-            linked = bool(near.met(rows, work, starts, ends).any())
-    if linked is False:
+    places = [_place_of(edit, hits) for edit in edits]
+    for edit, place in zip(edits, places, strict=True):
+        _check_spans(edit, place, hits)
+        _check_durations(edit, hits)
+    _check_shorter(edits, hits)
+    changing = [place for place in places if any(map(len, place))]
+    if not changing or hits.fixed_elsewhere:
+        return
+    near = _Near.of(hits, lost)
+    if not any(near.met(*place).any() for place in changing):
         raise ValueError(
             "nothing that fix changes is of the occurrences or of what they lost: are these rows of another hit? "
             "(fixed_elsewhere=True where it is meant so)"
         )
 
 
+def _check_spans(edit: Edit, place: _Place, hits: Hits) -> None:
+    rows, _, starts, ends = place
+    first, last = bounds_of(hits.occurrences.events)
+    complain(
+        (starts < first) | (ends > last),
+        f"spans of {type(edit).__name__} lie outside of the trace: times are ns",
+    )
+    steps, nesting = hits.occurrences.events.steps, hits.occurrences.events.nesting
+    if not steps.marked or not isinstance(edit, Drop | DropSpans):
+        return
+    starts, ends = np.append(nesting.start_ns[rows], starts), np.append(nesting.end_ns[rows], ends)
+    gone_ns = intervals.covered(intervals.union(starts, ends), steps.cpu_start_ns, steps.cpu_end_ns)
+    if gone_ns.any() and (gone_ns == steps.cpu_end_ns - steps.cpu_start_ns).all():
+        raise ValueError(
+            f"{type(edit).__name__} leaves nothing of any step: no fix is a program that does nothing"
+        )
+
+
+def _check_durations(edit: Edit, hits: Hits) -> None:
+    first, last = bounds_of(hits.occurrences.events)
+    for name in _DURATIONS:
+        value = getattr(edit, name, None)
+        if value is None or isinstance(value, Mapping):
+            continue
+        given = np.asarray(value, np.float64).ravel()
+        complain(
+            given > max(last - first, _SHORT_NS),
+            f"{name} of {type(edit).__name__} are longer than the trace: times are ns",
+        )
+        if name in _NEVER_SHORT and 0 < given.max(initial=0.0) < LEAST_NS:
+            raise ValueError(f"{name} of {type(edit).__name__} is {given.max():.3g}: times are ns")
+
+
+def _check_shorter(edits: Sequence[Edit], hits: Hits) -> None:
+    """Raises where edits that do nothing else make work longer; one of several may: what takes others' place."""
+    more_ns = 0.0
+    for edit in edits:
+        if not isinstance(edit, Resize):
+            return
+        more_ns += float(
+            (np.asarray(edit.dur_ns) - Work(hits.occurrences.events, as_ints(edit.work)).dur_ns).sum()
+        )
+    if more_ns > _ROUNDING_NS:
+        raise ValueError("fix makes its work longer in all: dur_ns of Resize is what each takes then")
+
+
 def _changes_nothing(edit: Edit) -> bool:
-    """Whether an edit names rows, work or spans, and none of each."""
-    named = [getattr(edit, name) for name in ("rows", "work", "starts_ns") if hasattr(edit, name)]
-    return bool(named) and not any(len(as_ints(one)) for one in named)
+    """Whether an edit names rows, work or spans, and none of each, or leaves all of their time."""
+    named = [as_ints(getattr(edit, name)) for name in ("rows", "work", "starts_ns") if hasattr(edit, name)]
+    if named and not any(map(len, named)):
+        return True
+    if hasattr(edit, "starts_ns"):
+        starts, ends = (as_ints(getattr(edit, name)) for name in ("starts_ns", "ends_ns"))
+        if not (ends > starts).any():
+            return True
+    return bool((np.asarray(getattr(edit, "factor", 0.0)) == 1).all())
 
 
-def _rows_in(edit: Edit, hits: Hits) -> tuple[Rows, Rows]:
-    """(rows of `trace.cpu`, entries of `DeviceWork`) that an edit names, which are there."""
+def _place_of(edit: Edit, hits: Hits) -> _Place:
+    """What an edit names, whose rows and entries are there."""
     events = hits.occurrences.events
-    rows, work = (as_ints(getattr(edit, name, ())) for name in ("rows", "work"))
+    rows, work, starts, ends = (
+        as_ints(getattr(edit, name, ())) for name in ("rows", "work", "starts_ns", "ends_ns")
+    )
     entries = 0 if events.work is None else len(events.work.row)
     complain(rows >= len(events.nesting.parent), f"rows of {type(edit).__name__} are no rows of trace.cpu")
     for given in (work, as_ints(getattr(edit, "pointwise", ()))):
         complain(given >= entries, f"entries of {type(edit).__name__} are no entries of DeviceWork")
-    return rows, work
+    return rows, work, starts, ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,7 @@ OF_EVERY_FINDING = frozenset(
 )  # what the framework says of each finding; `times` may also be how many times more
 _FORMS = ("_each", "_a_step", "_on_average")
 _UNITS = ("ns", "bytes", "share")
+_NOT_BELOW_0 = ("ns", "bytes", "times", "speedup")
 _NO_FIELD = re.compile(r"(?<!\{)\{\w*[!.\[][^{}]*\}")
 _IN_ADVICE = re.compile(r"\{([a-z_]\w*)[^{}\w]?[^{}]*\}")
 _OF_COMPILERS = {"lambda", "anonymous", "unnamed", "default"}  # braces in names of C++ that a trace has
@@ -52,7 +53,9 @@ def check_message(message: str) -> None:
 
 
 def check_advice(advice: str, evidence: Iterable[str]) -> None:
-    """Raises ValueError where an advice names a field, as only messages can."""
+    """Raises ValueError for an advice that says nothing, or names a field, as only messages can."""
+    if not advice.strip():
+        raise ValueError("advice is empty: say what to do")
     for field in _IN_ADVICE.finditer(advice):
         mark, name = field[0][1:-1], field[1]
         if mark in FEATURES or (name in _OF_COMPILERS and name not in evidence):
@@ -138,13 +141,13 @@ def _check_number(name: str, part: Any) -> None:
     if not math.isfinite(part):
         raise ValueError(f"evidence {name} is {part}: give None where it is not known")
     unit = name.rpartition("_")[2]
-    if unit not in _UNITS:
+    if unit not in (*_UNITS, *_NOT_BELOW_0):
         return
     if isinstance(part, bool | np.bool_):
         raise ValueError(f"evidence {name} is {part}: a number of {unit}")
     if unit == "share" and not -ROUNDING <= part <= 1 + ROUNDING:
         raise ValueError(f"evidence {name} is {part:.3g}: a share is 0 to 1, {name[:-5]}times may be more")
-    if unit != "share" and part < 0:
+    if unit in _NOT_BELOW_0 and part < 0:
         raise ValueError(f"evidence {name} is {part:.3g}: no less than 0")
 
 

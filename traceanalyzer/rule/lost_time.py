@@ -86,6 +86,10 @@ class LostTime:
     def uncovered(cls, work: Work, cover: Work) -> Self:
         """The time of some work during which none of `cover` ran on its device."""
         check_views({"work": work, "cover": cover}, Work)
+        if shared := int(np.isin(work.entries, cover.entries).sum()):
+            raise ValueError(
+                f"{shared:,} of {len(work):,} pieces of work are in cover, too, and would cover themselves"
+            )
         parts = [cls.none()]
         for device in distinct(work.device).tolist():
             own = np.flatnonzero(work.device == device)
@@ -101,18 +105,25 @@ class LostTime:
 
     @classmethod
     def idle_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
-        """The idle time of every device within [starts_ns[i], ends_ns[i]), disjoint, which is owner i's."""
+        """The idle time of every device within [starts_ns[i], ends_ns[i]), which is owner i's.
+
+        Where spans share time, as those of nested calls or of two threads, the first that begins has it, of several
+        the longest: a span within another one loses nothing.
+        """
         check_view("idle", idle, IdleTime)
         check_spans(starts_ns, ends_ns, idle)
-        order = np.argsort(starts_ns, kind="stable")
-        first = np.searchsorted(ends_ns[order], idle.start_ns, side="right")
-        last = np.searchsorted(starts_ns[order], idle.end_ns, side="left")
+        order = np.lexsort((-ends_ns, starts_ns))
+        reached_ns = np.maximum.accumulate(ends_ns[order])
+        begin_ns = np.maximum(starts_ns[order], np.append(starts_ns[order][:1], reached_ns[:-1]))
+        first = np.searchsorted(reached_ns, idle.start_ns, side="right")
+        last = np.searchsorted(begin_ns, idle.end_ns, side="left")
         count = np.maximum(last - first, 0)
         stretch = np.repeat(np.arange(len(idle)), count)
-        within = order[np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]]
-        start = np.maximum(idle.start_ns[stretch], starts_ns[within])
-        end = np.minimum(idle.end_ns[stretch], ends_ns[within])
-        return cls(within, idle.device[stretch], start, end, len(starts_ns))
+        at = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]
+        start = np.maximum(idle.start_ns[stretch], begin_ns[at])
+        end = np.minimum(idle.end_ns[stretch], reached_ns[at])
+        some = end > start
+        return cls(order[at][some], idle.device[stretch][some], start[some], end[some], len(starts_ns))
 
     @classmethod
     def idle_from(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
@@ -198,14 +209,22 @@ class LostTime:
         return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at], self.spans)
 
     def sums(self, owners: int) -> Rows:
-        """What each of so many owners lost in ns; int64 (owners,)."""
+        """What each of so many owners lost in ns, int64 (owners,): what it lost twice counts once on each device."""
         if not isinstance(owners, int | np.integer) or isinstance(owners, bool):
             raise TypeError(
                 f"sums(n) takes the number of occurrences, len(view), not {type(owners).__name__}"
             )
         if (most := int(self.owner.max(initial=-1))) >= owners:
             raise ValueError(f"sums({owners:,}) of owners up to {most:,}: n is the number of occurrences")
-        return sums_of(self.owner, self.end_ns - self.start_ns, owners)
+        order = np.lexsort((self.start_ns, self.device, self.owner))
+        owner, device, start = self.owner[order], self.device[order], self.start_ns[order]
+        end = self.end_ns[np.lexsort((self.end_ns, self.device, self.owner))]
+        same = (owner[1:] == owner[:-1]) & (device[1:] == device[:-1])
+        first = np.append(True, ~same | (start[1:] > end[:-1]))[
+            : len(owner)
+        ]  # of what overlaps, as in a union
+        last = np.append(first[1:], True)[: len(owner)]
+        return sums_of(owner[first], end[last] - start[first], owners)
 
     def merged(self) -> intervals.Set:
         """What is lost on any device, as one set: use it on the stretches of one device."""

@@ -80,7 +80,12 @@ class Steps:
         """Duration of each step, (steps,): on a device, or from mark to mark on the CPU.
 
         What the profiler did meanwhile is part of it.
+
+        Raises:
+            ValueError: no work of that device was recorded.
         """
+        if device is not None and device not in self.bounds_ns:
+            raise ValueError(f"device {device} has no work: the devices are {sorted(self.bounds_ns)}")
         marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
         edges = marks if device is None else self.bounds_ns[device]
         return edges[1:] - edges[:-1]

@@ -17,7 +17,7 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, probably_nothing, saves_nothing
+from traceanalyzer.render.words.savings import OF_SAVINGS, grade, probably_nothing, saves_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
@@ -32,6 +32,7 @@ _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 _OF_FINDINGS = "Recorded times contain what the profiler costs."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
+_MAY_SAVE = "'May save' means: if your program allows the fix."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -200,7 +201,9 @@ def _legend(findings: Collection[Finding]) -> str:
         saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
     ]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
-    told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
+    perhaps = any(" may save " in grade(one) for one in findings)
+    told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings)
+    told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps
     return " ".join(told)
 
 

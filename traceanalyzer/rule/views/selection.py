@@ -89,8 +89,10 @@ class Selection(ABC):
 
     @property
     def total_ns(self) -> int:
-        """Sum of all durations."""
-        return int(self.dur_ns.sum())
+        """Sum of the durations of the rows; what is there several times counts once."""
+        if not self.repeated():
+            return int(self.dur_ns.sum())
+        return int(self.dur_ns[np.unique(self._rows, return_index=True)[1]].sum())
 
     def next_start_ns(self, at_ns: Rows) -> Rows:
         """When the next of the rows begins after each instant; the largest int64 where there is none."""

@@ -67,8 +67,8 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     use of a weight. Good: weights in bfloat16, with a float32 copy in the optimizer; one autocast around the
     whole forward pass, which converts each trained weight only once.
     How sure: dtypes or kernel names show a conversion, and the next kernel is the product.
-    When it is wrong: the optimizer keeps weights in float32. Then one conversion per weight and step is
-    needed, and only further conversions are waste.
+    When it is wrong: training under autocast with weights in float32 needs one conversion of each weight in
+    each step. Only further conversions are waste.
     Source: "Automatic Mixed Precision" in PyTorch's documentation.
     """
     compute = work.kind.one_of("compute")
