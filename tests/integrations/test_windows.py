@@ -213,3 +213,19 @@ def test_without_a_log_what_is_told_goes_to_standard_error(
     watching.watch()(Full())
     said = "traceanalyzer: rank 0, window 1 is not written: the disk is full\n"
     assert capsys.readouterr() == ("", said)
+
+
+def test_ranks_may_leave_their_summaries_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 leaves all of its own while rank 0 has written its part, and has not called it what it is."""
+    folder, replace = Folder(tmp_path), Path.replace
+
+    def meanwhile(part: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        folder.put("rank1", b"one")
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", meanwhile)
+    folder.put("rank0", b"nought")
+    assert (folder.get("rank0"), folder.get("rank1"), folder.get("rank2")) == (b"nought", b"one", None)

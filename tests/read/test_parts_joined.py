@@ -34,6 +34,21 @@ def test_what_stands_in_the_second_part_alone_is_of_the_whole(tmp_path: Path) ->
     assert_same(found, load_file(path, jobs=1))
 
 
+def test_what_the_last_part_says_of_processes_and_the_window_is_of_the_whole(tmp_path: Path) -> None:
+    """A process is called a device, and what the profiler recorded is marked, as kineto does at the end."""
+    trace = long_trace()
+    trace.event(ph="M", name="process_labels", pid=4321, tid=0, ts=0.0, args={"labels": "GPU 3"})
+    trace.event(ph="X", cat="Trace", name="PyTorch Profiler (0)", pid="Spans", tid="x", ts=0.0, dur=5e6)
+    trace.event(ph="X", cat="kernel", name="k", pid=4321, tid=7, ts=4.9e6, dur=2.0, args={"stream": 7})
+    path = trace.write(tmp_path / "trace.json")
+    read = parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None)
+    assert read is not None
+    collector = read[1]
+    assert collector.declared.processes["4321"] == {"process_labels": "GPU 3"}
+    assert collector.declared.window_ns == (0, 5_000_000_000)
+    assert_same(finished(*read), load_file(path, jobs=1))
+
+
 def test_parts_that_do_not_meet_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     for by in (-1, 1):

@@ -111,6 +111,16 @@ def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> N
     assert (shares(both, 0), shares(both, 1)) == (alone, alone)
 
 
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_device_whose_peaks_nobody_knows_leaves_the_other_judged(known: int) -> None:
+    document = document_of("far-from-bound")
+    document["traceEvents"] = twice(document["traceEvents"])
+    document["deviceProperties"][1 - known]["name"] = "A GPU that is in no table"
+    both = found(document, "far-from-bound")
+    assert shares(both, known)
+    assert not shares(both, 1 - known)
+
+
 @pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize(("slow_us", "said"), [(3_500, True), (1_900, False)])
 def test_what_a_slow_call_costs_is_held_against_its_own_device(device: int, slow_us: int, said: bool) -> None:

@@ -152,6 +152,17 @@ def test_a_device_of_which_the_recording_tells_later_was_not_recorded_before() -
     assert head(trace)["not-recorded"] == 3 * MS - 5 * US
 
 
+def test_work_whose_launch_is_not_recorded_tells_of_its_own_device_alone() -> None:
+    """The first work of device 0 was launched before the recording, and the CPU launches late to device 1."""
+    trace = TraceBuilder()
+    trace.kernel(10 * US, 5 * US, 99)
+    iteration(trace, 30 * US)
+    trace.launch("cudaLaunchKernel", 3 * MS - 10 * US, 5 * US, 70)
+    trace.kernel(3 * MS, MS, 70, device=1)
+    marks = Analysis(trace.load()).index(StepMarks)
+    assert marks.known_ns == {0: 10 * US, 1: 10 * US}
+
+
 @pytest.mark.parametrize(
     ("name", "true_ms"),
     [("lightllm_base", 106.8), pytest.param("lightllm_overlap", 108.8, marks=pytest.mark.slow)],
