@@ -116,9 +116,9 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
     return Hits(
         **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
         message="images are channels first (NCHW): "
-        + " and ".join(part for part, ns in parts.items() if ns)
+        + _listed([part for part, ns in parts.items() if ns])
         + " take {spent_a_step}; with channels last, "
-        + " and ".join(how for part, how in _LAST.items() if parts[part])
+        + _listed([how for part, how in _LAST.items() if parts[part]])
         + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
@@ -131,6 +131,10 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
             "parts": {part: ns for part, ns in sorted(parts.items(), key=lambda item: -item[1]) if ns},
         },
     )
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _shares(found: Work, sms: int, limits: Limits) -> Floats:

@@ -37,10 +37,10 @@ _NEEDED = (
 _NEEDED += "dtype), or split the batch."
 _MANY = 64  # all-reduces a step: as many of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients
 _JOIN = (
-    "Join many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
+    "Merge many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
-_JOIN_SOME = "Join collectives whose inputs are ready together (not those of consecutive layers). "
+_JOIN_SOME = "Merge collectives into one if their inputs are ready at the same time; those of consecutive layers are not. "
 _PARTS = (
     "If possible, let the next op work on this rank's part alone. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."

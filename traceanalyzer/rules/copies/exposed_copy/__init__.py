@@ -142,7 +142,7 @@ def exposed_copy(
             ],
             message="a copy of {copy} goes from {by} {times_a_step}"
             + (", at {lines}" if lines else "")
-            + "; it reaches {gbps} GB/s (mean of all copies"
+            + "; it reaches {gbps} GB/s (mean of all these copies"
             + ("; {link} gives {link_gbps} GB/s)" if evidence["link"] else ")")
             + f", and no kernel runs meanwhile; {what}{purpose}",
             advice=advice,

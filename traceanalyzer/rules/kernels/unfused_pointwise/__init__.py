@@ -92,9 +92,9 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     then come from the kernels' grids.
     When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only
     kernels that share inputs.
-    Saving: one fused kernel replaces up to ten kernels of a chain. The fused kernel is predicted to take as
-    long as the shortest of these kernels, since each of them waits for memory, and results in between are no
-    longer written and read.
+    Saving: one fused kernel replaces up to ten kernels of a chain. Like them, it waits for memory, but it
+    does not write and read the results in between. So it is predicted to take only as long as the shortest of
+    these kernels.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.
     """
     long = chains.longer_than(limits.min_kernels - 2)
