@@ -74,7 +74,7 @@ def talking(
         ("broadcast", {"beside_us": 51}, "Start it earlier, with async_op=True"),
         ("barrier", {}, "Remove the barrier from the loop"),
         ("allreduce", {}, "If the result is needed at once"),
-        ("allreduce", {"count": 64}, "Merge collectives into one if their inputs are ready"),
+        ("allreduce", {"count": 64}, "Merge collectives whose inputs are ready"),
         ("allreduce", {"count": 63}, "If the result is needed at once"),
         ("allreduce", {"trains": True}, "Reduce gradients during the backward pass, not after it"),
         ("allreduce", {"trains": True, "count": 64}, "Merge many collectives into one"),

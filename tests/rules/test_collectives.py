@@ -225,7 +225,7 @@ def test_many_small_all_reduces_belong_into_buckets(count: int, joined: bool) ->
             at += 40 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "exposed-communication")
-    assert one.advice.startswith("Merge collectives into one") is joined
+    assert one.advice.startswith("Merge collectives whose inputs are ready") is joined
     assert "DistributedDataParallel" not in one.advice  # nothing trains here
 
 

@@ -40,7 +40,9 @@ _JOIN = (
     "Merge many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
-_JOIN_SOME = "Merge collectives into one if their inputs are ready at the same time; those of consecutive layers are not. "
+_JOIN_SOME = (
+    "Merge collectives whose inputs are ready at the same time (those of consecutive layers are not). "
+)
 _PARTS = (
     "If possible, let the next op work on this rank's part alone. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
