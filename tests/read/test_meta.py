@@ -32,7 +32,7 @@ def wait(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("events", "header", "dialect"),
     [
-        ([op(), flow("async")], BASE, "torch 1.9 to 1.11"),
+        ([op(), flow("async")], BASE, "torch 1.8 to 1.11"),
         ([op(), flow("async_cpu_to_gpu")], {}, "torch 1.12 to 2.0"),
         ([op(), flow("async_gpu")], BASE, "torch 1.12 to 2.0"),
         ([op(**WHOLE), flow("ac2g")], {}, "torch 2.1 to 2.3"),

@@ -105,7 +105,7 @@ def test_a_missing_lane_counts_as_a_name_of_its_own() -> None:
 
 
 def test_the_first_exporter() -> None:
-    """torch 1.9 to 1.11: capitalised categories, lower-case ids, allocator's instants without a category."""
+    """torch 1.8 to 1.11: capitalised categories, lower-case ids, allocator's instants without a category."""
     trace = of(
         op(cat="Operator", args={"Device": 24572, "External id": 5, "Trace name": "PyTorch Profiler"}),
         op(cat="Runtime", name="cudaLaunchKernel", tid="2", args={"correlation": 3, "external id": 5}),
@@ -127,7 +127,7 @@ def test_the_first_exporter() -> None:
     assert trace.gpu["external_id"].tolist() == [5]
     assert trace.memory["bytes"].tolist() == [-512]
     assert trace.meta.counted == {"flow:async": 1}
-    assert trace.meta.dialect == "torch 1.9 to 1.11"
+    assert trace.meta.dialect == "torch 1.8 to 1.11"
     assert trace.meta.other_args == {}
 
 

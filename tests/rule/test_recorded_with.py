@@ -14,7 +14,7 @@ from traceanalyzer.idle import cause_texts
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.rule.recorded_with import FEATURES, as_recorded
 
-OLD = "torch 1.9 to 1.11"
+OLD = "torch 1.8 to 1.11"
 ROCM = "torch 2.8 to 2.11 on ROCm"
 
 

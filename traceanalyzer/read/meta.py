@@ -81,7 +81,7 @@ def _eras(header: Mapping[str, Any], collector: Collector, gpu: Columns) -> list
     synchronised = any(name.endswith("(sync)") for name in _names(gpu, "cuda_sync"))
     return [
         ("torch.autograd.profiler", AUTOGRAD_PID in collector.lanes),
-        ("torch 1.9 to 1.11", "flow:async" in counted),
+        ("torch 1.8 to 1.11", "flow:async" in counted),  # previews of 1.8 of 2020 are the oldest
         ("torch 1.12 to 2.0", "flow:async_cpu_to_gpu" in counted or "flow:async_gpu" in counted),
         ("torch 2.13 or later", synchronised),
         ("torch 2.12 or later", "host_name" in header and "trace_id" in header and base_known and not after),

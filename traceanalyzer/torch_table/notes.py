@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.torch_table.key_averages import KeyAverages
 
-_OLD_IDS = ("torch 1.9 to 1.11", "torch 1.12 to 2.0", "torch 2.1 to 2.3", "torch 2.4 to 2.7")
+_OLD_IDS = ("torch 1.8 to 1.11", "torch 1.12 to 2.0", "torch 2.1 to 2.3", "torch 2.4 to 2.7")
 
 
 def table_notes(trace: Trace, averages: KeyAverages, *, python_functions: bool = False) -> tuple[str, ...]:

@@ -117,8 +117,8 @@ def _hits(
     return Hits(
         **quicker(found, not_below(needed, found, limits.floor_ns)),
         cause=kind,
-        message="float32 {what} runs without tensor cores {times_a_step} and takes {gpu} of all GPU work, in "
-        f"{{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
+        message="float32 {what} runs without tensor cores: its kernels run {times_a_step} and take {gpu} of all GPU "
+        f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
         evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target},

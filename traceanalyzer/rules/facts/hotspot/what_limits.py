@@ -153,7 +153,7 @@ def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) ->
     best = known[int(spent.argmax())][0]
     compute, share = best.limit == "compute", pace * known[int(spent.argmax())][1]
     rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
-    rate = f"it reaches {rate}"
+    rate = f"{'with its costliest inputs ' * (len(by_shape) > 1)}it reaches {rate}"
     part = float(spent.max()) / found.total_ns
     mean = pace * float((shares * spent).sum() / spent.sum())
     kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
