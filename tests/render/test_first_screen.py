@@ -283,3 +283,11 @@ def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
     assert said in legend([sure, unsure])
     assert said not in legend([sure, replace(sure, saving=nearly)])
     assert "Savings are shares" in legend([replace(sure, saving=nearly)])
+
+
+def test_what_may_save_is_said_where_one_may() -> None:
+    sure = replace(samples.findings()[0], saving=samples.saving())
+    may = replace(sure, severity=Severity.INFO)
+    said = "'May save' means: if your program allows the fix."
+    assert said in legend([sure, may])
+    assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])

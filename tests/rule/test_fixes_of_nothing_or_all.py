@@ -83,6 +83,18 @@ def test_no_fix_drops_all_steps(analysis: Analysis) -> None:
             check(hit(work, fix=fix))
 
 
+def test_steps_without_length_are_not_dropped() -> None:
+    trace = TraceBuilder()
+    for number in range(2):
+        trace.step(number, 0, 0)
+    trace.op("aten::mm", 0, 2_000)
+    trace.launch("cudaLaunchKernel", 100, 1_000, 1)
+    trace.kernel(2_000, 4_000, 1)
+    work = Analysis(trace.load()).index(Work)
+    assert work.events.steps.marked
+    check(hit(work, fix=edits.Drop(work.op.rows)))
+
+
 def test_without_marks_there_is_no_step_to_drop() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 2_000)

@@ -79,6 +79,16 @@ def test_idle_time_within_spans_is_theirs_on_every_device() -> None:
     assert one.sums(2).tolist() == ns(40, 50).tolist()
 
 
+def test_idle_time_in_spans_that_overlap_is_that_of_the_first_and_of_the_longest() -> None:
+    """Idle from 10 to 110: a span in another one and one without length lose nothing, of equal starts the shorter."""
+    idle = launched((0, 10), (110, 10)).index(IdleTime)
+    lost = LostTime.idle_within(idle, ns(30, 20, 20, 50, 70, 90), ns(40, 25, 60, 80, 70, 120))
+    assert stretches(lost) == [(2, 0, 20, 60), (3, 0, 60, 80), (5, 0, 90, 110)]
+    assert lost.sums(6).tolist() == ns(0, 0, 40, 20, 0, 20).tolist()
+    twice = LostTime.idle_within(idle, ns(20, 20), ns(60, 60))
+    assert stretches(twice) == [(0, 0, 20, 60)]
+
+
 @pytest.mark.parametrize(
     ("launch", "owner"), [(19, None), (20, 0), (29, 0), (30, None), (40, 1), (44, 2), (49, 2), (60, None)]
 )

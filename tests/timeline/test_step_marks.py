@@ -56,6 +56,9 @@ def test_a_step_is_cold_that_is_so_on_one_of_several_devices() -> None:
         start += second
     steps = Analysis(trace.load()).index(Steps)
     assert steps.durations_ns(0)[:3].tolist() == [1_020, 1_000, 1_000]
+    assert steps.durations_ns()[:3].tolist() == [100, 100, 100]
+    with pytest.raises(ValueError, match=r"device 2 has no work: the devices are \[0, 1\]"):
+        steps.durations_ns(2)
     assert steps.steady.tolist() == [False, True, True, True, True]
 
 
