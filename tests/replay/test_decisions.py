@@ -95,7 +95,7 @@ def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
         start_ns=np.array([1_000, 10_000]),
         end_ns=np.array([end_ns, 20_000]),
     )
-    to, source = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
+    to, source, _ = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
     assert (to.tolist(), source.tolist()) == (([1], [0]) if waited else ([], []))
     older: Any = SimpleNamespace(
         call_start_ns=np.array([0, 1_000, 5_000]),
@@ -103,7 +103,7 @@ def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
         end_ns=np.array([end_ns, 50_000, 20_000]),
     )
     measured = np.array([True, False, False])
-    to, source = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
+    to, source, _ = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
     assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))
 
 

@@ -94,12 +94,61 @@ def test_a_copy_that_comes_next_to_a_kernel_is_as_near_as_copies_after_kernels_a
 
 
 def test_an_edge_is_left_where_both_ends_are_and_the_one_that_waits_comes_later() -> None:
-    """Of five pieces the fourth is gone, and an edit launches the third before the first two."""
-    work: Any = SimpleNamespace(edge_to=np.array([1, 2, 4, 3, 4]), edge_from=np.array([0, 1, 3, 0, 0]))
+    """Of five pieces, each on its own stream, the fourth is gone, and an edit launches the third before the others."""
+    work: Any = SimpleNamespace(
+        edge_to=np.array([1, 2, 4, 3, 4]),
+        edge_from=np.array([0, 1, 3, 0, 0]),
+        edge_call_ns=np.array([0, 0, 10, 10, 20]),
+        stream=np.arange(5),
+    )
+    timeline = SimpleNamespace(at=lambda instants: instants // 10)
     program: Any = SimpleNamespace(
-        program=SimpleNamespace(work=work), alive=np.arange(5) != 3, edges=np.ones(5, bool)
+        program=SimpleNamespace(work=work, timeline=timeline),
+        alive=np.arange(5) != 3,
+        stream=np.arange(5),
+        kept=np.ones(3, bool),
     )
     position = np.array([2, 0, 1, 4])
     assert [one.tolist() for one in _edges(program, position)] == [[2, 3], [1, 1]]
-    program.edges[4] = False
-    assert [one.tolist() for one in _edges(program, position)] == [[2], [1]]
+    program.kept[2] = False  # the call has gone, and both ends are there
+    assert [one.tolist() for one in _edges(program, position)] == [[2, 3], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("gone", "moved", "dropped", "edges"),
+    [
+        ([], [], [], [(3, 2)]),
+        ([3], [], [], [(5, 2)]),  # the next of its stream waits
+        ([3, 5], [], [], []),
+        ([2], [], [], [(3, 1)]),  # what was before it there is waited for
+        ([1, 2], [], [], []),
+        ([2, 3], [], [], [(5, 1)]),
+        ([], [3], [], [(5, 2)]),
+        ([], [2], [], [(3, 1)]),
+        ([3], [], [1], []),  # with the call that makes it wait
+        ([], [2], [1], []),
+        ([4], [], [1], [(3, 2)]),
+    ],
+)
+def test_a_wait_outlives_what_waited_and_what_was_waited_for(
+    gone: list[int], moved: list[int], dropped: list[int], edges: list[tuple[int, int]]
+) -> None:
+    """Streams 0, 1, 1, 0, 2, 0: the fourth piece waits for the third, by a call in the second segment."""
+    work: Any = SimpleNamespace(
+        edge_to=np.array([3]),
+        edge_from=np.array([2]),
+        edge_call_ns=np.array([15]),
+        stream=np.array([0, 1, 1, 0, 2, 0]),
+    )
+    timeline = SimpleNamespace(at=lambda instants: instants // 10)
+    stream = work.stream.copy()
+    stream[moved] = 3
+    program: Any = SimpleNamespace(
+        program=SimpleNamespace(work=work, timeline=timeline),
+        alive=~np.isin(np.arange(6), gone),
+        stream=stream,
+        kept=~np.isin(np.arange(3), dropped),
+    )
+    position = np.flatnonzero(program.alive)
+    to, source = _edges(program, position)
+    assert list(zip(position[to].tolist(), position[source].tolist(), strict=True)) == edges

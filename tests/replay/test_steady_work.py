@@ -104,19 +104,21 @@ def test_work_that_waited_for_an_older_collective_began_soon_after_its_end(
     measured = np.array([False, True, False, False, False])
     streams, waits = np.array([0, 0, 0, 0, 1]), np.array([5])
     found = _edges(work, np.arange(5), streams, waits, measured)
-    assert [side.tolist() for side in found] == ([[4], [1]] if waited else [[], []])
+    assert [side.tolist() for side in found] == ([[4], [1], [5]] if waited else [[], [], []])
     none = _edges(work, np.arange(5), streams, waits[:0], measured)
-    assert [len(side) for side in none] == [0, 0]
+    assert [len(side) for side in none] == [0, 0, 0]
 
 
 def test_only_another_stream_is_waited_for_and_only_its_newest_work() -> None:
+    """And of several calls that make streams wait before the same work the last is told."""
     work: Any = SimpleNamespace(
         call_start_ns=np.array([0, 1, 2, 9]),
         start_ns=np.array([0, 10, 20, 40]) * US,
         end_ns=np.array([5, 15, 25, 50]) * US,
     )
-    found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array([5]), np.zeros(4, bool))
-    assert [side.tolist() for side in found] == [[3], [1]]
+    for waits in ([5], [3, 4, 5]):
+        found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array(waits), np.zeros(4, bool))
+        assert [side.tolist() for side in found] == [[3], [1], [5]]
 
 
 def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:

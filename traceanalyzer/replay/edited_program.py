@@ -31,7 +31,6 @@ class EditedProgram:
         stream: int64 (work,); an edit may add streams.
         launch: int64 (work,), segment in which the launch begins.
         waits: bool (waits,), False for those that an edit dropped.
-        edges: bool (edges,), likewise.
         added_waits: int64, segments after which an edit lets the CPU wait for all that was launched.
         quickened_ns: what CPU work takes less because it no longer runs cold after a dropped stall, as traced.
     """
@@ -48,7 +47,6 @@ class EditedProgram:
         self.stream, self.launch = device.stream.copy(), program.launch.copy()
         self.streams = device.streams
         self.waits = np.ones(len(program.waits.row), bool)
-        self.edges = np.ones(len(device.edge_to), bool)
         self.added_waits = no_rows()
         self.quickened_ns = 0.0
 
@@ -239,8 +237,6 @@ class EditedProgram:
         self.stream[moved] = self.streams
         self.streams += 1
         self.waits &= ~np.append(moved, False)[self.program.waits.copy]
-        device = self.program.work
-        self.edges &= ~moved[device.edge_to] & ~moved[device.edge_from]
 
     def drop_work(self, positions: Rows) -> None:
         """Drop work and the calls that launch it, where they launch nothing else that stays."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows, pick
 from traceanalyzer.replay.edited_program import EditedProgram
 
 _ADDED_TAIL_NS = (
@@ -126,10 +126,30 @@ def _gaps(edited: EditedProgram, position: Rows) -> Floats:
 
 
 def _edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
-    """Places in `position` of the edges whose ends are both left."""
+    """Places in `position` of the edges, each as long as the call that makes the stream wait, or both ends, are left.
+
+    Where an end has gone, the next work of its stream waits, or what was before it there is waited for.
+    """
     device = edited.program.work
+    to, source = device.edge_to, device.edge_from
+    there = edited.alive & (edited.stream == device.stream)
+    called = edited.kept[edited.program.timeline.at(device.edge_call_ns)]
+    chosen = called | (there[to] & there[source])
+    to = _nearest(to[chosen], device.stream, there, later=True)
+    source = _nearest(source[chosen], device.stream, there, later=False)
+    both = (to >= 0) & (source >= 0)
     place = np.full(len(edited.alive), -1, np.int64)
     place[position] = np.arange(len(position))
-    to, source = place[device.edge_to[edited.edges]], place[device.edge_from[edited.edges]]
-    left = (source >= 0) & (to > source)
-    return to[left], source[left]
+    ends = np.stack((place[to[both]], place[source[both]]))
+    return tuple(np.unique(ends[:, ends[0] > ends[1]], axis=1))
+
+
+def _nearest(at: Rows, stream: Rows, there: Mask, *, later: bool) -> Rows:
+    """Positions of the first work of each one's stream that is there, from it on or back; -1 for none."""
+    order = np.argsort(stream, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    left = np.flatnonzero(there[order])
+    found = np.searchsorted(left, rank[at]) if later else np.searchsorted(left, rank[at], side="right") - 1
+    found = pick(order, pick(left, np.where(found < len(left), found, -1)))
+    return np.where(pick(stream, found) == stream[at], found, -1)

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, numbered, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.beside import undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -34,6 +34,7 @@ class SteadyWork:
         communication: bool, collectives and the like.
         meet: int64, number of the collective in the job, at which ranks meet; -1 for other work.
         edge_to, edge_from: int64 of shape (edges,), positions: the first starts when the second has ended.
+        edge_call_ns: int64 (edges,), start of the call that makes it wait, the last that may be.
         before: int64, position of the work before it on its stream, -1 where that is not among them.
         category: int64, kernel, copy or memset, as numbers below `len(pair_gap_ns)`.
         pair_gap_ns: float64 (categories, categories), gap from work of the first to queued work of the second.
@@ -49,6 +50,7 @@ class SteadyWork:
     meet: Rows
     edge_to: Rows
     edge_from: Rows
+    edge_call_ns: Rows
     before: Rows
     category: Rows
     pair_gap_ns: Floats
@@ -98,7 +100,7 @@ class SteadyWork:
         gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         latency = _latencies(work, entry, idle)
-        to, source = _edges(work, entry, stream, stream_waits, waited >= 0)
+        to, source, waits_ns = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
         if waiting is not None:
@@ -107,9 +109,8 @@ class SteadyWork:
         place[entry] = np.arange(len(entry))
         end = int(work.end_ns[entry].max(initial=0))
         neighbours = place[before], code[entry], pair_gap
-        return cls(
-            entry, stream, dur, gap, is_communication[entry], meet, to, source, *neighbours, latency, end
-        )
+        edges = to, source, waits_ns
+        return cls(entry, stream, dur, gap, is_communication[entry], meet, *edges, *neighbours, latency, end)
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
@@ -165,8 +166,8 @@ def _latency(delays: Rows) -> float:
 
 def _edges(
     work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, measured: Mask
-) -> tuple[Rows, Rows]:
-    """What may wait for what after a call that makes a stream wait: the trace names neither event nor stream.
+) -> tuple[Rows, Rows, Rows]:
+    """What may wait for what, and by which call: one that makes a stream wait names neither event nor stream.
 
     The next work of each stream may wait for the newest of each other; it did not where that ended after its start.
     Then it did wait for an older collective if it began when that ended: gradients are unpacked bucket by bucket. That
@@ -174,8 +175,9 @@ def _edges(
     """
     streams = int(stream.max(initial=-1)) + 1
     if streams < 2 or len(stream_waits) == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    at = distinct(np.searchsorted(work.call_start_ns[entry], stream_waits))
+        return no_rows(), no_rows(), no_rows()
+    every = np.searchsorted(work.call_start_ns[entry], stream_waits)
+    at, calls_ns = distinct(every), stream_waits[np.append(every[1:] != every[:-1], True)]
     after = [np.flatnonzero(stream == s) for s in range(streams)]
     starts, ends = work.start_ns[entry], work.end_ns[entry]
     pairs = []
@@ -184,13 +186,14 @@ def _edges(
         for source in range(streams):
             newest = pick(after[source], np.searchsorted(after[source], at) - 1)
             both = (first >= 0) & (newest >= 0) & (to != source)
-            found = np.stack((first[both], newest[both]))
+            found = np.stack((first[both], newest[both], calls_ns[both]))
             late = ends[found[1]] > starts[found[0]] + _EDGE_SLACK_NS
             older = _ended(after[source][measured[after[source]]], ends, starts[found[0][late]])
             woken = (older >= 0) & (starts[found[0][late]] - ends[older] <= _WOKEN_NS)
-            pairs += [found[:, ~late], np.stack((found[0][late], older))[:, woken]]
-    to, source = np.unique(np.concatenate(pairs, axis=1), axis=1)
-    return to, source
+            pairs += [found[:, ~late], np.stack((found[0][late], older, found[2][late]))[:, woken]]
+    to, source, call_ns = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    last = np.append((to[1:] != to[:-1]) | (source[1:] != source[:-1]), True)[: len(to)]
+    return to[last], source[last], call_ns[last]
 
 
 def _ended(among: Rows, ends: Rows, instants: Rows) -> Rows:
