@@ -31,7 +31,7 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
     ("template", "text"),
     [
         ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
-        ("{delay_ns} {count} {times}", "12,345 2 twice"),
+        ("{count} {times} {delay_each}", "2 twice 12.3 µs"),
         ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
         ("{in_steps} {times_a_step}", "in 2 of 4 steps in 2 of 4 steps, once each"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),

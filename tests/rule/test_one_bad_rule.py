@@ -81,7 +81,7 @@ def test_a_rule_that_fails_late_keeps_no_time(analysis: Analysis) -> None:
     assert "message names {no_such}" in why(analysis, made, claims=Claims.RECORDING)
 
 
-@pytest.mark.parametrize("evidence", [{}, {"gpu_share": None}, {"gpu_share": (0.5, 0.5)}])
+@pytest.mark.parametrize("evidence", [{}, {"gpu_share": None}, {"gpu_share": {"a": 0.5}}])
 def test_a_question_says_what_share_it_is_about(analysis: Analysis, evidence: dict[str, Any]) -> None:
     def question(work: Work) -> Iterator[Hits]:
         yield hit(work, evidence=evidence)

@@ -126,7 +126,7 @@ def finding_of(
     lost_ns = intervals.length(pending.lost.merged())
     rare = marked and in_steps < hits.recurring_share * scope.steps
     part = _part(pending) if scope.asked else 1.0
-    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part)
+    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part, hits.of_window)
     return Finding(
         rule=pending.rule,
         cause=hits.cause,
@@ -195,7 +195,9 @@ def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
     """The rule's evidence, texts of the occurrences by what these cost; by how long they are where that names none."""
 
     def sums(texts: Texts) -> dict[str, int]:
-        return texts[pending.which].sums(costs) or texts.sums(pending.hits.occurrences.dur_ns)
+        return (costs.any() and texts[pending.which].sums(costs)) or texts.sums(
+            pending.hits.occurrences.dur_ns
+        )
 
     evidence = pending.hits.evidence.items()
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}

@@ -33,6 +33,14 @@ OF_EVERY_FINDING = frozenset(
 _FORMS = ("_each", "_a_step", "_on_average")
 _UNITS = ("ns", "bytes", "share")
 _NOT_BELOW_0 = ("ns", "bytes", "times", "speedup")
+_WITH_UNIT = ("total", "per_step", "share")
+_UNIT_WORDS = r"(?:[nµu]?s|ms|%|[KMGT]?i?B|bytes|percent)(?!\w)"
+_NOT_A_STEP = re.compile(
+    r"\{(?:count|times|total|share)\}(?: times)? (?:a|per|each|every|of each|in each|in every) step"
+    r"|\{per_step\} (?:in all|in total|altogether)"
+    r"|\{(?:times_a_step|number_a_step|total_a_step)\} (?:a|per|each|every|of each|in each|in every) step"
+)
+_MOST = 2.0**62  # what is nearer to the ends of int64 stands for something that is not known
 _NO_FIELD = re.compile(r"(?<!\{)\{\w*[!.\[][^{}]*\}")
 _IN_ADVICE = re.compile(r"\{([a-z_]\w*)[^{}\w]?[^{}]*\}")
 _OF_COMPILERS = {"lambda", "anonymous", "unnamed", "default"}  # braces in names of C++ that a trace has
@@ -45,11 +53,15 @@ def check_text(name: str, value: Any) -> None:
 
 
 def check_message(message: str) -> None:
-    """Raises ValueError for a message that says nothing, or takes its fields apart."""
+    """Raises ValueError for a message that says nothing, takes its fields apart, or calls a total what it is not."""
     if not message.strip():
         raise ValueError("message is empty: say what the occurrences are")
     if found := _NO_FIELD.search(message):
         raise ValueError(f"message has {found[0]}: fields are texts, and take no .attribute, [key] or !r")
+    if found := _NOT_A_STEP.search(message):
+        raise ValueError(
+            f"message has {found[0]!r}: {{times_a_step}} and {{per_step}} are of a step, {{total}} is in all"
+        )
 
 
 def check_advice(advice: str, evidence: Iterable[str]) -> None:
@@ -92,9 +104,27 @@ def check_evidence(evidence: Any, message: str) -> None:
         if isinstance(value, Mapping):
             _check_parts(name, value)
         _check_value(name, value)
-        for other in _also_told(name, value):
-            if other in evidence and f"{{{other}" in message:
-                raise ValueError(f"evidence {other} and {name} would both be {{{other}}}: rename one of them")
+    _check_fields(evidence, message)
+
+
+def _check_fields(evidence: Mapping[str, Any], message: str) -> None:
+    """Raises ValueError for a field of two meanings, and for a number whose unit the message writes beside it."""
+    source = {name: name for name in evidence}
+    for name, value in evidence.items():
+        told = list(_also_told(name, value))
+        for field in told:
+            if field in (*OF_EVERY_FINDING, "times"):
+                raise ValueError(
+                    f"evidence {name} would be {{{field}}}, which is said of every finding already: rename it"
+                )
+            other = source.setdefault(field, name)
+            if other != name and re.search(rf"\{{{field}[}}:]", message):
+                raise ValueError(f"evidence {other} and {name} would both be {{{field}}}: rename one of them")
+        if told and (bare := re.search(rf"\{{{name}\}}", message)):
+            raise ValueError(f"message has {bare[0]}, a number without its unit: {{{told[0]}}} has it")
+        for field in (*told, *_WITH_UNIT):
+            if unit := re.search(rf"\{{{field}\}} ?{_UNIT_WORDS}", message):
+                raise ValueError(f"message has {unit[0]!r}: {{{field}}} has its unit")
 
 
 def _also_told(name: str, value: Any) -> Iterator[str]:
@@ -118,6 +148,10 @@ def _check_parts(name: str, parts: Mapping[Any, Any]) -> None:
 
 
 def _check_value(name: str, value: Any) -> None:
+    if isinstance(value, list | tuple) and name.rpartition("_")[2] in _UNITS:
+        raise ValueError(
+            f"evidence {name} is a {type(value).__name__}: a number, or a mapping of numbers by name"
+        )
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -128,7 +162,9 @@ def _check_value(name: str, value: Any) -> None:
     for part in value if isinstance(value, list | tuple) else (value,):
         if isinstance(part, list | tuple | Mapping):
             _check_value(name, part)
-        elif not isinstance(part, int | float | np.number | np.bool_ | str | None):
+        elif isinstance(part, np.timedelta64) or not isinstance(
+            part, int | float | np.number | np.bool_ | str | None
+        ):
             raise ValueError(
                 f"evidence {name} has a {type(part).__name__}: give numbers, texts, lists or mappings of these, or "
                 "Texts parallel to the occurrences"
@@ -140,13 +176,17 @@ def _check_value(name: str, value: Any) -> None:
 def _check_number(name: str, part: Any) -> None:
     if not math.isfinite(part):
         raise ValueError(f"evidence {name} is {part}: give None where it is not known")
+    if abs(part) >= _MOST:
+        raise ValueError(
+            f"evidence {name} is {part:.3g}, which stands for none in some column: leave such rows out"
+        )
     unit = name.rpartition("_")[2]
     if unit not in (*_UNITS, *_NOT_BELOW_0):
         return
     if isinstance(part, bool | np.bool_):
         raise ValueError(f"evidence {name} is {part}: a number of {unit}")
     if unit == "share" and not -ROUNDING <= part <= 1 + ROUNDING:
-        raise ValueError(f"evidence {name} is {part:.3g}: a share is 0 to 1, {name[:-5]}times may be more")
+        raise ValueError(f"evidence {name} is {part:.9g}: a share is 0 to 1, {name[:-5]}times may be more")
     if unit in _NOT_BELOW_0 and part < 0:
         raise ValueError(f"evidence {name} is {part:.3g}: no less than 0")
 
@@ -155,7 +195,5 @@ def longest_ns(name: str, value: Any) -> float:
     """The largest number of ns that evidence of that name has; 0 of others."""
     if name.rpartition("_")[2] != "ns" or isinstance(value, Texts | str | None):
         return 0.0
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    parts = value if isinstance(value, list | tuple) else (value,)
-    return max((float(part) for part in parts if isinstance(part, int | float | np.number)), default=0.0)
+    parts = value.values() if isinstance(value, Mapping) else (value,)
+    return max(map(float, parts), default=0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ class Hits:
         evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
             `Texts` parallel to `occurrences` become a mapping: of what the finding alone owns, how much each text
             has, in ns.
+        of_window: names in `evidence` of totals of idle or lost time, which are of the analysed window: those of calls
+            and work are of all of the trace.
         related: further rows parallel to `occurrences` whose events the finding names.
         info: worth saying, but nobody's loss: the severity stays info.
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
@@ -59,6 +61,7 @@ class Hits:
     fix: Edit | Sequence[Edit] = ()
     confidence: Confidence = Confidence.HIGH
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    of_window: Collection[str] = ()
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
@@ -74,11 +77,13 @@ class Hits:
         check_message(self.message)
         check_evidence(self.evidence, self.message)
         object.__setattr__(self, "evidence", dict(self.evidence))  # the rule may go on filling its own
+        if unknown := set(self.of_window).difference(self.evidence):
+            raise ValueError(f"of_window names {', '.join(sorted(unknown))}, which evidence lacks")
         for name in ("recurring_share", "normal_share"):
             check_share(name, getattr(self, name))
-        if unknown := unknown_marks(self.advice):
+        if marks := unknown_marks(self.advice):
             raise ValueError(
-                f"advice marks {', '.join(unknown)}, which rule/recorded_with.py does not know: add it to FEATURES, "
+                f"advice marks {', '.join(marks)}, which rule/recorded_with.py does not know: add it to FEATURES, "
                 "or leave the braces out"
             )
         check_advice(self.advice, self.evidence)

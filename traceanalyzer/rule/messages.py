@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from traceanalyzer.model import units
@@ -13,6 +14,9 @@ _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.for
 _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
 _OF_WHAT = "of this time"
+_OF_UNIT = {"bytes": "of these bytes", "share": ""}
+_ANY_WHAT = re.compile("of this time|of these bytes")
+_FACTORS = ("times", "speedup")  # of which no part is a share
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut
 
@@ -25,6 +29,7 @@ def message_fields(
     within: float = 1.0,
     lost_ns: int = 0,
     part: float = 1.0,
+    of_window: Collection[str] = (),
 ) -> dict[str, str]:
     """Every field that a message may name, as text.
 
@@ -38,6 +43,7 @@ def message_fields(
         steps: how many steps there are.
         within: the share of totals that is within steps.
         part: of the rule's totals that the finding has: less than all where the user chose a window.
+        of_window: names in the evidence of what the finding has all of then, too.
         lost_ns: what the occurrences lost; `{elsewhere}` says how much of it counts here, where others have much of it.
     """
     recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
@@ -45,14 +51,18 @@ def message_fields(
     shown = {name: _plain(value) for name, value in evidence.items()}
     for name, value in evidence.items():
         stem, _, unit = name.rpartition("_")
-        if unit in _FORMS and value is not None and not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            shown[name] = _leading(value, unit)
+        elif unit in _FORMS and value is None:
+            shown[stem or unit] = _Unknown(name)
+        elif unit in _FORMS:
             shown[stem or unit] = _FORMS[unit](value)
-            own = factor if name in OF_EVERY_FINDING else factor * part
+            if unit == "share" or name == "per_step_ns":  # these are no totals
+                continue
+            own = factor if name in OF_EVERY_FINDING or name in of_window else factor * part
             shown[f"{stem}_each"] = each = _FORMS[unit](value * own)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
-        if isinstance(value, Mapping):
-            shown[name] = _leading(value)
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     shared = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
@@ -83,6 +93,8 @@ def filled(message: str, fields: Mapping[str, str]) -> str:
             f"message names {{{error.args[0]}}}; its fields are {', '.join(sorted(fields))}"
         ) from None
     except (ValueError, IndexError, AttributeError) as error:
+        if "is None here" in str(error):
+            raise
         raise ValueError(f"message {message!r}: {error}; its fields are texts") from None
     if not text.strip():
         raise ValueError(f"message {message!r} says nothing: its fields are empty")
@@ -95,20 +107,32 @@ class _Shares(str):
     __slots__ = ()
 
     def __format__(self, of_what: str) -> str:
-        return self.replace(_OF_WHAT, of_what or _OF_WHAT)
+        return _ANY_WHAT.sub(of_what, self) if of_what else str(self)
 
 
-def _leading(sums: Mapping[str, int]) -> _Shares:
+class _Unknown(str):
+    """Stands for a number that is not known: a message that names it says nothing there."""
+
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        raise ValueError(f"evidence {self!s} is None here: leave its field out where it is not known")
+
+
+def _leading(sums: Mapping[str, int], unit: str = "") -> _Shares:
     """The largest parts: `aten::mm (24 % of this time), aten::add_ (20 %)`; without its share the one that has all.
 
-    What rounds to nothing is left out, but for the first.
+    What rounds to nothing is left out, but for the first. Shares of something are told as they are.
     """
-    total = sum(sums.values())
+    if unit in _FACTORS:
+        said = [f"{name.strip()} ({_plain(part)})" for name, part in sums.items()]
+        return _Shares(", ".join(said[:_PARTS_NAMED]))
+    total = 1 if unit == "share" else sum(sums.values())
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
-    if shares and (len(shares) == 1 or shares[0][1] == 100):
+    if shares and unit != "share" and (len(shares) == 1 or shares[0][1] == 100):
         return _Shares(shares[0][0].strip())
     parts = [
-        f"{name.strip()} ({share} %{f' {_OF_WHAT}' * (not at)})"
+        f"{name.strip()} ({share} %{f' {_OF_UNIT.get(unit, _OF_WHAT)}'.rstrip() * (not at)})"
         for at, (name, share) in enumerate(shares[:_PARTS_NAMED])
         if share or not at
     ]

@@ -114,6 +114,7 @@ def implicit_sync(
                 "lines": lines,
                 **({"host_ns": loops.total_ns, "host_ops": most_often(loops)} if len(loops) else {}),
             },
+            of_window=("idle_ns",),
             info=cause == "result",
         )
 
@@ -127,7 +128,10 @@ def _as_called(ops: Calls) -> Texts:
 
 def _waited_ns(waiting: Calls) -> Rows:
     """How long each call waits within the window: what was launched before the recording is nobody's."""
-    begin, end = waiting.events.steps.window_start_ns, waiting.events.steps.window_end_ns
+    steps = waiting.events.steps
+    if steps.asked:  # then some lie outside of it, which wait no less
+        return waiting.dur_ns
+    begin, end = steps.window_start_ns, steps.window_end_ns
     waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
     return np.maximum(waited, 0)
 

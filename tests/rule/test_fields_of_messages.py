@@ -1,0 +1,152 @@
+"""Fields of one meaning, with one unit: what a message may name, and what a mapping is told as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rule.careless import hit, judged, why, yielding
+from tests.rule.grouped import MS, STEP, findings, only, scope, traced
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule import Hits, LostTime, Work
+from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.messages import message_fields
+
+NONE = -(2**63)
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    return traced((1 * MS, 2 * MS), (30 * MS, 3 * MS))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message", "said"),
+    [
+        ({"total_bytes": 5}, "m", "evidence total_bytes would be {total}, which is said of every finding already"),
+        ({"share_share": 0.5}, "m", "evidence share_share would be {share}, which"),
+        ({"count_ns": 5}, "m", "evidence count_ns would be {count}"),
+        ({"times_ns": 5}, "m", "evidence times_ns would be {times}"),
+        ({"number_ns": 5}, "m", "evidence number_ns would be {number_a_step}"),
+        ({"in_steps_ns": 5}, "m", "evidence in_steps_ns would be {in_steps}"),
+        ({"k_ns": 5, "k_bytes": 7}, "takes {k}", "evidence k_ns and k_bytes would both be {k}"),
+        ({"k_ns": 5, "k_share": 0.7}, "takes {k:x}", "evidence k_ns and k_share would both be {k}"),
+        ({"k_ns": 5, "k_bytes": 7}, "takes {k_each}", "evidence k_ns and k_bytes would both be {k_each}"),
+        ({"k_ns": 5}, "takes {k_ns} µs", "message has {k_ns}, a number without its unit: {k} has it"),
+        ({"k_share": 0.5}, "takes {k_share}", "message has {k_share}, a number without its unit"),
+        ({"k_ns": 5}, "takes {k} µs", "message has '{k} µs': {k} has its unit"),
+        ({"k_ns": 5}, "takes {k_a_step}ms", "message has '{k_a_step}ms': {k_a_step} has its unit"),
+        ({"k_share": 0.5}, "takes {k} %", "message has '{k} %': {k} has its unit"),
+        ({"k_bytes": 5}, "takes {k} MiB", "message has '{k} MiB'"),
+        ({"a": 5}, "takes {total} s", "message has '{total} s': {total} has its unit"),
+        ({}, "{count} times a step", "message has '{count} times a step': {times_a_step} and {per_step} are of a"),
+        ({}, "{total} a step", "message has '{total} a step'"),
+        ({}, "{times} in each step", "message has '{times} in each step'"),
+        ({}, "{per_step} in all", "message has '{per_step} in all'"),
+        ({}, "{times_a_step} a step", "message has '{times_a_step} a step'"),
+        ({"k_ns": [1_000, 2_000]}, "m", "evidence k_ns is a list: a number, or a mapping of numbers by name"),
+        ({"k_bytes": (5,)}, "m", "evidence k_bytes is a tuple"),
+        ({"k_ns": np.timedelta64(5)}, "m", "evidence k_ns has a timedelta64"),
+        ({"mean": float(NONE) / 2}, "m", "evidence mean is -4.61e+18, which stands for none in some column"),
+        ({"next": 2**63 - 1}, "m", "evidence next is 9.22e+18, which stands for none in some column"),
+        ({"k_share": 1.0000001}, "m", "evidence k_share is 1.0000001: a share is 0 to 1"),
+    ],
+)  # fmt: skip
+def test_a_field_has_one_meaning_and_one_unit(
+    analysis: Analysis, evidence: dict[str, Any], message: str, said: str
+) -> None:
+    assert said in why(analysis, yielding(lambda work, _: hit(work, evidence=evidence, message=message)))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message", "said"),
+    [
+        ({"gbps": 7}, "{gbps} GB/s", "7 GB/s"),
+        ({"k_ns": 5 * MS}, "{k} so far", "5.00 ms so far"),
+        ({"copies": 3}, "{copies} bytes", "3 bytes"),
+        ({"most": 2**62 - 1}, "{most}", "4,611,686,018,427,387,903"),
+        ({"k_ns": None}, "nothing of it", "nothing of it"),
+        ({}, "{per_step} a step", "0 ns a step"),
+        ({"times": 3}, "{times} as many", "3 as many"),
+    ],
+)
+def test_what_is_clear_passes(evidence: dict[str, Any], message: str, said: str) -> None:
+    nothing = LostTime.none() if "per_step" in message else None
+    assert only((0, MS), evidence=evidence, message=message, lost=nothing, info=True).message == said
+
+
+def test_what_is_not_known_is_not_named(analysis: Analysis) -> None:
+    made = yielding(lambda work, _: hit(work, evidence={"k_ns": None}, message="takes {k}"))
+    said = why(analysis, made, claims=Claims.RECORDING)
+    assert "evidence k_ns is None here: leave its field out where it is not known" in said
+
+
+def test_shares_and_what_is_of_a_step_are_not_divided_by_steps() -> None:
+    evidence = {"part_share": 0.4, "share": 0.5, "per_step_ns": 5, "total_ns": 40 * MS, "k_ns": 8 * MS}
+    fields = message_fields(evidence, (4, 4), 4, 4)
+    assert (fields["part"], fields["share"], fields["k_a_step"]) == ("40.0 %", "50.0 %", "2.00 ms a step")
+    assert fields["total_a_step"] == "10.0 ms a step"
+    for name in ("per_step_a_step", "share_a_step", "_a_step", "per_step_each"):
+        assert name not in fields
+    only_a_share = message_fields({"k_share": 0.4, "total_ns": 0}, (4, 4), 4, 4)
+    assert not [name for name in only_a_share if name.startswith("k_") and name != "k_share"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "said"),
+    [
+        ("ops", {"a": 3, "b": 1}, "a (75 % of this time), b (25 %)"),
+        ("ops_ns", {"a": 3, "b": 1}, "a (75 % of this time), b (25 %)"),
+        ("moved_bytes", {"a": 3, "b": 1}, "a (75 % of these bytes), b (25 %)"),
+        ("moved_bytes", {"a": 3}, "a"),
+        ("k_share", {"a": 0.5, "b": 0.25}, "a (50 %), b (25 %)"),
+        ("k_share", {"a": 0.5}, "a (50 %)"),
+        ("k_share", {"a": 1.0, "b": 0.999}, "a (100 %), b (100 %)"),
+        ("k_times", {"a": 3.25, "b": 2, "c": 1.5, "d": 1}, "a (3.25), b (2), c (1.5)"),
+        ("k_speedup", {"a": 7}, "a (7)"),
+    ],
+)
+def test_a_mapping_is_told_by_its_unit(name: str, parts: dict[str, float], said: str) -> None:
+    fields = message_fields({name: parts, "total_ns": 0}, (1, 1), 1, 1)
+    assert f"{fields[name]}" == said
+    assert f"{fields[name]:of it}" == said.replace("of this time", "of it").replace("of these bytes", "of it")
+
+
+def test_texts_of_what_loses_nothing_are_told_by_how_long_it_takes() -> None:
+    work = traced((0, MS), (30 * MS, 3 * MS)).index(Work)
+    names = Texts(np.array([0, 1]), np.array(["short", "long"], object))
+    hits = Hits(
+        occurrences=work,
+        message="{who}",
+        advice="a.",
+        lost=LostTime.none(),
+        info=True,
+        evidence={"who": names},
+    )
+    (found,) = findings([hits])
+    assert found.message == "long (75 % of this time), short (25 %)"
+
+
+@pytest.mark.parametrize(("of_window", "said"), [((), "500 µs"), (("idle_ns",), "1.00 ms")])
+def test_what_is_of_the_window_already_is_all_of_it(of_window: tuple[str, ...], said: str) -> None:
+    """Four kernels of one length, of which the user's window has two, in two steps: 2 ms of idle time there."""
+    work = traced(*((STEP * number + MS, MS) for number in range(4))).index(Work)
+    given = {"evidence": {"idle_ns": 2 * MS}, "message": "{idle_a_step}", "of_window": of_window}
+    asked = scope(2 * STEP, 2)
+    asked = type(asked)(asked.rank, asked.start_ns, asked.end_ns, asked.steps, asked=True)
+    (found,) = findings([hit(work, **given)], asked)
+    assert found.message == f"{said} a step"
+    (whole,) = findings([hit(work, **given)])
+    assert whole.message == "500 µs a step"
+
+
+def test_what_is_of_the_window_is_in_the_evidence(analysis: Analysis) -> None:
+    made = yielding(lambda work, _: hit(work, evidence={"idle_ns": 5}, of_window=("idle", "idle_ns")))
+    assert "of_window names idle, which evidence lacks" in why(analysis, made)
+    fine = judged(
+        analysis, yielding(lambda work, _: hit(work, evidence={"idle_ns": 5}, of_window=("idle_ns",)))
+    )
+    assert "failed" not in [str(one.status) for one in fine.outcomes]
