@@ -106,7 +106,11 @@ def test_calls_that_nobody_can_be_told_of_are_refused(analysis: Analysis) -> Non
 
 def test_rows_may_come_again_where_that_is_said(analysis: Analysis) -> None:
     work, calls = analysis.index(Work), analysis.index(Calls)
-    check(hit(calls[np.array([1, 0, 1])], repeated_rows=True, info=True))
+    again = calls[np.array([1, 0, 1])]
+    idle = LostTime.idle_within(analysis.index(IdleTime), again.start_ns, again.end_ns)
+    check(hit(again, repeated_rows=True, lost=idle))
+    with pytest.raises(ValueError, match="repeated_rows is for stretches of lost time"):
+        check(hit(again, repeated_rows=True, info=True))
     check(hit(work[np.array([1, 0, 2])]))
     with pytest.raises(ValueError, match="a piece of work is there once"):
         check(hit(work[np.array([1, 0, 1])], repeated_rows=True))

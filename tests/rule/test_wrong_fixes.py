@@ -109,7 +109,7 @@ def test_one_edit_of_several_is_of_the_finding(analysis: Analysis) -> None:
 @pytest.mark.parametrize(("times", "refused"), [(1, False), (1_000, True)])
 def test_what_a_fix_leaves_is_no_longer_than_the_trace(analysis: Analysis, times: int, refused: bool) -> None:
     work = analysis.index(Work)
-    spans = work.start_ns, work.end_ns
+    spans = work.op.start_ns, work.op.end_ns
     short = traced((0, 1_000)).index(Work)
     check(
         hit(short, fix=edits.Insert(short.op.rows, 10.0 * MS))

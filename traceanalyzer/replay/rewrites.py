@@ -54,6 +54,11 @@ class Replace:
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
         check_list("work_ns", self.work_ns)
+        if isinstance(self.work_ns, np.ndarray) and self.work_ns.ndim == 1:
+            raise ValueError(
+                "work_ns is a tuple with the kernels of every span, or an array (spans, kernels): of one for each, "
+                "work_ns[:, None]"
+            )
         check_times("work_ns", self.work_ns, most_dimensions=2)
         check_number("cpu_ns", self.cpu_ns)
         if np.ndim(self.work_ns) == 2 and len(self.work_ns) != len(self.starts_ns):

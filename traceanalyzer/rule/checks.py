@@ -120,6 +120,10 @@ def check(hits: Hits, events: Events | None = None) -> None:
         )
     if hits.lost is not None and len(lost.owner):
         _check_lost(hits, lost)
+    if hits.repeated_rows and not len(lost.owner):
+        raise ValueError(
+            "repeated_rows is for stretches of lost time that one row names, and nothing is lost"
+        )
     check_fix(hits, lost)
 
 

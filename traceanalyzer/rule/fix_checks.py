@@ -9,9 +9,10 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs
 from traceanalyzer.replay.edit_values import as_ints
-from traceanalyzer.replay.edits import Drop, DropSpans, Edit, Resize
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, Resize, Scale, ShrinkGaps
+from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.limits import LEAST_NS
 from traceanalyzer.rule.views import Calls, Work
@@ -42,7 +43,10 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
     places = [_place_of(edit, hits) for edit in edits]
     for edit, place in zip(edits, places, strict=True):
         _check_spans(edit, place, hits)
+        _check_steps(edit, place, hits)
         _check_durations(edit, hits)
+        _check_runs(edit, hits)
+        _check_once(edit)
     _check_shorter(edits, hits)
     changing = [place for place in places if any(map(len, place))]
     if not changing or hits.fixed_elsewhere:
@@ -56,21 +60,66 @@ def check_fix(hits: Hits, lost: LostTime) -> None:
 
 
 def _check_spans(edit: Edit, place: _Place, hits: Hits) -> None:
+    """Raises for spans outside of the trace, and for those of the occurrences that are no time of the edit's kind."""
+    (_, _, starts, ends), at, name = place, hits.occurrences, type(edit).__name__
+    first, last = bounds_of(at.events)
+    complain((starts < first) | (ends > last), f"spans of {name} lie outside of the trace: times are ns")
+    if not len(starts):
+        return
+    if not isinstance(at, Calls) and _are(starts, ends, at.start_ns, at.end_ns):
+        raise ValueError(f"spans of {name} are those of the device: take the times of calls on the CPU")
+    nesting = at.events.nesting
+    rows = at.rows if isinstance(edit, ShrinkGaps) and isinstance(at, Calls) else as_ints(())
+    if _are(starts, ends, nesting.start_ns[rows], nesting.end_ns[rows]):
+        raise ValueError(f"spans of {name} are those of calls: gaps hold no event, as those of CpuGaps")
+
+
+def _are(starts: Rows, ends: Rows, others_start: Rows, others_end: Rows) -> bool:
+    """Whether all of these spans are among the others."""
+    others = set(zip(others_start.tolist(), others_end.tolist(), strict=True))
+    return others.issuperset(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _check_steps(edit: Edit, place: _Place, hits: Hits) -> None:
+    """Raises where an edit drops all of every step."""
     rows, _, starts, ends = place
-    first, last = bounds_of(hits.occurrences.events)
-    complain(
-        (starts < first) | (ends > last),
-        f"spans of {type(edit).__name__} lie outside of the trace: times are ns",
-    )
     steps, nesting = hits.occurrences.events.steps, hits.occurrences.events.nesting
     if not steps.marked or not isinstance(edit, Drop | DropSpans):
         return
     starts, ends = np.append(nesting.start_ns[rows], starts), np.append(nesting.end_ns[rows], ends)
     gone_ns = intervals.covered(intervals.union(starts, ends), steps.cpu_start_ns, steps.cpu_end_ns)
     if gone_ns.any() and (gone_ns == steps.cpu_end_ns - steps.cpu_start_ns).all():
-        raise ValueError(
-            f"{type(edit).__name__} leaves nothing of any step: no fix is a program that does nothing"
+        name = type(edit).__name__
+        raise ValueError(f"{name} leaves nothing of any step: no fix is a program that does nothing")
+
+
+def _check_runs(edit: Edit, hits: Hits) -> None:
+    """Raises where what becomes one kernel is of several steps or devices."""
+    if not isinstance(edit, Fuse):
+        return
+    work, group = Work(hits.occurrences.events, as_ints(edit.work)), as_ints(edit.group)
+    for name in ("device", "step"):
+        several = _several(group, getattr(work, name))
+        complain(several, f"groups of Fuse have work of several {name}s: number each run by itself")
+
+
+def _check_once(edit: Edit) -> None:
+    """Raises where work that is named several times takes several times; of several edits the last counts."""
+    if not isinstance(edit, Resize | Scale):
+        return
+    given = np.asarray(edit.factor if isinstance(edit, Scale) else edit.dur_ns)
+    if given.ndim:
+        several = _several(as_ints(edit.work), np.unique(given, return_inverse=True)[1])
+        complain(
+            several, f"pieces of work of {type(edit).__name__} are named again with another value: each once"
         )
+
+
+def _several(key: Rows, value: Rows) -> Mask:
+    """Which of the distinct keys have several values."""
+    found = distinct_pairs(key, value)[0]
+    each = np.unique(found, return_counts=True)[1]
+    return np.asarray(each > 1)
 
 
 def _check_durations(edit: Edit, hits: Hits) -> None:
