@@ -120,7 +120,7 @@ def check(hits: Hits, events: Events | None = None) -> None:
         )
     if hits.lost is not None and len(lost.owner):
         _check_lost(hits, lost)
-    if hits.repeated_rows and not len(lost.owner):
+    if hits.repeated_rows and (hits.lost is None or hits.lost is LostTime.none()):
         raise ValueError(
             "repeated_rows is for stretches of lost time that one row names, and nothing is lost"
         )

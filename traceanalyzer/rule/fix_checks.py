@@ -94,12 +94,12 @@ def _check_steps(edit: Edit, place: _Place, hits: Hits) -> None:
 
 
 def _check_runs(edit: Edit, hits: Hits) -> None:
-    """Raises where what becomes one kernel is of several steps or devices."""
+    """Raises where what becomes one kernel is of several devices, or of more steps than the two that it may touch."""
     if not isinstance(edit, Fuse):
         return
     work, group = Work(hits.occurrences.events, as_ints(edit.work)), as_ints(edit.group)
-    for name in ("device", "step"):
-        several = _several(group, getattr(work, name))
+    for name, most in (("device", 1), ("step", 2)):
+        several = _several(group, getattr(work, name), most)
         complain(several, f"groups of Fuse have work of several {name}s: number each run by itself")
 
 
@@ -109,17 +109,17 @@ def _check_once(edit: Edit) -> None:
         return
     given = np.asarray(edit.factor if isinstance(edit, Scale) else edit.dur_ns)
     if given.ndim:
-        several = _several(as_ints(edit.work), np.unique(given, return_inverse=True)[1])
+        several = _several(as_ints(edit.work), np.unique(given, return_inverse=True)[1], 1)
         complain(
             several, f"pieces of work of {type(edit).__name__} are named again with another value: each once"
         )
 
 
-def _several(key: Rows, value: Rows) -> Mask:
-    """Which of the distinct keys have several values."""
+def _several(key: Rows, value: Rows, most: int) -> Mask:
+    """Which of the distinct keys have more values than that."""
     found = distinct_pairs(key, value)[0]
     each = np.unique(found, return_counts=True)[1]
-    return np.asarray(each > 1)
+    return np.asarray(each > most)
 
 
 def _check_durations(edit: Edit, hits: Hits) -> None:
