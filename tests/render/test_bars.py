@@ -74,7 +74,7 @@ def drawn(
     return page.lines
 
 
-LEGEND = "  Each finding's time is already contained in these rows."
+LEGEND = "  These rows are all of the time: the findings' times are parts of them."
 
 
 def test_a_device_has_a_bar_and_a_row_for_every_class_and_cause() -> None:

@@ -51,7 +51,7 @@ TEXTS: dict[str, CauseText] = {
     "tail": CauseText(
         "end of the recording",
         "after the last recorded launch",
-        "the CPU had made its last launch, and the recording ended later",
+        "nothing was launched between its last work and the end of the recording",
         "See what the CPU does after its last launch.",
     ),
     "unknown": CauseText(

@@ -15,7 +15,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "Each finding's time is already contained in these rows."
+_LEGEND = "These rows are all of the time: the findings' times are parts of them."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

@@ -19,8 +19,8 @@ def _first_of(parts: re.Match[str]) -> str:
     """The largest part of a list, and that there are others, unless the clause says that it is the largest."""
     clause = re.split("[;,] ", parts.string[: parts.start()])[-1]
     words = set(clause.split())
-    others = "elsewhere" if {"at", "between"} & words else "others"
-    return parts[1] + f" and {others}" * (not {"most", "longest"} & words)
+    others = "elsewhere" if "at" in words else "others"
+    return parts[1] + f" and {others}" * (not {"most", "longest", "between"} & words)
 
 
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.

@@ -26,6 +26,7 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
+_ONE_PLACE = "the call at one place of the step, or a call within it"
 _SAME_PLACE = (
     "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
@@ -143,7 +144,7 @@ def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, ra
     if ready:
         return text.happened, _READY
     if cause == _JITTER and not rare:
-        return f"{text.happened}, always at the same place of the step", _SAME_PLACE
+        return f"{_ONE_PLACE}, takes unusually long on the CPU", _SAME_PLACE
     return text.happened, _LARGE_GRAPH if _launches_graphs(found) else text.advice
 
 
