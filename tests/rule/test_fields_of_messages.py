@@ -46,6 +46,9 @@ def analysis() -> Analysis:
         ({}, "{total} a step", "message has '{total} a step'"),
         ({}, "{times} in each step", "message has '{times} in each step'"),
         ({}, "{per_step} in all", "message has '{per_step} in all'"),
+        ({}, "{share} of these ops", "message has '{share} of these ops': {share} is of the window"),
+        ({}, "{share} of its calls, or so", "message has '{share} of its calls': {share} is of the window"),
+        ({}, "{share} of the ops", "message has '{share} of the ops'"),
         ({}, "{times_a_step} a step", "message has '{times_a_step} a step'"),
         ({"k_ns": [1_000, 2_000]}, "m", "evidence k_ns is a list: a number, or a mapping of numbers by name"),
         ({"k_bytes": (5,)}, "m", "evidence k_bytes is a tuple"),
@@ -69,13 +72,35 @@ def test_a_field_has_one_meaning_and_one_unit(
         ({"copies": 3}, "{copies} bytes", "3 bytes"),
         ({"most": 2**62 - 1}, "{most}", "4,611,686,018,427,387,903"),
         ({"k_ns": None}, "nothing of it", "nothing of it"),
-        ({}, "{per_step} a step", "0 ns a step"),
         ({"times": 3}, "{times} as many", "3 as many"),
     ],
 )
 def test_what_is_clear_passes(evidence: dict[str, Any], message: str, said: str) -> None:
-    nothing = LostTime.none() if "per_step" in message else None
-    assert only((0, MS), evidence=evidence, message=message, lost=nothing, info=True).message == said
+    assert only((0, MS), evidence=evidence, message=message, info=True).message == said
+
+
+@pytest.mark.parametrize(
+    "message", ["{share} of the window", "{share} of the recorded time", "{share} of GPU time"]
+)
+def test_a_share_is_of_the_window(message: str) -> None:
+    assert only((0, MS), message=message).message == message.format(share="1.0 %")
+
+
+@pytest.mark.parametrize(
+    ("steps", "each", "said"),
+    [
+        ((0, 1, 2, 3), "of each step", "1.00 ms of each step"),
+        ((0, 1, 2), "a step", "750 µs a step"),
+        ((0, 1), "of each step", "2.00 ms in total"),
+        ((2,), "a step", "1.00 ms in total"),
+    ],
+)
+def test_what_few_steps_have_is_told_in_total(steps: tuple[int, ...], each: str, said: str) -> None:
+    """Of four steps."""
+    found = only(
+        *((STEP * number + MS, MS) for number in steps), message=f"idle for {{per_step}} {each}; {{total}}"
+    )
+    assert found.message == f"idle for {said}; {len(steps)}.00 ms"
 
 
 def test_what_is_not_known_is_not_named(analysis: Analysis) -> None:

@@ -67,9 +67,11 @@ def test_lost_time_has_a_span_for_each_occurrence(analysis: Analysis) -> None:
         LostTime.idle_from(idle, *spans),
         LostTime.launched_within(idle, *spans),
         LostTime.spent_within(work, *spans),
+        LostTime.all_of(work[1:]),
+        LostTime.excess(work[1:], work[1:].dur_ns // 2),
     ):
         said = why(analysis, yielding(lambda work, _, lost=lost: hit(work, lost=lost)))
-        assert "lost is of 3 spans, and there are 4 occurrences: spans are parallel" in said
+        assert "lost is of 3 spans or rows, and there are 4 occurrences: they are parallel" in said
     kept = LostTime.idle_within(idle, *spans)
     assert kept[np.arange(1)].spans == 3
     assert kept.owned_by(np.arange(1, 4)).spans is None

@@ -44,7 +44,11 @@ def texts(rows: int) -> Texts:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (lambda w, c, i: {"lost": LostTime.all_of(w)}, "owner of 3 with 2 occurrences"),
+        (
+            lambda w, c, i: {"lost": LostTime.all_of(w)},
+            "lost is of 4 spans or rows, and there are 2 occurrences",
+        ),
+        (lambda w, c, i: {"lost": LostTime.all_of(w, np.arange(4))}, "owner of 3 with 2 occurrences"),
         (
             lambda w, c, i: {"lost": lost(0, MS, 2 * MS, device=7)},
             "1 of 1 lost stretches are of a device without",

@@ -115,8 +115,8 @@ def check(hits: Hits, events: Events | None = None) -> None:
     lost = hits.losses()
     if lost.spans not in (None, len(hits.occurrences)):
         raise ValueError(
-            f"lost is of {lost.spans:,} spans, and there are {len(hits.occurrences):,} occurrences: spans are parallel "
-            "to them (owned_by(...) where it is meant so)"
+            f"lost is of {lost.spans:,} spans or rows, and there are {len(hits.occurrences):,} occurrences: they are "
+            "parallel to them (give owner, or owned_by(...), where it is meant so)"
         )
     if hits.lost is not None and len(lost.owner):
         _check_lost(hits, lost)

@@ -40,6 +40,9 @@ _NOT_A_STEP = re.compile(
     r"|\{per_step\} (?:in all|in total|altogether)"
     r"|\{(?:times_a_step|number_a_step|total_a_step)\} (?:a|per|each|every|of each|in each|in every) step"
 )
+_NOT_OF_THE_WINDOW = re.compile(
+    r"\{share\} of (?:these|this|those|that|its|their|all|every|each|the (?!window|record|whole|time))[^,;]*"
+)
 _MOST = 2.0**62  # what is nearer to the ends of int64 stands for something that is not known
 _NO_FIELD = re.compile(r"(?<!\{)\{\w*[!.\[][^{}]*\}")
 _IN_ADVICE = re.compile(r"\{([a-z_]\w*)[^{}\w]?[^{}]*\}")
@@ -58,6 +61,8 @@ def check_message(message: str) -> None:
         raise ValueError("message is empty: say what the occurrences are")
     if found := _NO_FIELD.search(message):
         raise ValueError(f"message has {found[0]}: fields are texts, and take no .attribute, [key] or !r")
+    if found := _NOT_OF_THE_WINDOW.search(message):
+        raise ValueError(f"message has {found[0]!r}: {{share}} is of the window, others are evidence")
     if found := _NOT_A_STEP.search(message):
         raise ValueError(
             f"message has {found[0]!r}: {{times_a_step}} and {{per_step}} are of a step, {{total}} is in all"

@@ -26,7 +26,8 @@ class LostTime:
 
     Attributes:
         owner: position in `Hits.occurrences` of the occurrence that lost it.
-        spans: how many spans were given, which are parallel to `Hits.occurrences`; None where none were.
+        spans: how many spans, or rows that are their own occurrences, were given, parallel to `Hits.occurrences`; None
+            where owners were.
 
     Raises:
         ValueError: the lengths differ, a column is no integer, a stretch ends before it starts, or an owner is
@@ -59,8 +60,8 @@ class LostTime:
     def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
         """All the time of some work or idle time; by default each row is its own occurrence."""
         check_view("what lost time", spent, Work, IdleTime)
-        owner = np.arange(len(spent)) if owner is None else owner
-        return cls(owner, spent.device, spent.start_ns, spent.end_ns)
+        owner, rows = (np.arange(len(spent)), len(spent)) if owner is None else (owner, None)
+        return cls(owner, spent.device, spent.start_ns, spent.end_ns, rows)
 
     @classmethod
     def excess(cls, work: Work, excess_ns: Rows, owner: Rows | None = None) -> Self:
@@ -80,7 +81,8 @@ class LostTime:
         start = work.end_ns - excess_ns
         if (longer := int((start < work.start_ns).sum())) > 0:
             raise ValueError(f"{longer:,} of {len(work):,} excesses are longer than their work: times are ns")
-        return cls(np.arange(len(work)) if owner is None else owner, work.device, start, work.end_ns)
+        owner, rows = (np.arange(len(work)), len(work)) if owner is None else (owner, None)
+        return cls(owner, work.device, start, work.end_ns, rows)
 
     @classmethod
     def uncovered(cls, work: Work, cover: Work) -> Self:

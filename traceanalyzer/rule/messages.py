@@ -15,6 +15,8 @@ _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
 _OF_WHAT = "of this time"
 _OF_UNIT = {"bytes": "of these bytes", "share": ""}
+_IN_TOTAL = "in total"  # what too few steps have to tell it of a step
+_OF_EACH_STEP = re.compile(r"\{per_step\} (?:of each step|a step)")
 _ANY_WHAT = re.compile("of this time|of these bytes")
 _FACTORS = ("times", "speedup")  # of which no part is a share
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
@@ -47,7 +49,7 @@ def message_fields(
         lost_ns: what the occurrences lost; `{elsewhere}` says how much of it counts here, where others have much of it.
     """
     recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
-    factor, suffix = (within / steps, "a step") if recurs else (1.0, "in total")
+    factor, suffix = (within / steps, "a step") if recurs else (1.0, _IN_TOTAL)
     shown = {name: _plain(value) for name, value in evidence.items()}
     for name, value in evidence.items():
         stem, _, unit = name.rpartition("_")
@@ -80,12 +82,14 @@ def message_fields(
 
 
 def filled(message: str, fields: Mapping[str, str]) -> str:
-    """The message with its fields.
+    """The message with its fields; what it says of each step is told in total where few steps have it.
 
     Raises:
         ValueError: it names a field that there is not, formats one, which is a text already, a brace has no partner, or
             nothing is left.
     """
+    if fields.get("total_a_step", "").endswith(_IN_TOTAL):
+        message = _OF_EACH_STEP.sub(f"{{total}} {_IN_TOTAL}", message)
     try:
         text = message.format_map(fields)
     except KeyError as error:

@@ -92,7 +92,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     for name, found in every.by(what):
         own = np.flatnonzero(what.one_of(name))
         mine = lost[np.isin(lost.owner, own)]
-        mine, here = replace(mine, owner=np.searchsorted(own, mine.owner)), arrivals[own]
+        mine, here = replace(mine, owner=np.searchsorted(own, mine.owner), spans=None), arrivals[own]
         if found.dur_ns[here.measured].sum() >= limits.min_measured_share * found.total_ns:
             yield from _measured(every[own], name, mine, here, limits)
         else:
@@ -110,7 +110,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             occurrences=found[late],
             named_by=name,
             cause="waiting",
-            lost=replace(waiting, owner=np.searchsorted(late, waiting.owner)),
+            lost=replace(waiting, owner=np.searchsorted(late, waiting.owner), spans=None),
             message="{by} runs {times_a_step}; this rank computes nothing for {per_step} a step, while it waits for "
             "{late:of these waits}",
             advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
@@ -172,7 +172,7 @@ def _estimated(
     for peers in (True, False):
         own = np.flatnonzero(late == peers)
         mine = lost[np.isin(lost.owner, own)]
-        mine = replace(mine, owner=np.searchsorted(own, mine.owner))
+        mine = replace(mine, owner=np.searchsorted(own, mine.owner), spans=None)
         if len(own):
             apart = _APART[peers] if len(own) < len(found) else ""
             yield _probably(found[own], name, mine, arrivals[own], limits, apart, peers=peers, alone=alone)

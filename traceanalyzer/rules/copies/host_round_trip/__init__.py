@@ -95,7 +95,7 @@ def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Ro
     """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
     both = Work(work.events, np.concatenate((down.entries, up.entries)))
     copies = LostTime.uncovered(both, work.of_kind("compute", "communication"))
-    copies = replace(copies, owner=copies.owner % len(down))
+    copies = replace(copies, owner=copies.owner % len(down), spans=None)
     late = idle.waited()
     owner = np.searchsorted(start, late.call.start_ns, side="right") - 1
     owner = np.where(late.call.there & (late.call.start_ns < pick(end, owner)), owner, -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,7 @@ class _Needless:
         yield Hits(
             occurrences=self.at,
             named_by="embedding",
-            lost=replace(lost, owner=owner[lost.owner]),
+            lost=lost.owned_by(owner),
             fix=(*reduce_redundant_work(self.spent, self.parts * saved), on_cpu),
             message=told["message"] + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
             advice=_ADVICE.get(optimizer, _SPLIT),
