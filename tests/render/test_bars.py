@@ -74,7 +74,7 @@ def drawn(
     return page.lines
 
 
-LEGEND = "  These rows are all of the time: the findings' times are parts of them."
+LEGEND = "  These rows add up to the whole time and contain the time of each finding."
 
 
 def test_a_device_has_a_bar_and_a_row_for_every_class_and_cause() -> None:

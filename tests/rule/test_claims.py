@@ -140,7 +140,7 @@ def test_what_healthy_models_pay_too_is_info_and_said_to_be(
     saving = Saving(1, 1, 1, share, share, share, "replayed")
     (found,) = findings([kernels((0, 30 * MS), normal_share=normal)], saving=saving)
     assert found.severity is severity
-    assert (found.advice == "a. Healthy models also have such work, so this finding is info.") is usual
+    assert (found.advice == "a. Healthy models also have such work, so its severity is info.") is usual
     assert found.advice.startswith("a.")
 
 

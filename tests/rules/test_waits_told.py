@@ -50,7 +50,7 @@ def test_idle_time_around_waits_is_told_in_all_and_the_wait_of_each(times: int) 
     program.now += 300 * US
     program.kernel()
     read = hits_of(program)
-    assert "idle until the next launch, in all for {idle_a_step}" in read.message
+    assert "idle until the next launch, for {idle_a_step}" in read.message
     assert read.evidence is not None
     assert read.evidence["each_ns"] * times == pytest.approx(read.evidence["waited_ns"], abs=1)
 

@@ -173,13 +173,6 @@ def _place_of(edit: Edit, hits: Hits) -> _Place:
     )
     entries = 0 if events.work is None else len(events.work.row)
     complain(rows >= len(events.nesting.parent), f"rows of {type(edit).__name__} are no rows of trace.cpu")
-    at = hits.occurrences
-    if isinstance(at, Work) and len(rows) and np.array_equal(rows, at.entries):
-        own = np.concatenate((at.launch.rows, at.op.rows, at.outer_op.rows))
-        if not np.isin(rows, own).any():  # in a short trace they may be the same numbers
-            raise ValueError(
-                f"rows of {type(edit).__name__} are entries of work: give those of its launch or op"
-            )
     for given in (work, as_ints(getattr(edit, "pointwise", ()))):
         complain(given >= entries, f"entries of {type(edit).__name__} are no entries of DeviceWork")
     return rows, work, starts, ends

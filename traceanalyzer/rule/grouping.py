@@ -24,7 +24,7 @@ from traceanalyzer.rule.recorded_with import as_recorded
 from traceanalyzer.rule.severity import adds, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
-_COMMON = " Healthy models also have such work, so this finding is info."
+_COMMON = " Healthy models also have such work, so its severity is info."
 _NOT_HERE = "Not worth it here: the predicted step gets {more} longer. Elsewhere: "
 
 

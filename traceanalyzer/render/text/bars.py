@@ -15,7 +15,7 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "These rows are all of the time: the findings' times are parts of them."
+_LEGEND = "These rows add up to the whole time and contain the time of each finding."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
 _GLYPHS = {

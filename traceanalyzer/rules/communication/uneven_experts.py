@@ -37,7 +37,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     experts, and the second sends them back. The rule reports a rank that receives clearly more elements than
     it sends.
     Why it matters: the experts of this rank compute for the additional tokens, and all other ranks wait. The
-    finding is always info: `load-imbalance` reports the cost, from the traces of several ranks.
+    severity is always info: `load-imbalance` reports the cost, from the traces of several ranks.
     Bad: a router without a balancing loss. Good: a loss or a bias that balances the experts, a capacity per
     expert, or popular experts on several ranks.
     How sure: one trace shows only what its rank sends and receives. The rule takes the number of tokens that

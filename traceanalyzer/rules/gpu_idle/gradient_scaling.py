@@ -40,7 +40,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     How sure: only GradScaler runs these ops. A fused optimizer unscales gradients itself; this is not part of
     the cost.
     When it is wrong: the model needs the precision of float16, which is higher than that of bfloat16. GPUs
-    older than the A100 have no bfloat16 units. On these GPUs the finding is info.
+    older than the A100 have no bfloat16 units. On these GPUs the severity is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; measured on an H200 with torch 2.11: a
     step was 11 % shorter in bfloat16.
     """

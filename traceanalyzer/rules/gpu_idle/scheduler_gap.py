@@ -26,7 +26,7 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
-_ONE_PLACE = "the call at one place of the step, or a call within it"
+_ONE_PLACE = "always the same one of these calls, or a call within it"
 _SAME_PLACE = (
     "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
@@ -95,10 +95,10 @@ def scheduler_gap(
     Bad: Python that prepares each launch while the GPU waits. Good: the CPU launches kernels early enough, so
     that the GPU always has queued work.
     How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the code.
-    Idle time in only one step may be chance, so this finding is info.
+    Idle time in only one step may be chance, so its severity is info.
     When it is wrong: the profiler slows the CPU. If the GPU is probably busy all the time without the
-    profiler, the finding is info. Short idle times between ops are normal: if a fix saves less than 3 % of
-    the step, the finding is info. Recording stacks slows Python, so severity is at most medium for the cause
+    profiler, the severity is info. Short idle times between ops are normal: if a fix saves less than 3 % of
+    the step, the severity is info. Recording stacks slows Python, so severity is at most medium for the cause
     `python`.
     Source: the table of causes in docs/accounting.md.
     """

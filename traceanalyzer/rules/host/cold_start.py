@@ -47,7 +47,7 @@ class Limits:
     )
     min_whole_share: float = limit(
         0.05,
-        "with fewer than min_steps steps: the finding is info if the GPU is idle in these stalls for less "
+        "with fewer than min_steps steps: the severity is info if the GPU is idle in these stalls for less "
         "than this share of the recorded time",
     )
 
@@ -70,7 +70,7 @@ def cold_start(
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
     How sure: loading, compilation and allocation are recorded. A first use shows as a call that takes many
-    times its usual time. With at least three steps, the finding is info, because a cold start does not slow
+    times its usual time. With at least three steps, the severity is info, because a cold start does not slow
     later steps.
     When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer
     recording shows this.

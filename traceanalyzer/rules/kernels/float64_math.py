@@ -91,9 +91,9 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     dtype=torch.float32.
     How sure: kernels and types are recorded.
     When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
-    deliberate. The finding is then usually info.
-    Saving: predicted for float32, usually with TF32 for matrix products. All other kernels move half the
-    bytes, so they save up to half of their time.
+    deliberate. The severity is then usually info.
+    Saving: predicted for float32, for matrix products usually with TF32. Kernels that are no matrix products
+    move half the bytes, so they save up to half of their time.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
     name, kind = work.name, work.kind

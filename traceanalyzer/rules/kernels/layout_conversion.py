@@ -91,7 +91,7 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     the same for its input images.
     How sure: kernel names show the layouts.
     When it is wrong: an op between two convolutions has no kernel for channels last and returns to NCHW. Then
-    conversions remain. An example is torch's instance norm: with instance norms, the finding is info.
+    conversions remain. An example is torch's instance norm: with instance norms, the severity is info.
     Saving: the whole time of the conversions, and a part of the time of batch norms and depthwise
     convolutions, which are faster in channels last.
     Source: "Channels Last Memory Format in PyTorch"; measured on an H200 with torch 2.11.

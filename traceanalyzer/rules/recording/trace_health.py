@@ -59,7 +59,7 @@ def trace_health(
 
     What it looks for: launches without recorded work, or work without a recorded launch; damaged places in
     the file; no warm-up; fewer than three steps; missing shapes or stacks.
-    Why it costs: it costs no time, so the finding is always info. But the report cannot judge what is not
+    Why it costs: it costs no time, so the severity is always info. But the report cannot judge what is not
     recorded. The GPU may have been busy where the report shows it as idle.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
     record_shapes=True, with_stack=True.

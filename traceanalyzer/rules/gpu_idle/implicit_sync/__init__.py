@@ -67,7 +67,7 @@ def implicit_sync(
     would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
     the cost includes this loop.
     When it is wrong: the next step needs the value. If only a later step needs it, read it one step later, or
-    less often. In inference, the last value that a step reads is usually its result, so the finding is info.
+    less often. In inference, the last value that a step reads is usually its result, so the severity is info.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
@@ -102,7 +102,7 @@ def implicit_sync(
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
-                else "; the GPU then has nothing queued and is idle until the next launch, in all for {idle_a_step} in "
+                else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
                 "the recording" * bool(len(idling))
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),

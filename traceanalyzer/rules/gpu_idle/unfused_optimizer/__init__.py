@@ -52,7 +52,7 @@ class Limits:
     )
     min_sure_share: float = limit(
         0.03,
-        "the finding is info if the low end of the saving's interval is below this share of the step, "
+        "the severity is info if the low end of the saving's interval is below this share of the step, "
         "because healthy programs use for-loop and foreach optimizers, too",
     )
 
@@ -70,7 +70,7 @@ def unfused_optimizer(
     memory two to three times as often as the fused kernel does.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: launches and kernel names show the implementation. For the saving, fused kernels are simulated.
-    The finding is info if the saving may be nearly zero.
+    The severity is info if the saving may be nearly zero.
     When it is wrong: a third-party optimizer does more than the update. Or the fused kernel does not support
     the parameters: they are on several devices or have unusual dtypes.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
