@@ -38,6 +38,7 @@ def analysis() -> Analysis:
         ({"k_ns": 5}, "takes {k_ns} µs", "message has {k_ns}, a number without its unit: {k} has it"),
         ({"k_share": 0.5}, "takes {k_share}", "message has {k_share}, a number without its unit"),
         ({"k_ns": 5}, "takes {k} µs", "message has '{k} µs': {k} has its unit"),
+        ({"k_ns": 5}, "takes {k} µs, and {k} again", "message has '{k} µs': {k} has its unit"),
         ({"k_ns": 5}, "takes {k_a_step}ms", "message has '{k_a_step}ms': {k_a_step} has its unit"),
         ({"k_share": 0.5}, "takes {k} %", "message has '{k} %': {k} has its unit"),
         ({"k_bytes": 5}, "takes {k} MiB", "message has '{k} MiB'"),

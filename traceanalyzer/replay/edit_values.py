@@ -70,10 +70,20 @@ def check_number(name: str, value: Any) -> None:
     check_times(name, float(value))
 
 
-def check_list(name: str, values: Any) -> None:
-    """Raises ValueError for a single number where there are several."""
-    if np.ndim(values) == 0:
-        raise ValueError(f"{name} is a list with a number for each, not {type(values).__name__}: ({values},)")
+def check_kernels(work_ns: Any, spans: Ints) -> None:
+    """Raises ValueError for what is neither a tuple of durations, for all spans, nor an array (spans, kernels)."""
+    if np.ndim(work_ns) == 0:
+        raise ValueError(
+            f"work_ns is a list with a number for each, not {type(work_ns).__name__}: ({work_ns},)"
+        )
+    if isinstance(work_ns, np.ndarray) and work_ns.ndim == 1:
+        raise ValueError(
+            "work_ns is a tuple with the kernels of every span, or an array (spans, kernels): of one for each, "
+            "work_ns[:, None]"
+        )
+    check_times("work_ns", work_ns, most_dimensions=2)
+    if np.ndim(work_ns) == 2 and len(work_ns) != len(spans):
+        raise ValueError(f"{len(work_ns):,} lists of work_ns for {len(spans):,} spans")
 
 
 def check_part(name: str, values: Floats | float, rows: Ints | None = None) -> None:

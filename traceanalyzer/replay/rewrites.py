@@ -13,7 +13,7 @@ from traceanalyzer.replay.edit_values import (
     Ints,
     as_ints,
     check_group,
-    check_list,
+    check_kernels,
     check_number,
     check_rows,
     check_spans,
@@ -53,16 +53,8 @@ class Replace:
 
     def __post_init__(self) -> None:
         check_spans(self.starts_ns, self.ends_ns)
-        check_list("work_ns", self.work_ns)
-        if isinstance(self.work_ns, np.ndarray) and self.work_ns.ndim == 1:
-            raise ValueError(
-                "work_ns is a tuple with the kernels of every span, or an array (spans, kernels): of one for each, "
-                "work_ns[:, None]"
-            )
-        check_times("work_ns", self.work_ns, most_dimensions=2)
+        check_kernels(self.work_ns, self.starts_ns)
         check_number("cpu_ns", self.cpu_ns)
-        if np.ndim(self.work_ns) == 2 and len(self.work_ns) != len(self.starts_ns):
-            raise ValueError(f"{len(self.work_ns):,} lists of work_ns for {len(self.starts_ns):,} spans")
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)

@@ -33,8 +33,9 @@ OF_EVERY_FINDING = frozenset(
 _FORMS = ("_each", "_a_step", "_on_average")
 _UNITS = ("ns", "bytes", "share")
 _NOT_BELOW_0 = ("ns", "bytes", "times", "speedup")
-_WITH_UNIT = ("total", "per_step", "share")
-_UNIT_WORDS = r"(?:[nµu]?s|ms|%|[KMGT]?i?B|bytes|percent)(?!\w)"
+_FIELD = re.compile(
+    r"\{(?P<field>\w+)(?::[^{}]*)?\}(?P<unit> ?(?:[nµu]?s|ms|%|[KMGT]?i?B|bytes|percent)(?!\w))?"
+)
 _NOT_A_STEP = re.compile(
     r"\{(?:count|times|total|share)\}(?: times)? (?:a|per|each|every|of each|in each|in every) step"
     r"|\{per_step\} (?:in all|in total|altogether)"
@@ -115,6 +116,10 @@ def check_evidence(evidence: Any, message: str) -> None:
 def _check_fields(evidence: Mapping[str, Any], message: str) -> None:
     """Raises ValueError for a field of two meanings, and for a number whose unit the message writes beside it."""
     source = {name: name for name in evidence}
+    named: dict[str, str] = {}
+    for found in _FIELD.finditer(message):
+        named[found["field"]] = named.get(found["field"]) or (found[0] if found["unit"] else "")
+    with_unit = {"total", "per_step", "share"}
     for name, value in evidence.items():
         told = list(_also_told(name, value))
         for field in told:
@@ -123,13 +128,14 @@ def _check_fields(evidence: Mapping[str, Any], message: str) -> None:
                     f"evidence {name} would be {{{field}}}, which is said of every finding already: rename it"
                 )
             other = source.setdefault(field, name)
-            if other != name and re.search(rf"\{{{field}[}}:]", message):
+            if other != name and field in named:
                 raise ValueError(f"evidence {other} and {name} would both be {{{field}}}: rename one of them")
-        if told and (bare := re.search(rf"\{{{name}\}}", message)):
-            raise ValueError(f"message has {bare[0]}, a number without its unit: {{{told[0]}}} has it")
-        for field in (*told, *_WITH_UNIT):
-            if unit := re.search(rf"\{{{field}\}} ?{_UNIT_WORDS}", message):
-                raise ValueError(f"message has {unit[0]!r}: {{{field}}} has its unit")
+        if told and name in named:
+            raise ValueError(f"message has {{{name}}}, a number without its unit: {{{told[0]}}} has it")
+        with_unit.update(told)
+    for field, unit in named.items():
+        if unit and field in with_unit:
+            raise ValueError(f"message has {unit!r}: {{{field}}} has its unit")
 
 
 def _also_told(name: str, value: Any) -> Iterator[str]:

@@ -222,9 +222,8 @@ class LostTime:
         owner, device, start = self.owner[order], self.device[order], self.start_ns[order]
         end = self.end_ns[np.lexsort((self.end_ns, self.device, self.owner))]
         same = (owner[1:] == owner[:-1]) & (device[1:] == device[:-1])
-        first = np.append(True, ~same | (start[1:] > end[:-1]))[
-            : len(owner)
-        ]  # of what overlaps, as in a union
+        # Where something new begins in the union of what each owner lost on each device.
+        first = np.append(True, ~same | (start[1:] > end[:-1]))[: len(owner)]
         last = np.append(first[1:], True)[: len(owner)]
         return sums_of(owner[first], end[last] - start[first], owners)
 

@@ -96,9 +96,9 @@ def filled(message: str, fields: Mapping[str, str]) -> str:
         raise ValueError(
             f"message names {{{error.args[0]}}}; its fields are {', '.join(sorted(fields))}"
         ) from None
+    except NotKnown:
+        raise
     except (ValueError, IndexError, AttributeError) as error:
-        if "is None here" in str(error):
-            raise
         raise ValueError(f"message {message!r}: {error}; its fields are texts") from None
     if not text.strip():
         raise ValueError(f"message {message!r} says nothing: its fields are empty")
@@ -114,13 +114,17 @@ class _Shares(str):
         return _ANY_WHAT.sub(of_what, self) if of_what else str(self)
 
 
+class NotKnown(ValueError):
+    """A message names a number that is not known."""
+
+
 class _Unknown(str):
     """Stands for a number that is not known: a message that names it says nothing there."""
 
     __slots__ = ()
 
     def __format__(self, _: str) -> str:
-        raise ValueError(f"evidence {self!s} is None here: leave its field out where it is not known")
+        raise NotKnown(f"evidence {self!s} is None here: leave its field out where it is not known")
 
 
 def _leading(sums: Mapping[str, int], unit: str = "") -> _Shares:

@@ -17,7 +17,7 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, grade, probably_nothing, saves_nothing
+from traceanalyzer.render.words.savings import OF_SAVINGS, may_save, probably_nothing, saves_nothing
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
@@ -201,7 +201,7 @@ def _legend(findings: Collection[Finding]) -> str:
         saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
     ]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
-    perhaps = any(" may save " in grade(one) for one in findings)
+    perhaps = any(may_save(one) and not one.settled for one in findings)
     told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings)
     told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps
     return " ".join(told)

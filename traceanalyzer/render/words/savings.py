@@ -190,8 +190,15 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return severity + f"  saves nothing{also}" * (not info)
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span}){also}"
-    saves = ("may save" if info else "saves") if saving.sure else "not sure: saves"
+    saves = "may save" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
+
+
+def may_save(finding: Finding) -> bool:
+    """Whether so much is saved only where the program allows the fix."""
+    saving = finding.saving
+    known = saving is not None and saving.sure and not probably_nothing(saving)
+    return known and finding.severity is Severity.INFO
 
 
 def probably_nothing(saving: Saving) -> bool:
