@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -116,22 +115,6 @@ def test_what_needs_no_fix_has_the_last_number() -> None:
 def test_of_a_line_of_python_the_end_is_kept(name: str, said: str) -> None:
     found = replace(samples.findings()[0], cause="", by=name)
     assert finding_name(found, 31) == f"scheduler-gap: {said}"
-
-
-def legend(findings: Sequence[Finding]) -> str:
-    return " ".join(render_text(replace(samples.replayed(), findings=tuple(findings))).split())
-
-
-def test_the_legend_tells_of_savings_where_one_is_shown() -> None:
-    saves = replace(samples.findings()[0], saving=samples.saving())
-    nothing = replace(samples.saving(0.001), low_share=0.0, high_share=0.002)
-    in_vain = replace(saves, severity=Severity.INFO, saving=nothing)
-    settled = replace(saves, severity=Severity.INFO, advice=f"{NOTHING_TO_DO}.")
-    other = replace(saves, saving=None)
-    assert "Savings are shares" in legend([saves])
-    assert "Savings are shares" not in legend([in_vain])
-    assert "Savings are shares" not in legend([other, settled])
-    assert "Recorded times contain" in legend([other])
 
 
 def of_ranks(*unprofiled_ms: int) -> str:
@@ -272,22 +255,3 @@ def test_the_first_line_names_the_devices_the_steps_and_the_window(
     for steps in (None, samples.steps(marked=False)):
         unmarked = replace(whole, steps=steps, window=replace(whole.window, asked=True))
         assert second(unmarked) == (f"{said}a window of 100 ms, as asked for with --window")
-
-
-def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
-    sure = replace(samples.findings()[0], saving=samples.saving())
-    unsure = replace(sure, saving=replace(samples.saving(), low_share=-0.1))
-    nearly = replace(samples.saving(0.002), low_share=-0.1, high_share=0.1)  # told as probably nothing
-    said = "A range that begins at 0 means"
-    assert said not in legend([sure])
-    assert said in legend([sure, unsure])
-    assert said not in legend([sure, replace(sure, saving=nearly)])
-    assert "Savings are shares" in legend([replace(sure, saving=nearly)])
-
-
-def test_what_may_save_is_said_where_one_may() -> None:
-    sure = replace(samples.findings()[0], saving=samples.saving())
-    may = replace(sure, severity=Severity.INFO)
-    said = "'May save' means: if your program allows the fix."
-    assert said in legend([sure, may])
-    assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])

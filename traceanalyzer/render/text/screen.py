@@ -17,10 +17,17 @@ from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, may_save, probably_nothing, saves_nothing
+from traceanalyzer.render.words.savings import (
+    OF_SAVINGS,
+    costs_share,
+    may_save,
+    probably_nothing,
+    saves_nothing,
+)
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
+from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.version import __version__
 
 MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trace, of a job
@@ -31,8 +38,10 @@ _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word;
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 _OF_FINDINGS = "Recorded times contain what the profiler costs."
+_OF_COSTS = "Costs do not overlap: no time counts in two findings."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
 _MAY_SAVE = "'May save' means: if your program allows the fix."
+_REST = "{rule} is idle time that no other finding explains."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -202,8 +211,10 @@ def _legend(findings: Collection[Finding]) -> str:
     ]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
     perhaps = any(may_save(one) and not one.settled for one in findings)
-    told = [_OF_FINDINGS] * bool(findings) + [OF_SAVINGS] * bool(savings)
-    told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps
+    costs = any(costs_share(one) and not one.settled for one in findings)
+    rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
+    told = [_OF_FINDINGS] * bool(findings) + [_OF_COSTS] * costs + [OF_SAVINGS] * bool(savings)
+    told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps + [_REST.format(rule=one) for one in rest]
     return " ".join(told)
 
 

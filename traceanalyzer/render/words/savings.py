@@ -183,7 +183,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
     if saving is None:
         costs = f"  costs {format_share(finding.cost_share)} of recorded time"
-        return severity + costs * (not info)
+        return severity + costs * costs_share(finding)
     also = f", also fixes {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
@@ -192,6 +192,11 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return f"{severity}  probably saves nothing ({span}){also}"
     saves = "may save" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
+
+
+def costs_share(finding: Finding) -> bool:
+    """Whether it is graded by what it costs: no saving is predicted, and it is more than info."""
+    return finding.saving is None and finding.severity is not Severity.INFO
 
 
 def may_save(finding: Finding) -> bool:
