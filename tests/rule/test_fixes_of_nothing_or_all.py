@@ -65,7 +65,7 @@ def test_no_fix_drops_all_steps(analysis: Analysis) -> None:
     calls, work = analysis.index(Calls), analysis.index(Work)
     marks = calls[calls.is_annotation]
     assert len(marks) == 4
-    whole = "leaves nothing of any step: no fix is a program that does nothing"
+    whole = "leaves nothing of any step: take the calls that the fix removes, not the step around them"
     for fix, said in (
         (edits.Drop(marks.rows), f"Drop {whole}"),
         (edits.Drop([*marks.rows, *work.op.rows]), f"Drop {whole}"),

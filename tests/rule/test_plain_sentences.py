@@ -44,7 +44,7 @@ def test_nothing_joined_is_nothing() -> None:
         (lambda w, c, i: LostTime.joined([None]), r"joined\(\[...\]\) takes a list of LostTime"),
         (
             lambda w, c, i: LostTime.all_of(w).sums(1),
-            r"sums\(1\) of owners up to 1: n is the number of occurr",
+            r"sums\(1\) of owners up to 1: n is the length of the view that lost the time",
         ),
         (
             lambda w, c, i: LostTime.all_of(w).sums(w),

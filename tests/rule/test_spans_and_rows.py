@@ -32,7 +32,7 @@ def _ns(*values: int) -> Any:
     ("starts", "ends", "said"),
     [
         (_ns(6, 9), _ns(0, 8), "2 of 2 spans end before they start"),
-        (_ns(0, 5), _ns(6), "2 starts of 1 spans"),
+        (_ns(0, 5), _ns(6), "2 starts_ns and 1 ends_ns: each span has both"),
         (_ns(0, 900 * MS), _ns(6, 901 * MS), "1 of 2 spans lie outside of the trace: times are ns"),
         (_ns(0, 5), _ns(6, 900 * MS), "1 of 2 spans lie outside of the trace: times are ns"),
         (_ns(0, -1), _ns(6, 9), "1 of 2 spans lie outside of the trace: times are ns"),

@@ -87,7 +87,10 @@ class _Own:
         (lambda w: None, "fix is an edit or a tuple of edits, not NoneType"),
         (lambda w: iter([edits.DropWork([0])]), "fix is an edit or a tuple of edits, not list_iterator"),
         (lambda w: edits.ShrinkGaps([0], [10**12]), "1 of 1 spans of ShrinkGaps lie outside of the trace"),
-        (lambda w: rewrites.Compile([99]), "1 of 1 entries of Compile are no entries of DeviceWork"),
+        (
+            lambda w: rewrites.Compile([99]),
+            "1 of 1 entries of Compile are no entries of DeviceWork: work.entries",
+        ),
     ],
 )
 def test_a_fix_changes_what_its_finding_is_about(
@@ -162,8 +165,8 @@ def test_rows_and_work_and_spans_of_a_fix_are_there(analysis: Analysis) -> None:
         check(hit(work, fix=fix))
     wrong: list[tuple[Any, str]] = [
         (edits.Drop([0, rows]), "1 of 2 rows of Drop are no rows of trace.cpu"),
-        (edits.DropWork([4, 5]), "1 of 2 entries of DropWork are no entries of DeviceWork"),
-        (rewrites.Compile([5]), "1 of 1 entries of Compile are no entries of DeviceWork"),
+        (edits.DropWork([4, 5]), "1 of 2 entries of DropWork are no entries of DeviceWork: work.entries"),
+        (rewrites.Compile([5]), "1 of 1 entries of Compile are no entries of DeviceWork: work.entries"),
         (edits.DropSpans([0], [100 * MS + 1]), "1 of 1 spans of DropSpans lie outside of the trace"),
         (edits.DropSpans([-1], [100 * MS]), "1 of 1 spans of DropSpans lie outside of the trace"),
     ]

@@ -173,7 +173,7 @@ _ROWS = np.array([3, 1])
         (lambda: edits.DropWork([-1]), "1 of 1 rows of an edit are negative"),
         (lambda: edits.Drop(_ROWS, leaving_ns=-1.0), "leaving_ns is negative"),
         (lambda: edits.DropSpans([5], [4]), "1 of 1 spans end before they start"),
-        (lambda: edits.DropSpans([5, 6], [7]), "2 starts of 1 spans"),
+        (lambda: edits.DropSpans([5, 6], [7]), "2 starts_ns and 1 ends_ns: each span has both"),
         (lambda: edits.ShrinkGaps([5], [4]), "1 of 1 spans end before they start"),
         (lambda: edits.Resize(_ROWS, np.array([1.0])), "1 numbers of dur_ns for 2 rows"),
         (lambda: edits.Resize(_ROWS, np.array([1.0, np.nan])), "dur_ns is negative or no number"),

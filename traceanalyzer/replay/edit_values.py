@@ -41,9 +41,10 @@ def check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
         if times.ndim != 1 or (len(times) and times.dtype != np.int64):
             raise ValueError(f"starts_ns and ends_ns are lists of whole ns, not {times.dtype}: int64")
     if len(starts) != len(ends):
-        raise ValueError(f"{len(starts):,} starts of {len(ends):,} spans")
-    if (ends < starts).any():
-        raise ValueError(f"{int((ends < starts).sum()):,} of {len(starts):,} spans end before they start")
+        raise ValueError(f"{len(starts):,} starts_ns and {len(ends):,} ends_ns: each span has both")
+    if backwards := int((ends < starts).sum()):
+        what = f"{backwards:,} of {len(starts):,} spans end before they start"
+        raise ValueError(f"{what}: ends_ns are times, no durations")
 
 
 def check_times(
@@ -56,9 +57,11 @@ def check_times(
             f"{name} is a number or a list of numbers, not {given.dtype}, {given.ndim}-dimensional"
         )
     if rows is not None and given.ndim and len(given) != len(rows):
-        raise ValueError(f"{len(given):,} numbers of {name} for {len(rows):,} rows")
+        raise ValueError(
+            f"{len(given):,} numbers of {name} for {len(rows):,} rows: one for all, or one for each"
+        )
     if not (np.isfinite(given) & (given >= 0)).all():
-        raise ValueError(f"{name} is negative or no number")
+        raise ValueError(f"{name} is negative or no number: leave such rows out")
 
 
 def check_number(name: str, value: Any) -> None:
@@ -97,7 +100,7 @@ def check_group(group: Ints, rows: Ints) -> None:
     """Raises ValueError for what numbers no groups of the rows."""
     check_rows(group)
     if len(group) != len(rows):
-        raise ValueError(f"{len(group):,} numbers of group for {len(rows):,} rows")
+        raise ValueError(f"{len(group):,} numbers of group for {len(rows):,} rows: one for each")
     if len(group) and (most := int(np.max(group))) >= max(_MOST_GROUPS, len(group)):
         raise ValueError(
             f"group has the number {most:,}: number the groups from 0, as grouped([...])[0] does"

@@ -214,7 +214,8 @@ def _check_lost(hits: Hits, lost: LostTime) -> None:
         )
     if events.work is not None:
         complain(
-            ~np.isin(lost.device, distinct(events.work.device)), "lost stretches are of a device without work"
+            ~np.isin(lost.device, distinct(events.work.device)),
+            "lost stretches are of a device without work: give the device of each stretch",
         )
     first, last = bounds_of(events)
     complain(

@@ -90,7 +90,9 @@ def _check_steps(edit: Edit, place: _Place, hits: Hits) -> None:
     gone_ns = intervals.covered(intervals.union(starts, ends), steps.cpu_start_ns, steps.cpu_end_ns)
     if gone_ns.any() and (gone_ns == steps.cpu_end_ns - steps.cpu_start_ns).all():
         name = type(edit).__name__
-        raise ValueError(f"{name} leaves nothing of any step: no fix is a program that does nothing")
+        raise ValueError(
+            f"{name} leaves nothing of any step: take the calls that the fix removes, not the step around them"
+        )
 
 
 def _check_runs(edit: Edit, hits: Hits) -> None:
@@ -172,9 +174,14 @@ def _place_of(edit: Edit, hits: Hits) -> _Place:
         as_ints(getattr(edit, name, ())) for name in ("rows", "work", "starts_ns", "ends_ns")
     )
     entries = 0 if events.work is None else len(events.work.row)
-    complain(rows >= len(events.nesting.parent), f"rows of {type(edit).__name__} are no rows of trace.cpu")
+    complain(
+        rows >= len(events.nesting.parent),
+        f"rows of {type(edit).__name__} are no rows of trace.cpu: calls.rows",
+    )
     for given in (work, as_ints(getattr(edit, "pointwise", ()))):
-        complain(given >= entries, f"entries of {type(edit).__name__} are no entries of DeviceWork")
+        complain(
+            given >= entries, f"entries of {type(edit).__name__} are no entries of DeviceWork: work.entries"
+        )
     return rows, work, starts, ends
 
 

@@ -49,7 +49,8 @@ class LostTime:
         if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
             raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
         if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:
-            raise ValueError(f"{backwards:,} of {len(self.owner):,} lost stretches end before they start")
+            what = f"{backwards:,} of {len(self.owner):,} lost stretches end before they start"
+            raise ValueError(f"{what}: end_ns are times, no durations")
         if len(self.owner) and self.owner.min() < 0:
             lost = int((self.owner < 0).sum())
             raise ValueError(
@@ -217,7 +218,8 @@ class LostTime:
                 f"sums(n) takes the number of occurrences, len(view), not {type(owners).__name__}"
             )
         if (most := int(self.owner.max(initial=-1))) >= owners:
-            raise ValueError(f"sums({owners:,}) of owners up to {most:,}: n is the number of occurrences")
+            what = f"sums({owners:,}) of owners up to {most:,}"
+            raise ValueError(f"{what}: n is the length of the view that lost the time; are these its spans?")
         order = np.lexsort((self.start_ns, self.device, self.owner))
         owner, device, start = self.owner[order], self.device[order], self.start_ns[order]
         end = self.end_ns[np.lexsort((self.end_ns, self.device, self.owner))]
