@@ -74,7 +74,7 @@ def drawn(
     return page.lines
 
 
-LEGEND = "  These rows add up to the whole time and contain the time of each finding."
+LEGEND = "  The outer rows add up to 100 %, the indented ones to the idle time."
 
 
 def test_a_device_has_a_bar_and_a_row_for_every_class_and_cause() -> None:
@@ -114,6 +114,35 @@ def test_a_quarter_of_a_cause_names_its_op_and_the_works_own_launch_does_not() -
     launch = "cudaLaunchKernel"
     (row,) = causes_of(("python", launch, 26), ("python", "a", 25), ("python", "b", 25), ("python", "c", 24))
     assert row.endswith("100 ms  a, b")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rest", "named"),
+    [(50, 0, 50, ["a"]), (49, 0, 51, []), (25, 25, 50, ["a, b"]), (26, 24, 50, []), (26, 25, 49, ["a, b"])],
+)
+def test_ops_are_named_beside_a_cause_where_they_have_half_of_it(
+    first: int, second: int, rest: int, named: list[str]
+) -> None:
+    others = [("python", f"c{at}", 1) for at in range(rest)]
+    (row,) = causes_of(*[one for one in (("python", "a", first), ("python", "b", second)) if one[2]], *others)
+    assert row.split("100 ms")[1].split("  ")[1:] == named
+
+
+@pytest.mark.parametrize(
+    ("parts_ns", "most", "told"),
+    [
+        ({"compute": 60, "idle:python": 40}, None, True),
+        ({"compute": 100}, None, False),  # nothing is indented
+        ({"compute": 60, "idle:python": 20, "idle:tail": 20}, 4, True),
+        ({"compute": 60, "idle:python": 20, "idle:tail": 20}, 3, False),  # a cause has no row
+        ({"compute": 50, "copy_h2d": 10, "idle:python": 40}, 2, False),  # work has none
+    ],
+)
+def test_that_rows_add_up_is_said_where_they_do(
+    parts_ns: dict[str, int], most: int | None, told: bool
+) -> None:
+    time = samples.accounting(parts_ns={name: ms * MS for name, ms in parts_ns.items()}, idle_causes=())
+    assert (LEGEND in drawn(time, most=most)) is told
 
 
 @pytest.mark.parametrize(

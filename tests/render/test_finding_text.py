@@ -111,7 +111,8 @@ def test_a_saving_is_told_with_its_interval() -> None:
     nearly_all = replace(saved, share=0.997, low_share=0.98, high_share=1.0)
     assert grade(replace(finding, saving=nearly_all)) == "high  saves 99 % (98 to 99 %)"
     assert (
-        grade(replace(finding, saving=saved), (2, 3)) == "high  saves 49 % (44 to 52 %), also fixes 2 and 3"
+        grade(replace(finding, saving=saved), (2, 3))
+        == "high  saves 49 % (44 to 52 %), also fixes findings 2 and 3"
     )
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
@@ -260,7 +261,7 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
     whole = replace(report, traces=(replace(report.traces[0], faults=(fault,)),), findings=(first, second))
     for verbose in (False, True):
         text = render_text(whole, verbose=verbose)
-        assert "saves 70 % (66 to 74 %), also fixes 2" in text
+        assert "saves 70 % (66 to 74 %), also fixes finding 2" in text
         assert "fixed with finding 1" in text
     assert "fixing only this saves 9.00 of 18.0 ms a step" in text
 

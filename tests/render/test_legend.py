@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.report import report_samples as samples
+from tests.report.report_samples import MS
 from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Severity
 from traceanalyzer.render.text.report import render_text
 
@@ -48,7 +52,7 @@ def test_what_may_save_is_said_where_one_may() -> None:
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
     costs = replace(saves, saving=None)
-    said = "Costs do not overlap: no time counts in two findings."
+    said = "A cost leaves out the time that counts in other findings."
     assert said in legend([saves, costs])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
@@ -59,3 +63,30 @@ def test_what_is_left_of_the_idle_time_is_explained_where_it_is_listed() -> None
     said = "scheduler-gap is idle time that no other finding explains."
     assert said not in legend([gap])
     assert legend([gap, *[replace(gap, rule="scheduler-gap")] * 2]).count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "idle_ms", "said"),
+    [
+        ({}, 50, True),  # four steps of 25 ms take 8 ms less without the profiler: 32 ms of 50
+        ({}, 64, True),
+        ({}, 65, False),
+        ({"bound": "cpu"}, 50, False),
+        ({"bounds": ("gpu", "cpu")}, 50, False),
+        ({"unprofiled_ns": 23 * MS}, 20, False),  # 8 of 20 ms
+        ({"unprofiled_ns": 22 * MS}, 20, True),
+        ({"unprofiled_ns": 22 * MS}, 19, False),  # of little idle time nothing is said
+    ],
+)
+def test_where_the_gpu_is_idle_for_the_profiler_the_legend_says_so(
+    changes: dict[str, Any], idle_ms: int, said: bool
+) -> None:
+    """Of a window of 100 ms, and a step whose pace the GPU sets."""
+    time = samples.accounting(
+        parts_ns={"compute": (100 - idle_ms) * MS, "idle:dispatching": idle_ms * MS}, idle_causes=()
+    )
+    step = replace(samples.estimate(17 * MS), **({"bound": "gpu"} | changes))
+    head = samples.trace(step=step, accounting=(time,), steps=samples.steps())
+    text = " ".join(render_text(samples.report(head)).split())
+    assert ("what the profiler costs: here, most of the idle time." in text) is said
+    assert ("what the profiler costs." in text) is not said

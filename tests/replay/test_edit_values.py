@@ -16,7 +16,11 @@ SAID: list[tuple[Callable[..., None], tuple[Any, ...], str]] = [
     (check_rows, ([1.0],), "float64, 1-dimensional"),
     (check_rows, ([3, -1, 0, -1],), "^2 of 4 rows of an edit are negative"),
     (check_spans, ([1, 2], [3]), "^2 starts_ns and 1 ends_ns: each span has both"),
-    (check_spans, ([1, 2], [1, 1]), "^1 of 2 spans end before they start: ends_ns are times, no durations"),
+    (
+        check_spans,
+        ([1, 2], [1, 1]),
+        "^1 of 2 spans end before they start: starts_ns come first, and ends_ns are times, no durations",
+    ),
     (check_spans, ([1.5], [2]), "whole ns, not float64"),
     (check_spans, ([1], [2.5]), "whole ns, not float64"),
     (check_times, ("gpu_ns", [1, 2], [7]), "^2 numbers of gpu_ns for 1 rows"),

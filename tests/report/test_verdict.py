@@ -239,7 +239,7 @@ def test_a_cold_start_says_nothing_of_the_usual_step() -> None:
     cold = replace(graded(HIGH)[0], rule="cold-start", saving=None, cost_share=0.72)
     said = verdict_of(head, [cold, *graded(HIGH)], COSTS)
     assert said == Verdict(
-        "not known: no step without a cold start; the whole recording takes 100 ms",
+        "not known because of the cold start; the whole recording takes 100 ms",
         "a cold start takes 72 % of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

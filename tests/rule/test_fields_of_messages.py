@@ -34,7 +34,7 @@ def analysis() -> Analysis:
         ({"in_steps_ns": 5}, "m", "evidence in_steps_ns would be {in_steps}"),
         ({"k_ns": 5, "k_bytes": 7}, "takes {k}", "evidence k_ns and k_bytes would both be {k}"),
         ({"k_ns": 5, "k_share": 0.7}, "takes {k:x}", "evidence k_ns and k_share would both be {k}"),
-        ({"k_ns": 5, "k_bytes": 7}, "takes {k_each}", "evidence k_ns and k_bytes would both be {k_each}"),
+        ({"k_ns": 5, "k_bytes": 7}, "takes {k_of_step}", "evidence k_ns and k_bytes would both be {k_of_step}"),
         ({"k_ns": 5}, "takes {k_ns} µs", "message has {k_ns}, a number without its unit: {k} has it"),
         ({"k_share": 0.5}, "takes {k_share}", "message has {k_share}, a number without its unit"),
         ({"k_ns": 5}, "takes {k} µs", "message has '{k} µs': {k} has its unit"),
@@ -115,7 +115,7 @@ def test_shares_and_what_is_of_a_step_are_not_divided_by_steps() -> None:
     fields = message_fields(evidence, (4, 4), 4, 4)
     assert (fields["part"], fields["share"], fields["k_a_step"]) == ("40.0 %", "50.0 %", "2.00 ms a step")
     assert fields["total_a_step"] == "10.0 ms a step"
-    for name in ("per_step_a_step", "share_a_step", "_a_step", "per_step_each"):
+    for name in ("per_step_a_step", "share_a_step", "_a_step", "per_step_of_step"):
         assert name not in fields
     only_a_share = message_fields({"k_share": 0.4, "total_ns": 0}, (4, 4), 4, 4)
     assert not [name for name in only_a_share if name.startswith("k_") and name != "k_share"]

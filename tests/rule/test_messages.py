@@ -31,7 +31,7 @@ def test_only_the_costliest_occurrences_are_listed() -> None:
     ("template", "text"),
     [
         ("{op} {delay} {moved} {ratio}", "aten::mm 12.3 µs 1.00 MiB 0.25"),
-        ("{count} {times} {delay_each}", "2 twice 12.3 µs"),
+        ("{count} {times} {delay_of_step}", "2 twice 12.3 µs"),
         ("{total} {share} {per_step}", "2.00 ms 2.0 % 500 µs"),
         ("{in_steps} {times_a_step}", "in 2 of 4 steps in 2 of 4 steps, once each"),
         ("{nothing} {shape} {flag}", "unknown 4, 1,024 True"),
@@ -161,7 +161,7 @@ def test_the_three_largest_parts_are_named_and_what_rounds_to_nothing_is_not(
 def test_a_total_is_told_by_the_step_where_nearly_all_have_it(in_steps: int, text: str) -> None:
     """Of 2 ms 60 % are within the four steps."""
     fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, 4, within=0.6)
-    assert f"{fields['spent_a_step']}, {fields['spent_each']}, {fields['spent_on_average']}" == text
+    assert f"{fields['spent_a_step']}, {fields['spent_of_step']}, {fields['spent_on_average']}" == text
 
 
 def test_of_a_window_totals_are_what_it_has_of_them() -> None:

@@ -147,7 +147,7 @@ def test_what_computes_beside_a_collective_makes_its_exposed_time_shorter() -> N
     """Half of 200 us: of that 30 % are saved."""
     whole, half = estimated([200, 200])["transfer"], estimated([200, 200], beside=True)["transfer"]
     assert "the GPU computes nothing meanwhile" in whole.message
-    assert "during {exposed_each} of it, the GPU computes nothing" in half.message
+    assert "during {exposed_of_step} of it, the GPU computes nothing" in half.message
     assert [one.evidence["exposed_ns"] for one in (whole, half) if one.evidence] == [400 * US, 200 * US]
     left: list[Any] = [one.fix for one in (whole, half)]
     assert [np.asarray(one.factor).tolist() for one in left] == [[0.7, 0.7], [0.85, 0.85]]

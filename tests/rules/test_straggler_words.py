@@ -77,8 +77,8 @@ def test_work_of_the_device_and_waits_of_the_others_come_last() -> None:
     ("kind", "waiting", "peers", "words"),
     [
         ("allreduce", 0, True, ""),
-        ("allreduce", 5, True, "; {waiting_each} of this is probably waiting for a rank that comes later"),
-        ("allreduce", 5, False, "; {waiting_each} of this is probably waiting for other ranks"),
+        ("allreduce", 5, True, "; {waiting_of_step} of this is probably waiting for a rank that comes later"),
+        ("allreduce", 5, False, "; {waiting_of_step} of this is probably waiting for other ranks"),
         ("barrier", 0, False, " and waits for another rank"),
     ],
 )

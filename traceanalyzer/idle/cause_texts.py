@@ -151,7 +151,7 @@ TEXTS: dict[str, CauseText] = {
         "See what else runs on the CPU then: other processes, other threads, too few cores.",
     ),
     "synchronisation": CauseText(
-        "synchronisation",
+        "after synchronisation",
         "after synchronisations, when nothing is queued",
         "the CPU waited for the GPU, and nothing was queued after that",
         "Synchronise less often, or launch the next work before you ask for a result.",

@@ -44,7 +44,7 @@ def check_spans(starts_ns: Ints, ends_ns: Ints) -> None:
         raise ValueError(f"{len(starts):,} starts_ns and {len(ends):,} ends_ns: each span has both")
     if backwards := int((ends < starts).sum()):
         what = f"{backwards:,} of {len(starts):,} spans end before they start"
-        raise ValueError(f"{what}: ends_ns are times, no durations")
+        raise ValueError(f"{what}: starts_ns come first, and ends_ns are times, no durations")
 
 
 def check_times(

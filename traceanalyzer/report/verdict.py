@@ -239,7 +239,7 @@ def _not_judged(trace: TraceReport) -> Verdict:
 def _cold(trace: TraceReport, finding: Finding) -> Verdict:
     """Where the recording is a cold start for the most part: nothing else can be told from it."""
     return Verdict(
-        f"not known: no step without a cold start; the whole recording takes {format_ns(trace.window.length_ns)}",
+        f"not known because of the cold start; the whole recording takes {format_ns(trace.window.length_ns)}",
         f"a cold start takes {percent(finding.cost_share)} of the window; normal steps do not contain it",
         "record again after a warm-up",
     )

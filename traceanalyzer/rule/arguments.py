@@ -44,9 +44,8 @@ def check_spans(starts_ns: Any, ends_ns: Any, view: Selection) -> None:
     if len(starts_ns) != len(ends_ns):
         raise ValueError(f"{len(starts_ns):,} starts_ns and {len(ends_ns):,} ends_ns: each span has both")
     if backwards := int((ends_ns < starts_ns).sum()):
-        raise ValueError(
-            f"{backwards:,} of {len(starts_ns):,} spans end before they start: ends_ns are times, no durations"
-        )
+        what = f"{backwards:,} of {len(starts_ns):,} spans end before they start"
+        raise ValueError(f"{what}: starts_ns come first, and ends_ns are times, no durations")
     first, last = bounds_of(view.events)
     if outside := int(((starts_ns < first) | (ends_ns > last)).sum()):
         raise ValueError(f"{outside:,} of {len(starts_ns):,} spans lie outside of the trace: times are ns")

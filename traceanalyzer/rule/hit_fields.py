@@ -30,7 +30,7 @@ OF_EVERY_FINDING = frozenset(
         "total_ns",
     ]
 )  # what the framework says of each finding; `times` may also be how many times more
-_FORMS = ("_each", "_a_step", "_on_average")
+_FORMS = ("_of_step", "_a_step", "_on_average")
 _UNITS = ("ns", "bytes", "share")
 _NOT_BELOW_0 = ("ns", "bytes", "times", "speedup")
 _FIELD = re.compile(

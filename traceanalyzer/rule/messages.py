@@ -37,8 +37,8 @@ def message_fields(
 
     Args:
         evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts;
-            a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_each}`, the same number alone: where not nearly
-            all steps have it, the total; `{delay_on_average}` also says that it is a mean of the steps.
+            a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_of_step}`, `2.00 ms`: where not nearly all steps
+            have it, the total; `{delay_on_average}` also says that it is a mean of the steps.
         counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
             before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
@@ -62,7 +62,7 @@ def message_fields(
             if unit == "share" or name == "per_step_ns":  # these are no totals
                 continue
             own = factor if name in OF_EVERY_FINDING or name in of_window else factor * part
-            shown[f"{stem}_each"] = each = _FORMS[unit](value * own)
+            shown[f"{stem}_of_step"] = each = _FORMS[unit](value * own)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}

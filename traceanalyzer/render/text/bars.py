@@ -15,9 +15,10 @@ from traceanalyzer.report.words import in_words
 
 Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 
-_LEGEND = "These rows add up to the whole time and contain the time of each finding."
+_LEGEND = "The outer rows add up to 100 %, the indented ones to the idle time."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
+_MOST = 0.5  # of a cause: what is named beside it has at least this share together
 _GLYPHS = {
     "compute": "█",
     "compute_over_communication": "▓",
@@ -77,9 +78,19 @@ def device_bar(
         text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
-    legend = [_LEGEND] * (rank is None and any(row in causes for row in rows)) + [also] * bool(also)
+    legend = [_LEGEND] * (rank is None and _is_whole(rows, time)) + [also] * bool(also)
     if legend:
         page.put(" ".join(legend), indent=2, style="dim")
+
+
+def _is_whole(rows: Sequence[Row], time: DeviceTime) -> bool:
+    """Whether nothing is left out: neither of the window nor, where there are rows of causes, of idle time."""
+    outer_ns, inner_ns = (
+        sum(ns for _, name, ns, _ in rows if bool(name) is outer) for outer in (True, False)
+    )
+    least_ns = _LEAST_REST * time.length_ns
+    idle_ns = time.classes_ns.get(IDLE, 0)
+    return inner_ns > 0 and time.length_ns - outer_ns <= least_ns and idle_ns - inner_ns <= least_ns
 
 
 def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
@@ -124,15 +135,16 @@ def _rest(
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
     """The largest causes of idle time, each with the ops that much of it befell, and the rest as one."""
-    ops: dict[str, list[str]] = {}
+    ops: dict[str, dict[str, int]] = {}
     for part in time.idle_causes:
         cause = part.cause.removeprefix(f"{IDLE}:")
         if part.op and part.ns >= STANDS_OUT * time.idle_ns.get(cause, 0):
-            ops.setdefault(cause, []).append(part.op)
+            ops.setdefault(cause, {})[part.op] = part.ns
     largest = sorted(time.idle_ns.items(), key=lambda found: (-found[1], found[0]))
     for name, ns in largest[:LARGEST_CAUSES]:
         if ns:
-            named = [op for op in ops.get(name, []) if not _LAUNCH.match(op)][:NAMED_OPS]
+            known = {op: of_op for op, of_op in ops.get(name, {}).items() if not _LAUNCH.match(op)}
+            named = list(known)[:NAMED_OPS] if sum(known.values()) >= _MOST * ns else []
             first = [_before(op) for op in named[:1] if name in _BEFORE]
             yield in_words(name), ns, first + named[name in _BEFORE :]
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])

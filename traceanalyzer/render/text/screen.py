@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.report import IDLE, Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import WHOLE, put_short
@@ -37,8 +37,11 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Recorded times contain what the profiler costs."
-_OF_COSTS = "Costs do not overlap: no time counts in two findings."
+_OF_FINDINGS = "Recorded times contain what the profiler costs"
+_OF_IDLE = ": here, most of the idle time"
+_PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
+_IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
+_OF_COSTS = "A cost leaves out the time that counts in other findings."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
 _MAY_SAVE = "'May save' means: if your program allows the fix."
 _REST = "{rule} is idle time that no other finding explains."
@@ -192,7 +195,7 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
         last = number == len(devices[:_DEVICES]) - 1
-        also = _legend(parts.others.values()) if last else ""
+        also = _legend(parts.others.values(), _profilers_idle(report.traces)) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         more = len(devices) - _DEVICES
@@ -204,7 +207,18 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     page.put(_left_out(report, parts), style="dim")
 
 
-def _legend(findings: Collection[Finding]) -> str:
+def _profilers_idle(traces: Sequence[TraceReport]) -> bool:
+    """Whether the GPU sets the pace, and most of the idle time beside that is what the profiler costs."""
+    one, step = traces[0], traces[0].step
+    if len(traces) > 1 or step is None or step.open or step.bound != "gpu":
+        return False
+    count = one.steps.every.count if one.steps else 1
+    idle_ns = max(time.classes_ns[IDLE] for time in one.accounting)
+    added_ns = count * (step.traced_ns - step.unprofiled_ns)
+    return added_ns >= _PROFILERS * idle_ns and idle_ns >= _IDLE * one.window.length_ns
+
+
+def _legend(findings: Collection[Finding], profilers_idle: bool) -> str:
     """What the numbers of the findings are, of those that ask for something."""
     savings = [
         saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
@@ -213,7 +227,11 @@ def _legend(findings: Collection[Finding]) -> str:
     perhaps = any(may_save(one) and not one.settled for one in findings)
     costs = any(costs_share(one) and not one.settled for one in findings)
     rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
-    told = [_OF_FINDINGS] * bool(findings) + [_OF_COSTS] * costs + [OF_SAVINGS] * bool(savings)
+    told = (
+        [_OF_FINDINGS + _OF_IDLE * profilers_idle + "."] * bool(findings)
+        + [_OF_COSTS] * costs
+        + [OF_SAVINGS] * bool(savings)
+    )
     told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps + [_REST.format(rule=one) for one in rest]
     return " ".join(told)
 

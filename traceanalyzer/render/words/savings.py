@@ -184,7 +184,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     if saving is None:
         costs = f"  costs {format_share(finding.cost_share)} of recorded time"
         return severity + costs * costs_share(finding)
-    also = f", also fixes {listed(others)}" if others else ""
+    also = f", also fixes finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
         return severity + f"  saves nothing{also}" * (not info)

@@ -40,8 +40,8 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     severity is always info: `load-imbalance` reports the cost, from the traces of several ranks.
     Bad: a router without a balancing loss. Good: a loss or a bias that balances the experts, a capacity per
     expert, or popular experts on several ranks.
-    How sure: one trace shows only what its rank sends and receives. The rule takes the number of tokens that
-    the rank sends for the mean of all ranks. If other ranks send more or fewer, the true imbalance differs.
+    How sure: one trace shows only what its rank sends and receives. The rule assumes that all ranks send as many
+    tokens as this rank. If other ranks send more or fewer, the true imbalance differs.
     When it is wrong: the all-to-alls serve embedding tables that are distributed over ranks, not experts.
     Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200.
     """

@@ -63,7 +63,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
         ),
         fix=Drop(np.union1d(scaling.rows, updates.rows)),
         message="{by} unscales and checks the gradients {times_a_step}: this takes {kernels_a_step} in "
-        "kernels, and {total_each} with the idle time while the CPU computes the scale",
+        "kernels, and {total_of_step} with the idle time while the CPU computes the scale",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
         evidence={"kernels_ns": launched.total_ns},
         info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),

@@ -65,7 +65,7 @@ class Limits:
 def host_hotspot(
     calls: Calls, stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
-    """The CPU works on something itself while the GPU waits.
+    """The CPU computes something, such as numpy or ops on CPU tensors, while the GPU waits.
 
     What it looks for: pauses in which the CPU launches nothing. The finding names the CPU op that takes most
     of the pause. If there is no such op, it names the user's function that runs then.

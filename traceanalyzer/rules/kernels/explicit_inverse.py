@@ -73,8 +73,9 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     How sure: only shapes and the order of ops show that the product reads the inverse. So confidence is
     medium.
     When it is wrong: the inverse is kept and used often in later steps.
-    Saving: two thirds of the inverse's time, and the launches that Cholesky does not need. Other ops that
-    factorise a matrix of this shape are not needed any more. The backward pass is not included.
+    Saving: two thirds of the inverse's time, the launches that Cholesky does not need, and all the time of other
+    ops that factorise a matrix of this shape, because they are not needed any more. The backward pass is not
+    included.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]

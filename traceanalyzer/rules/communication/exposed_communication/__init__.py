@@ -137,7 +137,7 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
         + (
             "the GPU computes nothing meanwhile"
             if whole
-            else "during {exposed_each} of it, the GPU computes nothing"
+            else "during {exposed_of_step} of it, the GPU computes nothing"
         ),
         advice=advice(kind, found, hidden=hidden),
         evidence={
@@ -206,7 +206,7 @@ def _probably(
         + (
             "the GPU computes nothing meanwhile"
             if whole
-            else "during {exposed_each} of it, the GPU computes nothing"
+            else "during {exposed_of_step} of it, the GPU computes nothing"
         )
         + perhaps_late(kind, waiting=waiting, peers=peers)
         + "{elsewhere}",

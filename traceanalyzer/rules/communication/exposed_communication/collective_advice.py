@@ -118,7 +118,7 @@ def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
     if not waiting:
         return ""
     whom = "a rank that comes later" if peers else "other ranks"
-    return f"; {{waiting_each}} of this is probably waiting for {whom}"
+    return f"; {{waiting_of_step}} of this is probably waiting for {whom}"
 
 
 def by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:

@@ -161,7 +161,7 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
             message=(
-                "the calls of {frames} compiled regions, {number_a_step} in all, take"
+                "{frames} compiled regions, called {times_a_step} in all, take"
                 if frames > 1
                 else "a compiled region, called {times_a_step}, takes"
             )

@@ -76,7 +76,8 @@ def host_round_trip(
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
             message=(
                 f"{{times_a_step}}, data goes to the host, through {worker}, and back to the GPU ({{moved_a_step}}); "
-                "meanwhile the GPU computes nothing: {total_a_step} as recorded, {copies_each} of it during the copies"
+                "meanwhile the GPU computes nothing: {total_a_step} as recorded, {copies_of_step} of it during the "
+                "copies"
             )
             + (", at {lines}" if lines else ""),
             advice=f"Do {what} on the device, with torch ops on the CUDA tensor: one kernel, no copy, no wait.",

@@ -85,7 +85,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     - `single-frames`: a conv3d whose filter covers one frame (1x3x3) needs its input in another layout, so
       copies run before and after it;
     - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes copies
-      that restore channels last, and pointwise ops that are slow because their inputs have different layouts.
+      that restore the layout channels_last, and pointwise ops that are slow because their inputs have different
+      layouts.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies
     reach only a quarter of the peak rate.
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in

@@ -77,8 +77,8 @@ def advised(
     if sized:
         return (
             "Sort the rows once by the expert or class that each belongs to (argsort), read the sizes of "
-            "all groups at once (bincount(...).tolist()), and give each run its slice. Or use one "
-            "grouped product for all."
+            "all groups at once (bincount(...).tolist()), and give each expert or class its slice of the sorted "
+            "rows. Or use one grouped product for all."
         )
     if names == ("aten::zero_",):
         return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."

@@ -110,7 +110,7 @@ def _reached_ns(op: Signature, peaks: Peaks | None) -> float:
 
 def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Work) -> Hits:
     parts = [
-        f"{{{name}_each}} {text}"
+        f"{{{name}_of_step}} {text}"
         for name, text, part in (
             ("making", "to make them", made),
             ("converting", "to convert them", converted),
