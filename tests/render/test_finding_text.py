@@ -115,9 +115,11 @@ def test_a_saving_is_told_with_its_interval() -> None:
         == "high  saves 49 % (44 to 52 %), also fixes findings 2 and 3"
     )
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
+    assert grade(replace(finding, saving=worse), (2,)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
     assert grade(info) == grade(replace(info, saving=little)) == "info"
-    assert grade(replace(info, saving=unsure)) == "info  probably saves nothing (0 to 12 %)"
+    for others in ((), (2,)):
+        assert grade(replace(info, saving=unsure), others) == "info  probably saves nothing (0 to 12 %)"
     few = replace(saved, share=0.046, low_share=0.044, high_share=0.046)
     assert grade(replace(finding, saving=few)) == "high  saves 4.6 % (4 to 5 %)"
     fewer = replace(saved, share=0.014, low_share=0.012, high_share=0.014)  # each rounds to 1 %
@@ -264,6 +266,18 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
         assert "saves 70 % (66 to 74 %), also fixes finding 2" in text
         assert "fixed with finding 1" in text
     assert "fixing only this saves 9.00 of 18.0 ms a step" in text
+
+
+@pytest.mark.parametrize(("width", "told"), [(75, True), (74, False)])
+def test_a_title_without_room_for_its_cause_does_not_tell_what_else_is_fixed(width: int, told: bool) -> None:
+    """`1  scheduler-gap: late  high  saves 70 % (66 to 74 %), also fixes finding 2` has 75 columns."""
+    report = samples.replayed()
+    first, second = report.findings[:2]
+    fault = Fault("F1", first.rule, samples.saving(0.7), Severity.HIGH, (1, 2))
+    whole = replace(report, traces=(replace(report.traces[0], faults=(fault,)),), findings=(first, second))
+    (title,) = [line for line in render_text(whole, width=width).splitlines() if line.startswith("1  ")]
+    assert title.startswith("1  scheduler-gap: late")
+    assert (", also fixes finding 2" in title) is told
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,14 @@ def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
 
 
+def test_the_legend_explains_what_is_shown_alone() -> None:
+    """Of thirty findings those at the end have no room."""
+    saves = replace(samples.findings()[0], saving=samples.saving(), severity=Severity.INFO)
+    rest = replace(saves, saving=None, rule="scheduler-gap")
+    assert "scheduler-gap is" in legend([rest, *[replace(saves, rule="host-gap")] * 30])
+    assert "scheduler-gap is" not in legend([*[replace(saves, rule="host-gap")] * 30, rest])
+
+
 def test_what_is_left_of_the_idle_time_is_explained_where_it_is_listed() -> None:
     gap = replace(samples.findings()[0], rule="host-gap")
     said = "scheduler-gap is idle time that no other finding explains."

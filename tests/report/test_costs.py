@@ -121,6 +121,10 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
             "ranks2/unused.bad.rank0",
             "the CPU: the GPU waits for the CPU during 80 % of the predicted step, mostly while the CPU",
         ),
+        (  # two kinds of collectives together, of which one is none of the three largest costs
+            "ddp/fsdp.rank1",
+            "the CPU: the GPU waits during 41 % of the predicted step, mostly in exchanges",
+        ),
     ],
 )
 def test_waiting_in_exchanges_is_told_where_it_is_most_of_the_waiting(

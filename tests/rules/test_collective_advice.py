@@ -63,7 +63,7 @@ def talking(
 @pytest.mark.parametrize(
     ("kind", "how", "advice"),
     [
-        ("allgather", {}, "If possible, let the next op work on this rank's part alone."),
+        ("allgather", {}, "If possible, let the next op work only on this rank's part of the tensor."),
         ("allgather", {"around": "FullyShardedDataParallel.fsdp"}, "Prefetch the next layer's parameters"),
         ("allgather", {"marked": "FSDP::all_gather"}, "Prefetch the next layer's parameters"),
         ("reducescatter", {}, "Overlap it with the next layer's backward pass"),

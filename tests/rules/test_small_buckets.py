@@ -126,7 +126,7 @@ def test_a_loop_over_parameters_reduces_after_the_backward_pass(
     assert [(one.cause, one.count) for one in found] == [("after-backward", 4 * count)] * bool(count)
     for one in found:
         assert one.message.startswith(
-            f"{size} of gradients are reduced one by one after the backward pass, in {count} all-reduces a step"
+            f"after the backward pass, {size} of gradients are reduced one by one, in {count} all-reduces a step"
         )
 
 
@@ -136,14 +136,15 @@ def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_ty
 ) -> None:
     """So many conversions before each all-reduce: there, and those back of the one before."""
     (one,) = reducing(8, 1 << 20, converts=converts)
-    assert ("converted to a wider type first (32.0 MiB)" in one.message) is wider
-    assert one.message.startswith("16.0 MiB" if wider else "32.0 MiB")
+    assert ("converted to a wider type (32.0 MiB) and reduced" in one.message) is wider
+    assert one.message.startswith(f"after the backward pass, {16 if wider else 32}.0 MiB of gradients are ")
     assert one.advice.endswith("in their own type.") is wider
 
 
 def test_gradients_of_which_one_is_not_converted_are_reduced_as_they_are() -> None:
     (one,) = reducing(8, 1 << 20, converts=2, first=False)
-    assert one.message.startswith("32.0 MiB of gradients are reduced one by one after the backward pass, in")
+    said = "after the backward pass, 32.0 MiB of gradients are reduced one by one, in"
+    assert one.message.startswith(said)
 
 
 def test_what_a_step_without_a_backward_pass_reduces_comes_after_none() -> None:

@@ -67,12 +67,13 @@ class Cost:
 
 
 def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
-    """The largest items of the step, then the rest of its idle time: shares of the unprofiled step, else of the traced.
+    """The largest items of the step, then all other idle time and communication, as shares of it.
 
-    GPU time is as traced, and told once: a copy beside a kernel takes nothing of the step; where it was measured how
-    long collectives wait for other ranks, that is left out, as the replay leaves it out. Of several steps those count
-    that are replayed: what happens once, in a first step or where a graph is captured, is no step's. Idle time is
-    what the replay leaves of it: what the profiler does not stretch as recorded, the rest split as recorded. Empty
+    Of the unprofiled step, else of the traced. GPU time is as traced, and told once: a copy beside a kernel takes
+    nothing of the step; where it was measured how long collectives wait for other ranks, that is left out, as the
+    replay leaves it out. Of several steps those count that are replayed: what happens once, in a first step or where a
+    graph is captured, is no step's. Idle time is what the replay leaves of it: what the profiler does not stretch as
+    recorded, the rest split as recorded. Empty
     where the trace has no work on a device.
     """
     try:
@@ -103,7 +104,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     found = sorted((cost for cost in found if cost.step_ns > 0), key=_order)
-    return (*found[:count], *(cost for cost in found[count:] if cost.kind == "idle"))
+    return (*found[:count], *(cost for cost in found[count:] if cost.kind in ("idle", "communication")))
 
 
 def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:

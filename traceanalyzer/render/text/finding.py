@@ -117,14 +117,18 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
     """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
-    right = grade(finding)
+    right, whose = grade(finding), _whose(finding, report)
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
         in_vain = fault.saving is not None and probably_nothing(fault.saving)
         shared = f"{finding.severity}, {'same cause as' if in_vain else 'fixed with'} finding {first}"
         right = grade(together, fault.findings[1:]) if number == first else shared
-    whose = _whose(finding, report)
+        plain = f"{number}  {finding_name(replace(finding, by=None))}{whose}"
+        if (
+            number == first and len(f"{plain}  {right}") > page.width
+        ):  # the line `Fix` also says what else it fixes
+            right = grade(together)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"
     page.sides(title, right, style=SEVERITY_STYLES[finding.severity])

@@ -50,18 +50,19 @@ _REST = "{rule} is idle time that no other finding explains."
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
     """All of it in at most `MOST_LINES` lines, of a job `MOST_OF_JOB`; `quiet` keeps the findings alone."""
     parts = triage(report)
-    head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
+    head = Page(page.width, page.colour, page.ascii_only)
+    tail = [] if quiet else _tail(page, report, parts, parts.others)
     if not quiet:
         _head(head, report, parts)
-        _tail(tail, report, parts)
     page.lines += head.lines
     if parts.others:
         page.blank()
         most = MOST_LINES if len(report.traces) == 1 else MOST_OF_JOB
-        _findings(page, report, parts.others, most - len(head.lines) - len(tail.lines) - 2)
-    if tail.lines:
+        shown = _findings(page, report, parts.others, most - len(head.lines) - len(tail) - 2)
+        tail = [] if quiet else _tail(page, report, parts, shown)  # explains what is shown alone
+    if tail:
         page.blank()
-        page.lines += tail.lines
+        page.lines += tail
 
 
 def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None:
@@ -125,8 +126,14 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
     return [(trace, rank_of(trace, slowest)) for trace in ordered]
 
 
-def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> None:
-    """Those with something to do: a line of each at least, then as many as there is room for, first above `info`."""
+def _findings(
+    page: Page, report: Report, findings: Mapping[int, Finding], room: int
+) -> Mapping[int, Finding]:
+    """Those with something to do: a line of each at least, then as many as there is room for, first above `info`.
+
+    Returns:
+        those that are shown.
+    """
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()
@@ -154,6 +161,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
             f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}",
             style="dim",
         )
+    return {number: findings[number] for number in details}
 
 
 def _grown(
@@ -186,7 +194,9 @@ def _block(page: Page, number: int, finding: Finding, report: Report, detail: in
     return own.lines
 
 
-def _tail(page: Page, report: Report, parts: Triage) -> None:
+def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Finding]) -> list[str]:
+    """Where time goes, what the numbers of the findings shown are, and what to do next."""
+    page = Page(whole.width, whole.colour, whole.ascii_only)
     several = len(report.traces) > 1
     devices = [(trace.rank, time) for trace in report.traces for time in trace.accounting]
     if report.job is not None:
@@ -195,7 +205,7 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
         last = number == len(devices[:_DEVICES]) - 1
-        also = _legend(parts.others.values(), _profilers_idle(report.traces)) if last else ""
+        also = _legend(shown.values(), _profilers_idle(report.traces)) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         more = len(devices) - _DEVICES
@@ -205,6 +215,7 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
         put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 2, hang=_LABEL)
     page.put(_left_out(report, parts), style="dim")
+    return page.lines
 
 
 def _profilers_idle(traces: Sequence[TraceReport]) -> bool:

@@ -187,9 +187,9 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     also = f", also fixes finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
-        return severity + f"  saves nothing{also}" * (not info)
+        return severity + "  saves nothing" * (not info)
     if probably_nothing(saving):
-        return f"{severity}  probably saves nothing ({span}){also}"
+        return f"{severity}  probably saves nothing ({span})"
     saves = "may save" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 

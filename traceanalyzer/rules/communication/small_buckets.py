@@ -111,9 +111,9 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
     left = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
     gone, needless = found if late else found[surplus], _calls_of(found[surplus])
     total, sent = (format_bytes(round(each.sum() / steps)) for each in (as_made, sizes))
-    how = f", converted to a wider type first ({sent})" if len(widened) else ""
+    how = f"converted to a wider type ({sent}) and " if len(widened) else ""
     what = (
-        f"{total} of gradients are reduced one by one after the backward pass{how}, in"
+        f"after the backward pass, {total} of gradients are {how}reduced one by one, in"
         if late
         else f"DistributedDataParallel reduces {total} in"
     )

@@ -122,7 +122,7 @@ def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
         return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
     if steady:
-        return "stalls that do not recur take {stall}"
+        return "stalls that do not recur leave the GPU idle for {total}"
     return (
         "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
     )

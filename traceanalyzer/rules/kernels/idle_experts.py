@@ -50,8 +50,8 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     batched products, index_add.
     How sure: shapes and k are recorded. The values of the gate are not recorded, so confidence is medium.
     When it is wrong: the topk that the rule found chooses something other than experts.
-    Saving: the new time is predicted as 1.25 * k / E of the present time. Without the factor 1.25, tokens would
-    have to be spread evenly over experts.
+    Saving: the new time is predicted as 1.25 * k / E of the present time. The factor 1.25 is a reserve, because
+    some experts get more tokens than others.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
     if not any(op.dims for op in inputs.signatures):

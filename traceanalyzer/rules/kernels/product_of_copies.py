@@ -68,8 +68,8 @@ def product_of_copies(
     What it looks for: a linear layer whose input consists of copied rows. The copies come from cat with an
     expanded tensor, or from a gather (index_select, x[index]).
     Why it costs: all copies of a row give the same product.
-    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight into two
-    parts, and apply each part to x once. Then gather the second result, and add the first to it.
+    Bad: linear(torch.cat([x[:, None].expand(-1, k, -1), x[neighbours]], -1)). Good: split the weight w into
+    two parts. y = x @ w1, z = x @ w2, and the result is y[:, None] + z[neighbours].
     How sure: strides and numbers of rows show the copies. Another op may change the copies before the layer,
     so confidence is medium.
     When it is wrong: a non-linear op runs between the copies and the product.

@@ -44,7 +44,7 @@ _JOIN_SOME = (
     "Merge collectives whose inputs are ready at the same time (those of consecutive layers are not). "
 )
 _PARTS = (
-    "If possible, let the next op work on this rank's part alone. Then no collective is needed. "
+    "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
@@ -55,7 +55,10 @@ _PIPELINE += "smaller micro-batches."
 _PEERS = (
     "The rank that waits least is the late one: compare its compute and host time with those of the others."
 )
-_ALONE = "Diagnose the traces of all ranks together: the report then names the late rank."
+_ALONE = (
+    "The cause is probably on another rank, so the severity is at most low: diagnose the traces of all ranks "
+    "together, and the report names the late rank."
+)
 _LATE = "{late} comes last: look at what it does before the collective, on CPU and GPU."
 _IN_TURN = "The last rank changes from call to call, so no single rank is slow."
 _ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen

@@ -100,7 +100,7 @@ def hotspot(
             judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
-            of_which = f"on average over {len(usual)} steps, " if apart else ""
+            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
             yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which)
 
 

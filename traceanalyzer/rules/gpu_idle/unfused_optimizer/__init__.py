@@ -122,7 +122,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
             if now.foreach
             else "{passes} for each of {tensors} parameters"
         )
-        + ", {kernel} per kernel); each call takes {cpu} of CPU time in the recording, and {gpu} of GPU time",
+        + ", {kernel} per kernel); a call takes {cpu} of CPU time in the recording on average, and {gpu} of GPU time",
         advice=now.advice(kind),
         evidence={
             "launches": round(len(work) / len(marks)),

@@ -99,7 +99,7 @@ def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str
     other = next(iter(inner), line) != line
     if alone:
         return ", with most of that time in {functions}" if other else ""
-    return ", within {by}" + (": {functions}" if other or len(inner) > 1 else "")
+    return ", within {by}" + (": {functions}" if other else "")
 
 
 def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:

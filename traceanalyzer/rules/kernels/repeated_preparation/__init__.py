@@ -102,7 +102,7 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     Bad: torch.isin(keys, known). Good: known, _ = known.sort() once, after loading; then searchsorted.
     How sure: the rule knows the tensor only by its shape, so confidence is medium.
     When it is wrong: the tensor changes, but no recorded op shows this.
-    Saving: the time of all this work. For isin, the time of searches in the sorted tensor is subtracted.
+    Saving: the time of all this work. For isin, the predicted time of searchsorted is subtracted.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
