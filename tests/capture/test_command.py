@@ -141,19 +141,12 @@ def test_errors_of_torch_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[st
         record("training", *too_large, "--debug", "--out", str(tmp_path))
 
 
-FORKING = ("dataloader_stall", "good")  # its eight workers are forks of the test run
-PAIRS = [
-    pytest.param(*one, marks=pytest.mark.slow if one[0] == "compile" else ())
-    for one in EVERY_VARIANT
-    if one[0] not in WITH_OPTIONS and one != FORKING
-]
-
-
-@pytest.mark.parametrize(("name", "variant"), PAIRS)
-def test_a_pair_takes_its_steps_on_the_cpu(name: str, variant: str) -> None:
-    """Recorded as the others are, which the next test shows: the steps alone are quicker."""
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", WORKLOADS["compile"].variants)
+def test_what_is_compiled_takes_its_steps_on_the_cpu(variant: str) -> None:
+    """What the steps of the other workloads call is in test_workload_ops.py."""
     pytest.importorskip("torch", reason="torch is not installed")
-    plan = WORKLOADS[name].build(Namespace(variant=variant), Device("cpu"))
+    plan = WORKLOADS["compile"].build(Namespace(variant=variant), Device("cpu"))
     plan.step()
     plan.step()
 

@@ -157,6 +157,8 @@ def test_what_one_change_removes_together(
         if "faults" in str(one.attributes)
     ]
     assert all(path.startswith("diagnose#/traces/0/faults/1/") for path in paths)
+    others = [f"diagnose#/traces/0/faults/1/findings/{k}" for k, n in enumerate(findings) if n != 2]
+    assert [path for path in paths if "findings" in path] == (others if said else [])
     assert not shown(card(found(fault=None), trace=samples.trace(faults=faults))).of_class("fault")
 
 

@@ -228,6 +228,8 @@ def test_the_window_is_told_with_its_place_where_it_was_asked_for() -> None:
 def test_steps_are_told_with_median_least_and_most() -> None:
     said = "4, median 25.0 ms, from 24.0 ms to 27.0 ms (steps are ProfilerStep marks)"
     assert ("steps", said) in facts_of(samples.trace())
+    cold = replace(samples.steps(), steady=replace(samples.steps().every, count=3, median_ns=24 * MS))
+    assert ("steps", said) in facts_of(samples.trace(steps=cold))  # all are counted
     assert ("steps", "no marks") in facts_of(
         samples.trace(steps=samples.steps(marked=False, source="no marks"))
     )

@@ -120,7 +120,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
         (
             [(MAIN, 0, 900), (FORWARD, 1, 800)],
             FORWARD,
-            "Use {torch.compile} or a CUDA graph: then this Python code (of",
+            "Use {torch.compile} or a CUDA graph: these run the step without",
         ),
         ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", ""),  # begun there
         (

@@ -14,7 +14,9 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 _PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 _LIBRARYS = "This code is in the package {}: call the package less often, with more work in each call."
-_MODELS = "Use {{torch.compile}} or a CUDA graph: then this Python code (of {}, a package) does not run."
+_MODELS = (
+    "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}."
+)
 TORCHS = (
     "This is torch's own code, and recording stacks slows it: first record without with_stack. If its time stays long, "
     "call it less often, or with fewer and larger tensors."

@@ -45,7 +45,7 @@ class Limits:
 def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Batches of every step have the same width, and a mask hides their padding.
 
-    What it looks for: attention with a key padding mask of shape sequences x 1 x 1 x width. The rule also
+    What it looks for: attention with a key padding mask, of shape (sequences, 1, 1, width). The rule also
     finds such a mask in attention that is written by hand.
     Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest sequence of the

@@ -60,10 +60,7 @@ class Limits:
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
 _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
-_APART = {
-    True: " (without those that hardly wait)",
-    False: " (without those that mostly wait for other ranks)",
-}
+_APART = {True: " with much waiting,", False: " without much waiting,"}
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))

@@ -49,9 +49,9 @@ _PARTS = (
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _PIPELINE = (
-    "Look at the sending rank: this rank waits for its work before the send. In a pipeline, use more and "
+    "This rank waits for the sending rank: look at what that rank does before it sends. In a pipeline, use more and "
+    "smaller micro-batches."
 )
-_PIPELINE += "smaller micro-batches."
 _PEERS = (
     "The rank that waits least is the late one: compare its compute and host time with those of the others."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,8 +100,11 @@ def hotspot(
             judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
+            whole: dict[str, int] = {}
             of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
-            yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which)
+            if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
+                whole, of_which = {"mean_ns": mean_ns}, ""
+            yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which, whole)
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
@@ -139,8 +142,9 @@ def _hits(
     share: float,
     judged_step: str,
     of_which: str,
+    whole: Mapping[str, int],
 ) -> Hits:
-    """Points at `every` piece; what is said is of those `found` in the usual steps."""
+    """Points at `every` piece; what is said is of those `found` in the usual steps, or the mean of the `whole`."""
     lines = found.line.sums(found.dur_ns)
     users = found[~found.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
@@ -162,7 +166,7 @@ def _hits(
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{of_which}{{by}} takes {{gpu}} of GPU time a step{part}{where}{words}",
+        message=f"{of_which}{{by}} takes {'{mean}' if whole else '{gpu}'} of GPU time a step{part}{where}{words}",
         advice=bound.advice,
         evidence={
             "gpu_ns": gpu_ns,
@@ -171,6 +175,7 @@ def _hits(
             "shapes": next(iter(dims), None),
             "lines": lines,
             "annotations": annotations,
+            **whole,
         },
         info=True,
     )
