@@ -52,7 +52,7 @@ def test_what_may_save_is_said_where_one_may() -> None:
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
     costs = replace(saves, saving=None)
-    said = "What a finding costs leaves out the time that counts in other findings."
+    said = "Costs do not overlap: each moment counts in one finding only."
     assert said in legend([saves, costs])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])

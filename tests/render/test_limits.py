@@ -111,7 +111,7 @@ def test_what_saves_nothing_until_the_cpu_is_faster_says_so(
     assert (FIRST in " ".join(text.split())) is said
 
 
-@pytest.mark.parametrize(("share", "words"), [(0.0049, "same cause as"), (0.005, "fixed with")])
+@pytest.mark.parametrize(("share", "words"), [(0.0049, "same fix as"), (0.005, "fixed with")])
 def test_what_shares_its_cause_is_said_to_be_fixed_where_that_saves_something(
     share: float, words: str
 ) -> None:

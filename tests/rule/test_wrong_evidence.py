@@ -41,6 +41,7 @@ def analysis() -> Analysis:
             {"evidence": {"w_ns": 6, "w_of_step": 7}, "message": "{w_of_step}"},
             "w_of_step and w_ns would both be {w_of_step}",
         ),
+        ({"evidence": {"wait_total_ns": [1, 2]}}, "evidence wait_total_ns is a list: a number, or a mapping"),
         ({"evidence": {"wait_ns": "6 ms"}}, "evidence wait_ns is a text: a number of ns"),
         ({"evidence": {"wait_ns": True}}, "evidence wait_ns is True: a number of ns"),
         ({"evidence": {"moved_bytes": np.True_}}, "evidence moved_bytes is True: a number of bytes"),

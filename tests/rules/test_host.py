@@ -154,7 +154,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
     assert found.message.startswith(
         "train.py(12): metrics() runs once a step and takes 1.00 ms each time (median; at most 1.00 ms)"
     )
-    assert found.advice.startswith("Move it out of the loop")
+    assert found.advice.startswith("Move this code out of the loop")
 
 
 @pytest.mark.parametrize("calls", [2, 3])

@@ -85,10 +85,10 @@ def test_pauses_that_are_no_functions_lie_at_places(
     ("lines", "functions", "alone", "words"),
     [
         ({}, {}, False, "Pass with_stack=True"),
-        ({"f": 1}, {}, True, "Move it out of the loop"),
-        ({"f": 1}, {"g": 5, "h": 5}, False, "Move it out of the loop"),  # one of them has half
+        ({"f": 1}, {}, True, "Move this code out of the loop"),
+        ({"f": 1}, {"g": 5, "h": 5}, False, "Move this code out of the loop"),  # one of them has half
         ({"f": 1}, {"g": 4, "h": 3, "i": 3}, False, "The time is spread over many calls"),
-        ({"f": 1}, {"g": 4, "h": 3, "i": 3}, True, "Move it out of the loop"),
+        ({"f": 1}, {"g": 4, "h": 3, "i": 3}, True, "Move this code out of the loop"),
     ],
 )
 def test_a_function_that_has_half_of_the_time_is_moved_and_many_are_not(

@@ -73,4 +73,4 @@ def test_a_pause_within_a_function_that_also_launches_is_moved_as_well() -> None
     (one,) = alarms(loop_of(body), SLUG)
     assert one.by == "train.py(5): step"
     assert one.message.startswith("long pauses without ops")
-    assert one.advice.startswith("Move it out of the loop")
+    assert one.advice.startswith("Move this code out of the loop")

@@ -22,7 +22,7 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
-_EXCHANGES = "mostly for other ranks, whose CPUs are probably equally slow"
+_EXCHANGES, _ON_ALL = "mostly for other ranks", ", probably on all ranks"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
@@ -66,7 +66,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     )
     joint = "; " if _both_wait(trace) else ": "
-    limit = joint.join(part for part in (_limit(trace), goes_to) if part)
+    limit = joint.join(part for part in (_limit(trace, costs), goes_to) if part)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice, _question(numbered)]
@@ -89,7 +89,7 @@ def _both_wait(trace: TraceReport) -> bool:
     return trace.step is not None and trace.step.bound == "wait"
 
 
-def _limit(trace: TraceReport) -> str:
+def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """What sets the pace; where the trace leaves that open, how much it leaves open."""
     step = trace.step
     if step is None:
@@ -97,7 +97,7 @@ def _limit(trace: TraceReport) -> str:
     if _alike(step):
         return "CPU and GPU equally"
     if not step.open:
-        return _BOUNDS.get(step.bound, step.bound)
+        return _BOUNDS.get(step.bound, step.bound) + _ON_ALL * bool(in_exchanges(step, costs))
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)

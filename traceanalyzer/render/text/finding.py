@@ -122,7 +122,7 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
         in_vain = fault.saving is not None and probably_nothing(fault.saving)
-        shared = f"{finding.severity}, {'same cause as' if in_vain else 'fixed with'} finding {first}"
+        shared = f"{finding.severity}, {'same fix as' if in_vain else 'fixed with'} finding {first}"
         right = grade(together, fault.findings[1:]) if number == first else shared
         plain = f"{number}  {finding_name(replace(finding, by=None))}{whose}"
         if (

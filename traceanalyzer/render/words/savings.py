@@ -47,7 +47,7 @@ _CAUSES = {
     "seeded-destination": "input copied",
     "small-part": "little of the idle time",
     "start": "before the first launch",
-    "unsure": "not certain",
+    "unsure": "limit not clear",
     "waiting": "waiting for ranks",
 }
 _OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen

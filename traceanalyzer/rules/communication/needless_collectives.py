@@ -102,8 +102,8 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         cause="every-micro-step",
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
-        message="every micro-batch reduces the gradients, {times_a_step} without need ({reductions} reductions in "
-        "all): {total_a_step} without compute beside it",
+        message="gradients are reduced after every micro-batch, though only the last reduction is needed: the others, "
+        "{number_a_step}, take {total_a_step} in which the GPU computes nothing ({reductions} reductions in all)",
         advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )

@@ -64,9 +64,9 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
             yield Hits(
                 occurrences=exchanges[first],
                 lost=LostTime.none(),
-                message="in {count} exchanges this rank receives {times_sent} times what it sends"
+                message="in {count} exchanges this rank receives {times_sent} times the tokens that it sends"
                 + ", up to {most} times" * (most > round(times, 2))
-                + ": its experts get this many times an even share of the tokens",
+                + ": its experts get more than an even share",
                 advice="Balance the router, by an auxiliary loss or a bias for each expert; set a capacity; or put "
                 "popular experts on several ranks.",
                 evidence={

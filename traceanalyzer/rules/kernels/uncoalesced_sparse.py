@@ -34,7 +34,7 @@ def uncoalesced_sparse(calls: Calls, work: Work, idle: IdleTime, limits: Limits)
     sparse product. The CPU also waits for the sort.
     Bad: a = torch.sparse_coo_tensor(index, values, size), then a @ x in each iteration. Good: a =
     a.coalesce() once, or a.to_sparse_csr().
-    How sure: inside the op, torch records the coalescing. It does not coalesce a coalesced tensor again.
+    How sure: the trace shows the call that coalesces. For a tensor that is already coalesced there is no such call.
     When it is wrong: the program changes entries in place between the ops. Even then, coalesce once, and
     write the new values into the coalesced tensor.
     Saving: the time of all sorts, except one for each new tensor, which is necessary. Products with a

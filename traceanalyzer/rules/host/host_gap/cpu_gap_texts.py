@@ -19,8 +19,8 @@ _WHOLE = (
 )
 _MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
 _LINE = (
-    "Move it out of the loop, do it rarely, or do it in another process. Python on another thread would still hold up "
-    "the launching thread."
+    "Move this code out of the loop, run it rarely, or run it in another process. Python on another thread would "
+    "still hold up the launching thread."
 )
 _SPREAD = (
     "The time is spread over many calls: move what need not run in every step out of the loop. "

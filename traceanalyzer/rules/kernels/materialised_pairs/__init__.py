@@ -94,10 +94,10 @@ def materialised_pairs(
     When it is wrong: all pairs are needed, and no matrix product computes them. Then let a compiler fuse the
     ops.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
-    the backward pass computes only the selected pairs. For `gathered`, one matrix product computes one number
-    for each possible pair, and a gather then picks those of the given pairs. Both together write less than
-    the present gather, which writes a whole row for each given pair. For `listed`, each point is compared only
-    with points in cells of a grid around it, or with points that are next to it after sorting by id.
+    the backward pass computes only the selected pairs. For `gathered`, one matrix product computes all pairs,
+    and the given ones are picked from it: one number per pair is written, where now a whole row is. For
+    `listed`, each point is compared only with points in cells of a grid around it, or with points that are
+    next to it after sorting by id.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """

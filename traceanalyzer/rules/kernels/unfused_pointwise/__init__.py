@@ -115,13 +115,14 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
 
 def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
     texts, part = sequences(found, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
+    largest = first_ops(next(iter(texts), ""))
     fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
     kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
     loss_share = _loss_ns(found, limits.min_classes) / max(found.total_ns, 1)
     place = (
         "{loss} of it in the loss over all classes"
         if loss_share >= limits.loss_share
-        else f"most of this time in {'the chain' if ' > ' in next(iter(texts), '') else 'chains of'} {{largest}}"
+        else f"most of this time in {'the chain' if ' > ' in largest else 'chains of'} {{largest}}"
     )
     return Hits(
         occurrences=found,
@@ -137,7 +138,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
             "kernels_in_chains": len(found),
             "chains": int(chain[-1]) + 1,
             "sequences": texts,
-            "largest": first_ops(next(iter(texts), "")),
+            "largest": largest,
             "loss_share": loss_share,
         },
         normal_share=limits.usual_share,
