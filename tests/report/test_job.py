@@ -170,8 +170,8 @@ def test_widened_gradients_are_said_with_the_bytes_that_they_have(shared: Shared
     report = reported_pair(shared, "ranks2/fp32_grads.bad")
     first = report.findings[0]
     assert first.message == (
-        "180 MiB of gradients are reduced one by one after the backward pass, converted to a wider type first "
-        "(360 MiB), in 20 all-reduces a step; DistributedDataParallel's default, bucket_cap_mb=25, "
+        "after the backward pass, 180 MiB of gradients are converted to a wider type (360 MiB) and reduced one by one, "
+        "in 20 all-reduces a step; DistributedDataParallel's default, bucket_cap_mb=25, "
         "would make 8 buckets of them (a bucket holds whole gradients, however large)"
     )
     assert report.job is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -155,6 +155,21 @@ def test_cpu_and_gpu_are_alike_where_the_gpu_is_busy_for_over_nine_tenths(
     assert said.startswith("CPU and GPU equally" if alike else "the CPU")
 
 
+@pytest.mark.parametrize(
+    ("kind", "share", "waits"),
+    [("communication", 0.5, False), ("communication", 0.49, True), ("copy", 0.5, False), ("idle", 0.9, True)],
+)
+def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
+    kind: Literal["communication", "copy", "idle"], share: float, waits: bool
+) -> None:
+    costs = (Cost("recv", kind, share * 18 * MS, share),)
+    for wrong in (True, False):
+        said = limit(costs, wrong=wrong, bound="wait")
+        assert said.startswith("CPU and GPU wait for each other; ") is waits
+        assert f"{100 * share:.0f} %" in said
+    assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
+
+
 @pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])
 def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) -> None:
     costs = (Cost("aten::mm", "gpu", share * 18 * MS, share),)
@@ -194,7 +209,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
         Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
         Cost("while Python runs", "idle", idle * 18 * MS, idle),
     )
-    words = "the GPU waits during 50 % of the predicted step, mostly for other ranks"
+    words = "the GPU waits during 50 % of the predicted step, mostly until other ranks have launched"
     assert (words in limit(costs, bound="cpu", gpu_ns=9 * MS)) is said
     assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
 

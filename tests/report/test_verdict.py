@@ -149,6 +149,10 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
         f"{begin}; what findings 1 and 3 would save cannot be predicted; "
         f"apart from these, findings 2 and 4 (scheduler-gap): {ABOUT}"
     )
+    assert verdict_of(head, [unknown, second, second]).fix == (
+        f"{begin}, whose saving cannot be predicted; "
+        f"apart from this, findings 2 and 3 (scheduler-gap): {ABOUT}"
+    )
     same = replace(head, together=head.step)
     assert verdict_of(same, [unknown]).fix == begin
 

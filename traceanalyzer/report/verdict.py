@@ -22,11 +22,12 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
-_EXCHANGES, _ON_ALL = "mostly for other ranks", ", probably on all ranks"
+_EXCHANGES, _ON_ALL = "mostly until other ranks have launched", ", probably on all ranks"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
+_MOSTLY = 0.5  # of the step: so much of one thing is its limit; chosen
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
     "gpu": ("gpu", "communication", "copy"),
@@ -97,6 +98,9 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     if _alike(step):
         return "CPU and GPU equally"
     if not step.open:
+        moved = [cost for cost in costs[:1] if cost.kind in ("communication", "copy")]
+        if step.bound == "wait" and moved and moved[0].share >= _MOSTLY:
+            return ""  # what follows says more than who waits for whom
         return _BOUNDS.get(step.bound, step.bound) + _ON_ALL * bool(in_exchanges(step, costs))
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
