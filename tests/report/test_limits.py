@@ -165,7 +165,7 @@ def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
     costs = (Cost("recv", kind, share * 18 * MS, share),)
     for wrong in (True, False):
         said = limit(costs, wrong=wrong, bound="wait")
-        assert said.startswith("CPU and GPU wait for each other; ") is waits
+        assert said.startswith("CPU and GPU wait for each other in turn; ") is waits
         assert f"{100 * share:.0f} %" in said
     assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
 
@@ -209,7 +209,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
         Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
         Cost("while Python runs", "idle", idle * 18 * MS, idle),
     )
-    words = "the GPU waits during 50 % of the predicted step, mostly until other ranks have launched"
+    words = "the GPU waits during 50 % of the predicted step, mostly inside collectives, until other"
     assert (words in limit(costs, bound="cpu", gpu_ns=9 * MS)) is said
     assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
 

@@ -67,7 +67,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "CPU and GPU wait for each other"),
+        ("wait", "CPU and GPU wait for each other in turn"),
         ("communication", "communication"),
     ],
 )
@@ -81,7 +81,7 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "either the GPU sets the pace, or CPU and GPU wait for each other"),
+        (("gpu", "wait"), "either the GPU sets the pace, or CPU and GPU wait for each other in turn"),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:
@@ -147,11 +147,10 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     assert verdict_of(head, [unknown, second]).fix == f"{begin}, whose saving cannot be predicted"
     assert verdict_of(head, [unknown, second, unknown, second]).fix == (
         f"{begin}; what findings 1 and 3 would save cannot be predicted; "
-        f"apart from these, findings 2 and 4 (scheduler-gap): {ABOUT}"
+        f"findings 2 and 4 (scheduler-gap) alone: {ABOUT}"
     )
     assert verdict_of(head, [unknown, second, second]).fix == (
-        f"{begin}, whose saving cannot be predicted; "
-        f"apart from this, findings 2 and 3 (scheduler-gap): {ABOUT}"
+        f"{begin}, whose saving cannot be predicted; findings 2 and 3 (scheduler-gap) alone: {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [unknown]).fix == begin
@@ -292,7 +291,7 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
     said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
-    assert "; the GPU's busiest stream is idle for 29 to 37 % of" in said.limit
+    assert "; the GPU's busiest stream (not the whole GPU) is idle for 29 to 37 % of" in said.limit
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
     assert "; the GPU is idle for 29 to 37 % of" in said.limit

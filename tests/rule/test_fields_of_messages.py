@@ -51,6 +51,8 @@ def analysis() -> Analysis:
         ({}, "{share} of its calls, or so", "message has '{share} of its calls': {share} is of the window"),
         ({}, "{share} of the ops", "message has '{share} of the ops'"),
         ({}, "{times_a_step} a step", "message has '{times_a_step} a step'"),
+        ({"k_ns": 5}, "{k_of_step} a step", "message has '{k_of_step} a step'"),
+        ({"k_ns": 5}, "{k_on_average} in each step", "message has '{k_on_average} in each step'"),
         ({"k_ns": [1_000, 2_000]}, "m", "evidence k_ns is a list: a number, or a mapping of numbers by name"),
         ({"k_bytes": (5,)}, "m", "evidence k_bytes is a tuple"),
         ({"k_ns": np.timedelta64(5)}, "m", "evidence k_ns has a timedelta64"),

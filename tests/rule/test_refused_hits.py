@@ -47,6 +47,7 @@ def test_views_are_no_evidence_and_texts_are() -> None:
     ("message", "why"),
     [
         ("takes {totl}", r"message names \{totl\}; its fields are share, total"),
+        ("{by} waits", r"message names \{by\}: give named_by; its fields are share, total"),
         ("takes {total:.1f}", "Unknown format code 'f'.*its fields are texts"),
         ("takes {total", "'takes {total': expected '}'"),
     ],

@@ -153,7 +153,7 @@ def test_an_execution_that_stands_out_is_found() -> None:
     assert (variance.cause, variance.confidence) == ("outliers", Confidence.HIGH)
     assert (variance.evidence["slow"], variance.evidence["slow_steps"]) == (1, [5])
     (later,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
-    assert "in the steps that the trace numbers 25" in later.message
+    assert "in the steps with the numbers 25 in the trace" in later.message
 
 
 def test_other_shapes_under_one_name_are_no_variance() -> None:

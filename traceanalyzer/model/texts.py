@@ -100,7 +100,7 @@ class Texts:
         return Texts(np.where(self.code >= 0, self.code, shifted(other.code, len(self.names))), names)
 
     def values(self) -> NDArray[np.object_]:
-        """str, or None where there is no text; object (rows,)."""
+        """A text for each row, with its repetitions: str, or None where there is no text; object (rows,)."""
         return np.append(self.names, np.array([None], object))[self.code]
 
     def distinct(self) -> list[str]:

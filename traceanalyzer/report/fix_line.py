@@ -43,7 +43,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     whose = (
         f"; {unknown.format('s', listed([first, *later]))}" if later else ", whose saving cannot be predicted"
     )
-    rest = f"; apart from {'these' if later else 'this'}, {which}{also}: {gives}" if len(own) > 1 else ""
+    rest = f"; {which} alone{also}: {gives}" if len(own) > 1 else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
 

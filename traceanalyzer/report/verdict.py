@@ -22,7 +22,7 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
-_EXCHANGES, _ON_ALL = "mostly until other ranks have launched", ", probably on all ranks"
+_EXCHANGES, _ON_ALL = "mostly inside collectives, until other ranks launch theirs", ", probably on all ranks"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
@@ -43,7 +43,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "CPU and GPU wait for each other",
+    "wait": "CPU and GPU wait for each other in turn",
     "communication": "communication",
 }
 
@@ -112,7 +112,8 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
 def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
     """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
-    return "the GPU" if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1] else "the GPU's busiest stream"
+    whole = max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]
+    return "the GPU" if whole else "the GPU's busiest stream (not the whole GPU)"
 
 
 def _settled(trace: TraceReport) -> str:

@@ -39,7 +39,7 @@ _FIELD = re.compile(
 _NOT_A_STEP = re.compile(
     r"\{(?:count|times|total|share)\}(?: times)? (?:a|per|each|every|of each|in each|in every) step"
     r"|\{per_step\} (?:in all|in total|altogether)"
-    r"|\{(?:times_a_step|number_a_step|total_a_step)\} (?:a|per|each|every|of each|in each|in every) step"
+    r"|\{(?:number_a_step|\w+_(?:a_step|of_step|on_average))\} (?:a|per|each|every|of each|in each|in every) step"
 )
 _NOT_OF_THE_WINDOW = re.compile(
     r"\{share\} of (?:these|this|those|that|its|their|all|every|each|the (?!window|record|whole|time))[^,;]*"

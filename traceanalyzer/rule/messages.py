@@ -93,9 +93,8 @@ def filled(message: str, fields: Mapping[str, str]) -> str:
     try:
         text = message.format_map(fields)
     except KeyError as error:
-        raise ValueError(
-            f"message names {{{error.args[0]}}}; its fields are {', '.join(sorted(fields))}"
-        ) from None
+        what = f"message names {{{error.args[0]}}}" + ": give named_by" * (error.args[0] == "by")
+        raise ValueError(f"{what}; its fields are {', '.join(sorted(fields))}") from None
     except NotKnown:
         raise
     except (ValueError, IndexError, AttributeError) as error:

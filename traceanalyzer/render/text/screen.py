@@ -37,13 +37,13 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Recorded times contain what the profiler costs"
-_OF_IDLE = ": here, most of the idle time"
+_OF_FINDINGS = "Recorded times contain what the profiler costs."
+_OF_IDLE = " Here it causes most of the idle time, because it slows down the launches."
 _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
 _OF_COSTS = "Costs do not overlap: each moment counts in one finding only."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'May save' means: if your program allows the fix."
+_MAY_SAVE = "'If allowed' means: if your program allows the fix."
 _REST = "{rule} is idle time that no other finding explains."
 
 
@@ -239,7 +239,7 @@ def _legend(findings: Collection[Finding], profilers_idle: bool) -> str:
     costs = any(costs_share(one) and not one.settled for one in findings)
     rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
     told = (
-        [_OF_FINDINGS + _OF_IDLE * profilers_idle + "."] * bool(findings)
+        [_OF_FINDINGS + _OF_IDLE * profilers_idle] * bool(findings)
         + [_OF_COSTS] * costs
         + [OF_SAVINGS] * bool(savings)
     )

@@ -47,6 +47,7 @@ _CAUSES = {
     "pair": "between two ranks",
     "profiled-only": "only while profiling",
     "seeded-destination": "input copied",
+    "small": "too many",
     "small-part": "little of the idle time",
     "start": "before the first launch",
     "unsure": "limit not clear",
@@ -192,7 +193,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return severity + "  saves nothing" * (not info)
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span})"
-    saves = "may save" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
+    saves = "if allowed: saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 
 

@@ -71,13 +71,13 @@ _TEXTS = {
     ),
     "outliers": (
         "{slow} of {executions} executions of {kernel} take up to {worst_dur}, in the steps "
-        "that the trace numbers {slow_steps} (median {median_dur}, 10th to 90th percentile {p10} to {p90})",
+        "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90})",
         "Look for another process on the GPU (nvidia-smi), or for power or thermal throttling in those steps.",
     ),
     "comes-and-goes": (
         "{slow} of {executions} executions of {kernel} take {slowdown} times as long as the rest, in the steps "
-        "that the trace numbers {slow_steps} (median {median_dur}, 10th to 90th percentile {p10} to {p90}, worst "
-        "{worst_dur})",
+        "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90}, "
+        "worst {worst_dur})",
         (
             "The GPU is shared at times (another process, a copy, another stream), or steps differ. Record "
             "shapes to tell."

@@ -200,7 +200,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"calls of {{by}} that {apart}, {{times_a_step}}, take {{all_a_step}}; "
+            f"calls of {{by}} that {apart}: {{number_a_step}}; they take {{all_a_step}}; "
             if apart
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )

@@ -153,7 +153,7 @@ def _hits(
     part = (
         f", {{part}} of the {judged_step} step"
         if shown
-        else ", added up over kernels that run at the same time" * (share > 1)
+        else ", the sum of its kernels, some of which run at the same time" * (share > 1)
     )
     same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}"

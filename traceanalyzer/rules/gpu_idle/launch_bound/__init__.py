@@ -217,7 +217,7 @@ def _message(
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
-        + ("{ops:of this waiting}" if stands_out else "many different ops")
+        + ("{ops:of this waiting}" if stands_out else "ops all over the step")
         + (
             ""
             if placed or (part and part.placed)

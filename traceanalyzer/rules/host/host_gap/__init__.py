@@ -89,7 +89,7 @@ def host_gap(
     Why it costs: during a pause no work is launched.
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric only
     every 100 steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
-    Another Python thread does not help: only one thread of a process runs Python at a time.
+    Moving the code to another thread does not help: only one thread of a process runs Python at a time.
     How sure: pauses and idle time are measured. With recorded stacks, the finding names the user's function
     that takes most of the pauses. The recording of stacks slows down code with many short calls. In such code
     confidence is low.

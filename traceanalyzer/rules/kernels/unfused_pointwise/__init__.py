@@ -92,8 +92,9 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     then come from the kernels' grids.
     When it is wrong: neighbouring kernels do not read each other's results. A compiler then fuses only
     kernels that share inputs.
-    Saving: one fused kernel replaces up to ten kernels of a chain. Each of the ten reads and writes memory once,
-    and so does the fused kernel. So its predicted time is that of the shortest of the ten, not their sum.
+    Saving: one fused kernel replaces up to ten kernels of a chain. The shortest of the ten
+    shows how long it takes to read and write memory once. The fused kernel does this once, so its predicted
+    time is that of the shortest.
     Source: "Performance Tuning Guide: fuse pointwise operations" of PyTorch; measured on an H200.
     """
     long = chains.longer_than(limits.min_kernels - 2)
