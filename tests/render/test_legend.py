@@ -52,7 +52,7 @@ def test_what_may_save_is_said_where_one_may() -> None:
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
     costs = replace(saves, saving=None)
-    said = "Costs do not overlap: each moment counts in one finding only."
+    said = "Time that counts in one finding does not count in the cost of another."
     assert said in legend([saves, costs])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
@@ -97,5 +97,5 @@ def test_where_the_gpu_is_idle_for_the_profiler_the_legend_says_so(
     head = samples.trace(step=step, accounting=(time,), steps=samples.steps())
     text = " ".join(render_text(samples.report(head)).split())
     assert "Recorded times contain what the profiler costs." in text
-    caused = "Here it causes most of the idle time, because it slows down the launches."
+    caused = "Here most of the idle time is due to launches that the profiler slows down."
     assert (caused in text) is said

@@ -209,7 +209,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
         Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
         Cost("while Python runs", "idle", idle * 18 * MS, idle),
     )
-    words = "the GPU waits during 50 % of the predicted step, mostly inside collectives, until other"
+    words = "this GPU waits during 50 % of the predicted step, mostly inside collectives"
     assert (words in limit(costs, bound="cpu", gpu_ns=9 * MS)) is said
     assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
 

@@ -54,7 +54,7 @@ def _also(name: str, others: list[Rule]) -> str:
 
     page = Page(width())
     for rule in others:
-        page.put(f"{name} is also a cause of {rule.slug}: see traceanalyzer explain {rule.slug}")
+        page.put(f"{rule.slug} has a cause of this name: see traceanalyzer explain {rule.slug}")
     return page.text()
 
 

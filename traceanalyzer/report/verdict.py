@@ -22,7 +22,8 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
-_EXCHANGES, _ON_ALL = "mostly inside collectives, until other ranks launch theirs", ", probably on all ranks"
+_ON_ALL = "probably the CPUs of all ranks: they launch late, so that this GPU"
+_IN_COLLECTIVES = "mostly inside collectives"
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
@@ -101,11 +102,13 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
         moved = [cost for cost in costs[:1] if cost.kind in ("communication", "copy")]
         if step.bound == "wait" and moved and moved[0].share >= _MOSTLY:
             return ""  # what follows says more than who waits for whom
-        return _BOUNDS.get(step.bound, step.bound) + _ON_ALL * bool(in_exchanges(step, costs))
+        return "" if in_exchanges(step, costs) else _BOUNDS.get(step.bound, step.bound)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    idle = f"{_whose_idle(trace, step)} is idle for {low} to {high} % {_of_step(trace)}"
+    whose = _whose_idle(trace, step)
+    idle = f"{whose} is idle for {low} to {high} % {_of_step(trace)}"
+    idle += ", while other streams may work" * whose.endswith("stream")
     return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
 
 
@@ -113,7 +116,7 @@ def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
     """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
     whole = max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]
-    return "the GPU" if whole else "the GPU's busiest stream (not the whole GPU)"
+    return "the GPU" if whole else "the busiest stream"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -140,7 +143,7 @@ def _unseen(trace: TraceReport) -> str:
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
     if trace.step is not None and not _alike(trace.step) and (waits := in_exchanges(trace.step, costs)):
-        return f"the GPU waits during {percent(waits)} {_of_step(trace)}, {_EXCHANGES}"
+        return f"{_ON_ALL} waits during {percent(waits)} {_of_step(trace)}, {_IN_COLLECTIVES}"
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is None or one.share < _LEAST_SHARE:

@@ -42,7 +42,8 @@ _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = "SyncBatchNorm"
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
-    "message": "besides the first call, {by} reduces {elements} elements or fewer {times_a_step}: {total_a_step}",
+    "message": "besides the first call of each step, {by} reduces {elements} elements or fewer {times_a_step}: "
+    "{total_a_step}",
     "advice": "Stack the values and reduce them once, or every hundred steps.",
 }
 _LOGGED = _STACKABLE | {
@@ -102,8 +103,9 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         cause="every-micro-step",
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
-        message="gradients are reduced after every micro-batch, though only the last reduction is needed: the others, "
-        "{number_a_step}, take {total_a_step} in which the GPU computes nothing ({reductions} reductions in all)",
+        message="gradients are reduced after every micro-batch, though only the reductions after the last are needed: "
+        "the others, {number_a_step}, take {total_a_step} in which the GPU computes nothing ({reductions} reductions "
+        "in all)",
         advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )

@@ -216,8 +216,8 @@ def _message(
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + f"; {'in this recording ' * profiled}the GPU waits for the launches of "
-        + ("{ops:of this waiting}" if stands_out else "ops all over the step")
+        + f"; {'in this recording ' * profiled}the GPU waits for "
+        + ("the launches of {ops:of this waiting}" if stands_out else "launches in all parts of the step")
         + (
             ""
             if placed or (part and part.placed)

@@ -66,8 +66,8 @@ def unfused_optimizer(
     What it looks for: `Optimizer.step#` ranges that launch many kernels, none of them fused or compiled.
     PyTorch's for-loop implementation (foreach=False) launches several kernels for every parameter. Its
     foreach implementation launches `_foreach_` ops, and each op makes one pass over all parameters.
-    Why it costs: in a for-loop, a launch usually takes longer than its kernel. The foreach passes access
-    memory two to three times as often as the fused kernel does.
+    Why it costs: in a for-loop, a launch usually takes longer than its kernel. The foreach ops access
+    memory two to three times as often as the fused kernel.
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: launches and kernel names show the implementation. For the saving, fused kernels are simulated.
     The severity is info if the saving may be nearly zero.

@@ -56,8 +56,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     multiply the bias by the number of rows.
     How sure: shapes and slice bounds are recorded. The slice and the result are matched only by their shape,
     so confidence is medium.
-    When it is wrong: the slice is taken from another tensor of the same shape. Or code that is not recorded
-    as an op reads the whole result, such as a custom kernel.
+    When it is wrong: the slice is taken from another tensor of the same shape. Or the whole result is read
+    by a custom kernel, which the trace does not show as an op.
     Saving: the unused share of the time of these ops and of their backward ops.
     Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """

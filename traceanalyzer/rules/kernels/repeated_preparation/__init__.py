@@ -94,8 +94,9 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
 
     What it looks for: in every step, a norm, sum or mean of a large tensor that no op seems to change. The
     cost also includes ops that scale the tensor by this norm, sum or mean.
-    A second case (cause `sorted-or-counted`, named in the finding's title): such a tensor is sorted, summed
-    cumulatively, counted or made unique. isin is included, because it sorts its second input.
+    A second case (cause `sorted-or-counted`, named in the finding's title): a large tensor that no op
+    seems to change is sorted, summed cumulatively, counted or made unique. isin is included, because it sorts
+    its second input.
     Why it costs: the GPU reads the whole tensor each time, and the result is the same.
     Bad: query @ F.normalize(index, dim=-1).T in every request. Good: index = F.normalize(index, dim=-1) once,
     after loading.
