@@ -170,6 +170,17 @@ def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
     assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
 
 
+def test_of_a_step_in_which_both_wait_the_largest_cost_is_named_unless_idle_time_comes_before_exchanges() -> (
+    None
+):
+    mm, sent = Cost("aten::mm", "gpu", 8 * MS, 0.43), Cost("recv", "communication", 2 * MS, 0.13)
+    idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
+    assert limit((mm, sent), bound="wait").endswith("in turn; 43 % of the predicted step is aten::mm")
+    assert limit((mm, idle, sent), bound="wait").endswith(
+        "15 % of the predicted step, mostly while data is loaded"
+    )
+
+
 @pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])
 def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) -> None:
     costs = (Cost("aten::mm", "gpu", share * 18 * MS, share),)

@@ -64,7 +64,7 @@ def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[in
     report = diagnose(loop_of(body), select=["scheduler-gap"])
     held = [one for one in report.findings if one.cause == "long-call"]
     assert {one.device: one.steps for one in held} == dict.fromkeys((0, 1), len(slow))
-    assert ["always the same one of these calls" in one.message for one in held] == [told] * 2
+    assert ["one call of it, the same in each step" in one.message for one in held] == [told] * 2
     assert all("the GPU is idle during aten::empty: " in one.message for one in held)
     assert [one.severity is Severity.INFO for one in held] == [not told] * 2
 
@@ -81,4 +81,4 @@ def test_of_three_steps_on_calls_held_up_here_and_there_are_chance(steps: int, i
     said = diagnose(loop_of(body, steps), select=["scheduler-gap"]).findings
     (held,) = (one for one in said if one.cause == "long-call")
     assert (held.severity is Severity.INFO) is info
-    assert ("always the same one of these calls" in held.message) is not info
+    assert ("one call of it, the same in each step" in held.message) is not info

@@ -146,6 +146,8 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return f"{_ON_ALL} waits during {percent(waits)} {_of_step(trace)}, {_IN_COLLECTIVES}"
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
+    if one is not None and one.kind != "idle" and _both_wait(trace):
+        one = costs[0]  # what waits for what is not idle time alone: the largest of all
     if one is None or one.share < _LEAST_SHARE:
         return ""
     share = f"{percent(one.share)} {_of_step(trace)}"

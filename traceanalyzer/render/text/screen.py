@@ -43,7 +43,7 @@ _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
 _OF_COSTS = "Time that counts in one finding does not count in the cost of another."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'If allowed' means: if your program allows the fix."
+_MAY_SAVE = "'Optional' means: only if your program allows the fix."
 _REST = "{rule} is idle time that no other finding explains."
 
 

@@ -50,7 +50,7 @@ _CAUSES = {
     "small": "too many",
     "small-part": "little of the idle time",
     "start": "before the first launch",
-    "unsure": "limit not clear",
+    "unsure": "measure first",
     "waiting": "waiting for ranks",
 }
 _OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen
@@ -193,7 +193,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return severity + "  saves nothing" * (not info)
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span})"
-    saves = "if allowed: saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
+    saves = "optional: saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 
 

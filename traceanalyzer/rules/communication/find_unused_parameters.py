@@ -39,5 +39,5 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
         info=True,
         message="DistributedDataParallel searches for unused parameters {times_a_step} (find_unused_parameters=True)",
         advice="Set find_unused_parameters=False if every parameter gets a gradient in each step; "
-        "static_graph=True if the same parameters get no gradient in each step.",
+        "static_graph=True if in all steps the same parameters get no gradient.",
     )

@@ -36,8 +36,8 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
 
     What it looks for: log_softmax over N positions and V classes, and all work on tensors of N times V
-    numbers. This work is the product that computes the scores, the loss, conversions, and their backward
-    passes.
+    numbers. This work includes the scores (one matrix product), the loss, conversions, and the backward pass of
+    each of these.
     Why it matters: each of these ops handles V numbers for each position, even for padding and ignored labels
     (-100). Ignored labels are not recorded, so the finding is a fact, not a fault, and always info.
     Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden

@@ -26,7 +26,7 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
-_ONE_PLACE = "always the same one of these calls, or a call within it"
+_ONE_PLACE = "one call of it, the same in each step, or a call within that one"
 _SAME_PLACE = (
     "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."

@@ -92,7 +92,7 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     How sure: kernels and types are recorded.
     When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
     deliberate. The severity is then usually info.
-    Saving: predicted for float32, for matrix products usually with TF32. Kernels that are no matrix products
+    Saving: predicted as if all this work ran in float32, usually with TF32 in matrix products. Other kernels
     move half the bytes, so they save up to half of their time.
     Source: "Type promotion" in PyTorch's documentation (torch.result_type).
     """
