@@ -291,7 +291,7 @@ def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
     busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)
     said = verdict_of(samples.trace(step=step, accounting=(busy,)), graded(HIGH))
-    assert "; the busiest stream is idle for 29 to 37 % of" in said.limit
+    assert "; the stream with the most work is idle for 29 to 37 % of" in said.limit
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
     assert "; the GPU is idle for 29 to 37 % of" in said.limit

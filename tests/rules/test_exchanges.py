@@ -73,7 +73,7 @@ def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
     assert one.evidence["idle_share"] == pytest.approx(0.7, abs=0.02)
     assert one.severity is Severity.INFO
     assert "4 stages and 2 micro-batches a step: at least 60.0 %" in one.message
-    assert "leave a bubble of 27 %" in one.advice
+    assert "the bubble is 27 %" in one.advice
 
 
 def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:

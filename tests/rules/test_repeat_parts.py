@@ -88,7 +88,7 @@ def test_a_penalty_of_each_tensor_sums_it_up_and_does_nothing_else(
         (("aten::slice",), {}, "Take all slices with one op"),
         (("aten::slice", "aten::relu"), {}, "Stack the inputs and use one op"),
         (("aten::narrow", "aten::embedding"), {}, "Join the tables into one"),
-        (("aten::to", "aten::cos"), {"copies": True}, "Build one tensor of all values on the host"),
+        (("aten::to", "aten::cos"), {"copies": True}, "Collect on the host what each repetition copies"),
         (("aten::to", "aten::cos"), {}, "Stack the inputs and use one op"),
         (("aten::copy_",), {}, "Copy all these tensors with one call"),
         (("aten::copy_",), {"places": ["a.py(1): f"]}, "Copy all these tensors with one call"),

@@ -108,7 +108,7 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
     whose = _whose_idle(trace, step)
     idle = f"{whose} is idle for {low} to {high} % {_of_step(trace)}"
-    idle += ", while other streams may work" * whose.endswith("stream")
+    idle += ", while other streams may work" * whose.startswith("the stream")
     return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
 
 
@@ -116,7 +116,7 @@ def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
     """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
     whole = max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]
-    return "the GPU" if whole else "the busiest stream"
+    return "the GPU" if whole else "the stream with the most work"
 
 
 def _settled(trace: TraceReport) -> str:

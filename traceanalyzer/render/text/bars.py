@@ -18,7 +18,7 @@ Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 _LEGEND = "The outer rows add up to 100 %, the indented ones to the idle time."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
-_SHORTER = ("and communication at once", "with communication")  # in the row of what has none of its own
+_SHORTER = ("and communication at once", "during communication")  # in the row of what has none of its own
 _MOST = 0.5  # of a cause: what is named beside it has at least this share together
 _GLYPHS = {
     "compute": "█",

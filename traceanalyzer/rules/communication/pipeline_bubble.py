@@ -69,8 +69,8 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
                 lost=LostTime.none(),
                 message=f"{{stages}} stages and {{micro_batches}} micro-batch{'es' * (micro != 1)} a step: at "
                 f"least {{bubble}} of the step is the pipeline's bubble; this GPU is without compute for {{idle}}",
-                advice=f"{_MORE} times as many micro-batches leave a bubble of {100 * left:.0f} %, if each still "
-                "fills the GPU and launching does not limit the step. Or use an interleaved schedule.",
+                advice=f"With {_MORE} times as many micro-batches as now, the bubble is {100 * left:.0f} %, if each "
+                "still fills the GPU and launching does not limit the step. Or use an interleaved schedule.",
                 evidence={
                     "stages": stages,
                     "micro_batches": micro,

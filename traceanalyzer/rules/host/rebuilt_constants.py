@@ -52,7 +52,7 @@ def rebuilt_constants(calls: Calls, work: Work, idle: IdleTime, limits: Limits) 
     Bad: window = torch.hann_window(400).pow(0.85).to(device) in forward(). Good: compute the constant once.
     Keep the constant with register_buffer, as an attribute, or in functools.cache.
     How sure: the trace does not record all scalar arguments of ops, so confidence is medium.
-    When it is wrong: a scalar argument that is not recorded changes from call to call.
+    When it is wrong: from call to call, a scalar argument changes, and the trace does not show it.
     Saving: the time of these ops and of everything that they launch.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """

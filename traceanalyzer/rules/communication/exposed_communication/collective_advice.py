@@ -56,7 +56,7 @@ _PEERS = (
     "The rank that waits least is the late one: compare its compute and host time with those of the others."
 )
 _ALONE = (
-    "The cause is probably on another rank, so the severity is at most low: diagnose the traces of all ranks "
+    "Other ranks decide how long this one waits, so the severity is at most low: diagnose the traces of all ranks "
     "together, and the report names the late rank."
 )
 _LATE = "{late} comes last: look at what it does before the collective, on CPU and GPU."

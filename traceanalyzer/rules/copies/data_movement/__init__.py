@@ -45,7 +45,7 @@ _KEEP_ORDER = (
     "beams of one input, and what is not filled yet, can stay."
 )
 _STATIC = (
-    "Mark inputs that keep their address from step to step, torch._dynamo.mark_static_address(tensor): the CUDA "
+    "Call torch._dynamo.mark_static_address(tensor) for inputs that keep their address from step to step: the CUDA "
     "graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') then reads them where they are. "
     "If the GPU is the limit, compile without a graph (mode='max-autotune-no-cudagraphs', or the default mode)."
 )

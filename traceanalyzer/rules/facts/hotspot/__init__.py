@@ -102,6 +102,8 @@ def hotspot(
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
             whole: dict[str, int] = {}
             of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
+            if sum(short_op(name) == short_op(op) for name in names.distinct()) > 1:  # other types, say
+                of_which += "one kind of "
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
             yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which, whole)

@@ -132,11 +132,11 @@ def launch_bound(
     assumes that the other ranks are launch-bound, too. The cost then includes the time that this rank waits
     in collectives for other ranks. With the traces of all ranks, nothing is assumed: they show why each rank
     comes late.
-    After "launch-bound:", a title says which case it is. JSON output names the case by its cause, in brackets
-    here:
+    After "launch-bound:", a title says which case it is. The cases, each with the name of its cause in JSON
+    output:
     - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
       queued in time;
-    - "measure first" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
+    - "perhaps" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
       saving is small and may be zero;
     - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
     - "a CUDA graph can help" (`graph`): most steps launch the same kernels on the same grids;

@@ -97,7 +97,10 @@ def advised(
             "one gradient."
         )
     if copies:
-        return "Build one tensor of all values on the host, copy it once, and compute all elements together."
+        return (
+            "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it "
+            "together."
+        )
     if names == ("aten::copy_",):
         buffers = "use broadcast_buffers=False if each rank may keep buffers of its own."
         if any("DistributedDataParallel" in place for place in places):
