@@ -124,7 +124,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(replace(finding, saving=few)) == "high  saves 4.6 % (4 to 5 %)"
     fewer = replace(saved, share=0.014, low_share=0.012, high_share=0.014)  # each rounds to 1 %
     assert grade(replace(finding, saving=fewer)) == "high  saves 1.4 % (1 to 2 %)"
-    assert grade(replace(info, saving=saved)) == "info  optional: saves 49 % (44 to 52 %)"
+    assert grade(replace(info, saving=saved)) == "info  possibly saves 49 % (44 to 52 %)"
 
 
 def test_costs_are_told_per_step_and_in_all() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,32 +153,6 @@ def test_cpu_and_gpu_are_alike_where_the_gpu_is_busy_for_over_nine_tenths(
 ) -> None:
     said = limit((), bound="cpu", gpu_ns=1_000 * device_us - 5_000, gap_ns=5_000)
     assert said.startswith("CPU and GPU equally" if alike else "the CPU")
-
-
-@pytest.mark.parametrize(
-    ("kind", "share", "waits"),
-    [("communication", 0.5, False), ("communication", 0.49, True), ("copy", 0.5, False), ("idle", 0.9, True)],
-)
-def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
-    kind: Literal["communication", "copy", "idle"], share: float, waits: bool
-) -> None:
-    costs = (Cost("recv", kind, share * 18 * MS, share),)
-    for wrong in (True, False):
-        said = limit(costs, wrong=wrong, bound="wait")
-        assert said.startswith("CPU and GPU wait for each other in turn; ") is waits
-        assert f"{100 * share:.0f} %" in said
-    assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
-
-
-def test_of_a_step_in_which_both_wait_the_largest_cost_is_named_unless_idle_time_comes_before_exchanges() -> (
-    None
-):
-    mm, sent = Cost("aten::mm", "gpu", 8 * MS, 0.43), Cost("recv", "communication", 2 * MS, 0.13)
-    idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
-    assert limit((mm, sent), bound="wait").endswith("in turn; 43 % of the predicted step is aten::mm")
-    assert limit((mm, idle, sent), bound="wait").endswith(
-        "15 % of the predicted step, mostly while data is loaded"
-    )
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])

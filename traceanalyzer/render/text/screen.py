@@ -41,9 +41,9 @@ _OF_FINDINGS = "Recorded times contain what the profiler costs."
 _OF_IDLE = " Here most of the idle time is due to launches that the profiler slows down."
 _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
-_OF_COSTS = "Time that counts in one finding does not count in the cost of another."
+_OF_COSTS = "Costs in titles do not overlap: each moment counts once."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'Optional' means: only if your program allows the fix."
+_MAY_SAVE = "'Possibly' means: if your program allows the fix."
 _REST = "{rule} is idle time that no other finding explains."
 
 

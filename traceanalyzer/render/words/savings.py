@@ -193,7 +193,7 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
         return severity + "  saves nothing" * (not info)
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span})"
-    saves = "optional: saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
+    saves = "possibly saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
     return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 
 

@@ -1,0 +1,37 @@
+"""The limit of a step in which CPU and GPU wait for each other: what it says besides that, or instead."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from tests.report.report_samples import MS
+from tests.report.test_limits import limit
+from traceanalyzer.report.costs import Cost
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "waits"),
+    [("communication", 0.5, False), ("communication", 0.49, True), ("copy", 0.5, False), ("idle", 0.9, True)],
+)
+def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
+    kind: Literal["communication", "copy", "idle"], share: float, waits: bool
+) -> None:
+    costs = (Cost("recv", kind, share * 18 * MS, share),)
+    for wrong in (True, False):
+        said = limit(costs, wrong=wrong, bound="wait")
+        assert said.startswith("CPU and GPU wait for each other in turn; ") is waits
+        assert f"{100 * share:.0f} %" in said
+    assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
+
+
+def test_of_a_step_in_which_both_wait_the_largest_cost_is_named_unless_idle_time_comes_before_exchanges() -> (
+    None
+):
+    mm, sent = Cost("aten::mm", "gpu", 8 * MS, 0.43), Cost("recv", "communication", 2 * MS, 0.13)
+    idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
+    assert limit((mm, sent), bound="wait").endswith("in turn; 43 % of the predicted step is aten::mm")
+    assert limit((mm, idle, sent), bound="wait").endswith(
+        "15 % of the predicted step, mostly while data is loaded"
+    )
