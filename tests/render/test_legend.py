@@ -44,7 +44,7 @@ def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
 def test_what_may_save_is_said_where_one_may() -> None:
     sure = replace(samples.findings()[0], saving=samples.saving())
     may = replace(sure, severity=Severity.INFO)
-    said = "'Possibly' means: if your program allows the fix."
+    said = "'Possibly' means: the finding says what this depends on."
     assert said in legend([sure, may])
     assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])
 

@@ -73,8 +73,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     nothing of the step; where it was measured how long collectives wait for other ranks, that is left out, as the
     replay leaves it out. Of several steps those count that are replayed: what happens once, in a first step or where a
     graph is captured, is no step's. Idle time is what the replay leaves of it: what the profiler does not stretch as
-    recorded, the rest split as recorded. Empty
-    where the trace has no work on a device.
+    recorded, the rest split as recorded. Empty where the trace has no work on a device.
     """
     try:
         work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)

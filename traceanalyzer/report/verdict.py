@@ -106,17 +106,16 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    whose = _whose_idle(trace, step)
-    idle = f"{whose} is idle for {low} to {high} % {_of_step(trace)}"
-    idle += ", while other streams may work" * whose.startswith("the stream")
+    idle = _may_idle(trace, step, f"{low} to {high} % {_of_step(trace)}")
     return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
 
 
-def _whose_idle(trace: TraceReport, step: StepEstimate) -> str:
-    """The GPU, or its busiest stream, where others work beside it: recording leaves no less idle time than there is."""
+def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
+    """Of the GPU, or of its busiest stream, where others work beside it: recording leaves no less idle time than is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
-    whole = max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]
-    return "the GPU" if whole else "the stream with the most work"
+    if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]:
+        return f"the GPU is idle for {part}"
+    return f"the stream with the most work is idle for {part}, while other streams may work"
 
 
 def _settled(trace: TraceReport) -> str:

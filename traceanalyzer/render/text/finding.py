@@ -125,9 +125,8 @@ def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fau
         shared = f"{finding.severity}, {'same fix as' if in_vain else 'fixed with'} finding {first}"
         right = grade(together, fault.findings[1:]) if number == first else shared
         plain = f"{number}  {finding_name(replace(finding, by=None))}{whose}"
-        if (
-            number == first and len(f"{plain}  {right}") > page.width
-        ):  # the line `Fix` also says what else it fixes
+        # The line `Fix` also says what else is fixed.
+        if number == first and len(f"{plain}  {right}") > page.width:
             right = grade(together)
     room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
     title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"

@@ -43,7 +43,7 @@ _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
 _OF_COSTS = "Costs in titles do not overlap: each moment counts once."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'Possibly' means: if your program allows the fix."
+_MAY_SAVE = "'Possibly' means: the finding says what this depends on."
 _REST = "{rule} is idle time that no other finding explains."
 
 
