@@ -83,8 +83,8 @@ def test_a_name_is_that_of_a_rule_before_that_of_a_group_and_that_before_a_cause
     assert rules_in(call("explain", "compile").stdout) >= {"compile"}
     memory = call("explain", "memory").stdout
     assert {"allocator-thrash", "dense-gradient"} <= rules_in(memory)
-    assert f"hotspot has a cause of this name{SEE}hotspot" in memory
-    assert f"dense-gradient has a cause of this name{SEE}" not in memory
+    assert f'hotspot also has a case "memory"{SEE}hotspot' in memory
+    assert f'dense-gradient also has a case "memory"{SEE}' not in memory
 
 
 @pytest.mark.parametrize("spelt", ["Host Code", " host-code ", "host_code_once", "host code once"])
@@ -113,6 +113,6 @@ def test_a_group_whose_name_is_a_cause_leads_to_the_rules_that_have_it() -> None
     compile_page = call("explain", "compile").stdout
     assert rules_in(compile_page) == {"compile", "launch-bound"}
     assert " ".join(compile_page.splitlines()[-2:]).endswith(
-        f"launch-bound has a cause of this name{SEE}launch-bound"
+        f'launch-bound also has a case "compile"{SEE}launch-bound'
     )
     assert SEE not in call("explain", "host").stdout

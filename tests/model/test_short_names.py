@@ -24,6 +24,20 @@ from traceanalyzer.model.short_names import marked_functions, plain_kernel, shor
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
         ("void (anonymous namespace)::softmax_warp(int)", "softmax_warp"),
         ("void softmax_warp(SumFunctor)", "softmax_warp"),  # an argument is not what it applies
+        (
+            "void cutlass::device_kernel<dpsk::cuda::fp8_ptp128c::GemmKernel>(Params)",
+            "fp8_ptp128c::GemmKernel",
+        ),
+        (
+            "void cutlass::device_kernel<flash::FlashAttnBwd<cute::tuple<cute::C<1> >>>(x)",
+            "flash::FlashAttnBwd",
+        ),
+        ("void cutlass::device_kernel<Gemm>(x)", "Gemm"),
+        (
+            "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::"
+            "GemmUniversal<cute::tuple<int, int, int, int>, x>>>(y)",
+            "kernel::GemmUniversal",
+        ),
         ("k" * 61, "k" * 60),
         (f"void {'k' * 61}<4>(int)", "k" * 60),
     ],

@@ -133,7 +133,11 @@ def test_work_without_a_row_of_its_own_is_named_in_short() -> None:
     parts |= {"idle:python": 19, "idle:tail": 18}
     time = samples.accounting(parts_ns={name: ms * MS for name, ms in parts.items()}, idle_causes=())
     (other,) = [line for line in drawn(time, most=6) if "other GPU work" in line]
-    assert other.split("7.00 ms  ")[1].startswith("compute during communication")
+    assert other.split("7.00 ms  ")[1] == "compute and communication at once"
+    parts[f"idle:{'c' * 26}"] = parts.pop("idle:tail")
+    time = samples.accounting(parts_ns={name: ms * MS for name, ms in parts.items()}, idle_causes=())
+    (other,) = [line for line in drawn(time, most=6) if "other GPU work" in line]
+    assert other.split("7.00 ms  ")[1] == "compute beside communication"
 
 
 @pytest.mark.parametrize(

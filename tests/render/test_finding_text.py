@@ -117,7 +117,7 @@ def test_a_saving_is_told_with_its_interval() -> None:
     assert grade(replace(finding, saving=worse)) == "high  saves nothing"
     assert grade(replace(finding, saving=worse), (2,)) == "high  saves nothing"
     info = replace(finding, severity=Severity.INFO)
-    assert grade(info) == grade(replace(info, saving=little)) == "info"
+    assert (grade(info), grade(replace(info, saving=little))) == ("info", "info  saves nothing")
     for others in ((), (2,)):
         assert grade(replace(info, saving=unsure), others) == "info  probably saves nothing (0 to 12 %)"
     few = replace(saved, share=0.046, low_share=0.044, high_share=0.046)

@@ -20,7 +20,16 @@ def test_a_clause_that_ends_late_enough_is_kept_rather_than_a_word_more() -> Non
     late = "The GPU waits for the host here, and then it goes on and on and on"
     assert fitted(late) == ["The GPU waits for the host here (more: --verbose)"]
     early = "Once, the GPU waits for the host here and then it goes on and on"
-    assert fitted(early) == ["Once, the GPU waits for the host here and (more: --verbose)"]
+    assert fitted(early) == ["Once, the GPU waits for the host here (more: --verbose)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [("at the", ""), (", of", ""), ("at work", " at work"), ("that", ""), ("flat", " flat"), ("on a", "")],
+)
+def test_no_text_ends_with_a_word_that_leads_on(words: str, kept: str) -> None:
+    text = f"The CPU launches kernels{' ' * (words[0] != ',')}{words} {'x' * 60}"
+    assert fitted(text) == [f"The CPU launches kernels{kept} (more: --verbose)"]
 
 
 def test_a_sentence_is_kept_rather_than_a_clause_more() -> None:

@@ -44,7 +44,7 @@ def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
 def test_what_may_save_is_said_where_one_may() -> None:
     sure = replace(samples.findings()[0], saving=samples.saving())
     may = replace(sure, severity=Severity.INFO)
-    said = "'Possibly' means: the finding says what this depends on."
+    said = "'Possibly' means: only if your program allows the fix, or if what happened in few steps happens again."
     assert said in legend([sure, may])
     assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])
 
@@ -52,7 +52,7 @@ def test_what_may_save_is_said_where_one_may() -> None:
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
     costs = replace(saves, saving=None)
-    said = "Costs in titles do not overlap: each moment counts once."
+    said = "Costs leave out time that counts in another finding."
     assert said in legend([saves, costs])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])

@@ -89,7 +89,7 @@ def test_an_optimizer_is_called_what_the_user_wrote() -> None:
     assert finding_name(named) == "scheduler-gap: late, once, AdamW.step"
 
 
-FIRST = "First make the CPU faster: until then, a fix of this finding saves nothing."
+FIRST = "The CPU is the limit: until that changes, fixing this saves nothing."
 
 
 @pytest.mark.parametrize(

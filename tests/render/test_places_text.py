@@ -217,7 +217,7 @@ def test_the_cpu_is_first_where_it_is_the_limit_and_a_fix_saves_nothing(
     one = samples.finding(0, rule=rule, saving=None if share is None else samples.saving(share))
     trace = samples.trace(step=samples.estimate(bound=bound))
     text = render_text(samples.report(trace, findings=(one,)), verbose=True)
-    assert ("-> First make the CPU faster" in text) is first
+    assert ("-> The CPU is the limit" in text) is first
 
 
 def test_a_saving_comes_on_top_of_those_of_the_same_rank_s_cpu() -> None:

@@ -12,7 +12,8 @@ from tests.builder import TraceBuilder
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.report.costs import Cost, _idle_ns, _unprofiled, largest_costs, usual_steps
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.report.costs import Cost, _fitted, _idle_ns, _unprofiled, largest_costs, usual_steps
 from traceanalyzer.rule.views import IdleTime
 
 US = 1_000
@@ -151,20 +152,41 @@ def test_shares_are_never_of_less_than_the_work(
     assert list(left.values()) == pytest.approx([loading, launching])
 
 
-@pytest.mark.parametrize(("steps", "kept"), [(1, [30.0, 5.0]), (2, [15.0])])
-def test_idle_time_after_the_last_launch_belongs_to_a_single_step_as_far_as_its_mark_reaches(
-    steps: int, kept: list[float]
+@pytest.mark.parametrize(
+    ("end_ns", "kept"),
+    [((55,), [30.0, 5.0]), ((40, 60), [15.0, 5.0]), ((40, 70), [15.0, 10.0]), ((40, 200), [20.0, 15.0])],
+)
+def test_idle_time_after_the_last_launch_belongs_to_the_last_step_as_far_as_its_mark_reaches(
+    end_ns: tuple[int, ...], kept: list[float]
 ) -> None:
-    """Of two steps the tail is only the recording's, and all else is per step."""
-    causes = ["data-loading", "tail"]
+    """What loading takes is its own, whatever the marks; of several steps all is per step."""
     idle: Any = SimpleNamespace(
         dur_ns=np.array([30, 40]),
         start_ns=np.array([5, 50]),
         end_ns=np.array([35, 90]),
-        cause=SimpleNamespace(sums=lambda ns: dict(zip(causes, ns.tolist(), strict=True))),
+        step=np.array([0, len(end_ns) - 1]),
+        cause=Texts(np.array([0, 1]), np.array(["data-loading", "tail"], object)),
     )
-    marks = many(steps, cpu_end_ns=np.array([55]))
-    assert list(_idle_ns(idle, marks, steps).values()) == kept
+    marks = many(len(end_ns), cpu_end_ns=np.array(end_ns))
+    assert list(_idle_ns(idle, marks, len(end_ns)).values()) == kept
+
+
+@pytest.mark.parametrize(
+    ("bound", "work_ns", "left"),
+    [
+        ("gpu", 70.0, [20.0, 10.0]),
+        ("gpu", 71.0, [58 / 3, 29 / 3]),
+        ("wait", 101.0, [0.0, 0.0]),
+        ("cpu", 99.0, [20.0, 10.0]),
+        ("cpu", 100.0, [0.0, 0.0]),
+    ],
+)
+def test_communication_has_the_room_that_the_replayed_step_leaves_unless_the_cpu_sets_the_pace(
+    bound: str, work_ns: float, left: list[float]
+) -> None:
+    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0, bound=bound))
+    given: Any = SimpleNamespace(index=lambda _: known)
+    assert list(_fitted(given, work_ns, {"a": 20.0, "b": 10.0}).values()) == pytest.approx(left)
 
 
 def test_a_copy_and_an_op_of_one_length_stand_by_their_names() -> None:

@@ -14,8 +14,9 @@ from tests.loaded import reported, reported_job
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.report.costs import _exposed_ns, _of_steps, _unprofiled
+from traceanalyzer.report.costs import _unprofiled
 from traceanalyzer.report.verdict import verdict_of
+from traceanalyzer.rule.evidence import of_steps, uncovered_ns
 
 
 class Kinds(list[str]):
@@ -33,7 +34,7 @@ def work(*pieces: tuple[str, int, int]) -> Any:
 
 def test_time_beside_other_work_is_counted_once() -> None:
     pieces = work(("compute", 0, 10), ("communication", 5, 20), ("copy_h2d", 15, 30), ("copy_d2h", 2, 8))
-    assert _exposed_ns(pieces).tolist() == [10, 10, 10, 0]
+    assert uncovered_ns(pieces).tolist() == [10, 10, 10, 0]
 
 
 @pytest.mark.parametrize(("launched_ns", "counted"), [(50, [True, False]), (49, [True, True])])
@@ -43,7 +44,7 @@ def test_work_without_a_launch_is_left_out_where_most_has_one(launched_ns: int, 
         step=np.array([0, 0]),
         launch=SimpleNamespace(there=np.array([True, False])),
     )
-    assert _of_steps(given).tolist() == counted
+    assert of_steps(given).tolist() == counted
 
 
 @pytest.mark.parametrize(("unseen", "said"), [(25, True), (24, False)])
@@ -100,7 +101,7 @@ def test_how_long_a_rank_takes_alone_is_unknown_where_waiting_stays(shared: Call
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:
     report = reported(shared("jobs/torchrec_sleep/rank0"))
-    assert report.traces[0].summary.limit.endswith("of the predicted step is sendrecv (communication)")
+    assert report.traces[0].summary.limit.endswith("of the predicted step in sendrecv (communication)")
     assert (report.findings[0].rule, report.findings[0].cause) == ("exposed-communication", "waiting")
 
 
@@ -115,7 +116,8 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
     [
         (
             "ranks2/unused.bad.rank1",
-            "probably the CPUs of all ranks: they launch late, so that this GPU waits during 80 %",
+            "probably the CPU, here and on other ranks: during 80 % of the predicted step, this GPU waits, mostly "
+            "in collectives",
         ),
         (
             "ranks2/unused.bad.rank0",
@@ -123,7 +125,8 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
         ),
         (  # two kinds of collectives together, of which one is none of the three largest costs
             "ddp/fsdp.rank1",
-            "probably the CPUs of all ranks: they launch late, so that this GPU waits during 41 %",
+            "probably the CPU, here and on other ranks: during 41 % of the predicted step, this GPU waits, mostly "
+            "in collectives",
         ),
     ],
 )

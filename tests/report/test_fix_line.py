@@ -18,7 +18,7 @@ TAKES = "a step takes about 9.00 instead of 18.0 ms (-50 %), still limited by th
 
 
 def graded(*severities: Severity) -> list[Finding]:
-    finding = replace(samples.findings()[0], saving=samples.saving())
+    finding = replace(samples.findings()[0], saving=samples.saving(0.4))
     return [replace(finding, severity=severity) for severity in severities]
 
 
@@ -37,7 +37,7 @@ def graded(*severities: Severity) -> list[Finding]:
 def test_what_goes_with_another_finding_has_no_place_in_the_order(
     found: int, gone: tuple[int, ...], words: str
 ) -> None:
-    fault = Fault("F1", "one cause", samples.saving(), HIGH, gone)
+    fault = Fault("F1", "one cause", samples.saving(0.4), HIGH, gone)
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     assert verdict_of(head, graded(*[HIGH] * found)).fix == words
 
@@ -47,7 +47,7 @@ def test_rules_are_not_named_where_they_differ_and_what_is_not_sure_is_said() ->
     found = [
         replace(first, rule="launch-bound"),
         replace(second, rule="implicit-sync"),
-        replace(third, rule="host-gap", saving=replace(samples.saving(), low_share=0.004)),
+        replace(third, rule="host-gap", saving=replace(samples.saving(0.4), low_share=0.004)),
     ]
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     assert (
@@ -58,9 +58,30 @@ def test_rules_are_not_named_where_they_differ_and_what_is_not_sure_is_said() ->
     assert verdict_of(head, found[2:]).fix.endswith("; this saving is not sure")
 
 
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.496, "finding 1 (scheduler-gap)"), (0.494, "findings 1 to 3 (scheduler-gap)")],
+)
+def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, words: str) -> None:
+    """Of 50 % together the first saves all but what no finding is reported for."""
+    found = [
+        replace(one, saving=samples.saving(own))
+        for one, own in zip(graded(HIGH, HIGH, HIGH), (share, 0.3, 0.2), strict=True)
+    ]
+    head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
+    also = "; findings 2 and 3 add almost nothing to this" * (share == 0.496)
+    assert verdict_of(head, found).fix == f"{words}: {TAKES}{also}"
+    also = "; finding 2 adds almost nothing to this" * (share == 0.496)
+    assert verdict_of(head, found[:2]).fix.endswith(f"{TAKES}{also}")
+    little = samples.trace(step=samples.estimate(), together=samples.estimate(17_950_000))
+    assert (
+        verdict_of(little, found).fix == "findings 1 to 3 (scheduler-gap): together they save almost nothing"
+    )
+
+
 def test_what_goes_with_another_finding_is_not_said_to_be_unknown() -> None:
     first, second = graded(HIGH, HIGH)
-    fault = Fault("F1", "one cause", samples.saving(), HIGH, (1, 2))
+    fault = Fault("F1", "one cause", samples.saving(0.4), HIGH, (1, 2))
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     said = verdict_of(head, [first, replace(second, saving=None)]).fix
     assert said == f"finding 1 (scheduler-gap), which also fixes 2: {TAKES}"

@@ -158,7 +158,9 @@ def test_cpu_and_gpu_are_alike_where_the_gpu_is_busy_for_over_nine_tenths(
 @pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])
 def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) -> None:
     costs = (Cost("aten::mm", "gpu", share * 18 * MS, share),)
-    assert limit(costs, bound="gpu") == ("the GPU" + ": 0 % of the predicted step is aten::mm" * said)
+    assert limit(costs, bound="gpu") == (
+        "the GPU" + ": it spends 0 % of the predicted step in aten::mm" * said
+    )
     alone = limit(costs, wrong=False, bound="gpu")
     assert ("the largest part of the predicted step is aten::mm (0 %)" in alone) is said
 
@@ -194,7 +196,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
         Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
         Cost("while Python runs", "idle", idle * 18 * MS, idle),
     )
-    words = "this GPU waits during 50 % of the predicted step, mostly inside collectives"
+    words = "during 50 % of the predicted step, this GPU waits, mostly in collectives"
     assert (words in limit(costs, bound="cpu", gpu_ns=9 * MS)) is said
     assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
 

@@ -74,5 +74,5 @@ def test_shapes_and_lines_end_the_sentence_where_they_were_recorded() -> None:
     trace.launch("cudaLaunchKernel", 6_100, 1_000, correlation=2)
     trace.kernel(20_000, 4_000, correlation=2)
     work = Analysis(trace.load()).index(Work)
-    assert told(work[:1])["where"] == ", for inputs of shapes 8x512, from net.py(3): forward"
+    assert told(work[:1])["where"] == ", for inputs of shape 8x512, from net.py(3): forward"
     assert told(work[1:])["where"] == ""

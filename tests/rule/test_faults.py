@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from tests.loaded import reported
@@ -120,9 +121,26 @@ def test_the_same_ops_at_the_same_line_are_wrong_in_one_place(ops: list[str], li
     def found(names: list[str], lines: list[str]) -> Any:
         work = Mock(spec=Work)
         work.op.name.values.return_value, work.line.values.return_value = names, lines
+        work.kind.one_of.return_value = np.zeros(1, bool)
         return SimpleNamespace(hits=SimpleNamespace(occurrences=work))
 
     assert faults._same_ops(found(["mm", "mm"], ["a.py(3)"]), found(ops, [line])) is same
+
+
+@pytest.mark.parametrize(
+    ("shared", "second", "same"),
+    [(True, "allreduce", False), (True, "allgather", True), (False, "allreduce", True)],
+)
+def test_collectives_that_one_op_starts_are_one_fault_where_they_are_of_one_kind(
+    shared: bool, second: str, same: bool
+) -> None:
+    def found(named_by: str) -> Any:
+        work = Mock(spec=Work)
+        work.op.name.values.return_value, work.line.values.return_value = ["record_param_comms"], [None]
+        work.kind.one_of.return_value = np.array([shared])
+        return SimpleNamespace(hits=SimpleNamespace(occurrences=work, named_by=named_by))
+
+    assert faults._same_ops(found("allgather"), found(second)) is same
 
 
 @pytest.mark.parametrize(("others", "first"), [(9, "launch-bound"), (0, "unfused-pointwise")])

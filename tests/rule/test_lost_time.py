@@ -108,6 +108,15 @@ def test_a_launch_is_of_the_span_that_begins_last_before_it_and_not_of_one_that_
     assert (owned.spans, spent.spans) == (3, 3)
 
 
+def test_joined_times_are_parallel_to_occurrences_if_each_is() -> None:
+    analysis = launched((5, 10), (100, 10), at=(2, 40))
+    work = analysis.index(Work)
+    owned = LostTime.all_of(work, np.zeros(len(work), np.int64))
+    assert LostTime.joined([owned, owned]).spans is None
+    assert LostTime.joined([owned, LostTime.all_of(work)]).spans == 2
+    assert LostTime.joined([LostTime.all_of(work[:1]), LostTime.all_of(work), owned]).spans == 1
+
+
 def test_the_last_part_of_work_is_what_it_takes_too_long() -> None:
     work = launched((10, 90), (200, 40)).index(Work)
     assert stretches(LostTime.excess(work, ns(30, 40))) == [(0, 0, 70, 100), (1, 0, 200, 240)]

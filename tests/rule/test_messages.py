@@ -178,7 +178,7 @@ def test_of_a_window_totals_are_what_it_has_of_them() -> None:
         (MS, ""),
         (
             5 * MS // 4 + 5,
-            "; in the recording, 250 µs a step of this time counts for this finding, and the rest for other findings",
+            "; 250 µs a step of this time counts here, the rest in other findings",
         ),
     ],
 )

@@ -30,8 +30,12 @@ def test_stretches_may_be_empty_and_are_read_only() -> None:
         one(0, 5, 4)
     with pytest.raises(ValueError, match="has integers, not int64, 2-dimensional"):
         LostTime(*[np.zeros((1, 1), np.int64)] * 4)
-    with pytest.raises(ValueError, match="1 of 1 lost stretches have no owner"):
+    with pytest.raises(
+        ValueError, match="1 of 1 lost stretches have no owner: are these owners of another view"
+    ):
         one(-1, 5, 6)
+    with pytest.raises(ValueError, match="1 of 2 lost stretches have no owner: leave out owner < 0"):
+        LostTime(*(np.array(column) for column in ([0, -1], [0, 0], [1, 1], [2, 2])))
 
 
 def test_what_an_owner_loses_twice_counts_once_on_each_device() -> None:
@@ -62,7 +66,7 @@ def test_what_is_chosen_of_the_lost_time_is_of_the_same_spans() -> None:
     lost = LostTime.idle_within(idle, ns(20, 60), ns(40, 70))
     assert (lost.spans, lost[lost.owner == 1].spans, lost[np.array([0, 1])].spans) == (2, 2, 2)
     assert lost[lost.owner >= 0] is lost
-    assert LostTime.joined([lost, lost]).spans is None
+    assert LostTime.joined([lost, lost]).spans == 2
     assert len(LostTime.joined([]).owner) == 0
 
 

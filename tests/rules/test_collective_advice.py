@@ -79,7 +79,7 @@ def talking(
         ("allreduce", {"trains": True}, "Reduce gradients during the backward pass, not after it"),
         ("allreduce", {"trains": True, "count": 64}, "Merge many collectives into one"),
         ("allreduce", {"around": NODE}, "Overlap it with the backward pass"),
-        ("allreduce", {"around": NODE, "ddp": True}, "Smaller DistributedDataParallel buckets"),
+        ("allreduce", {"around": NODE, "ddp": True}, "Try another size of DistributedDataParallel's buckets"),
         ("allreduce", {"around": NODE, "ddp": True, "count": 64}, "Merge many collectives into one"),
         ("allreduce", {"ddp": True}, "If the result is needed at once"),
     ],

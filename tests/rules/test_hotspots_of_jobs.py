@@ -9,6 +9,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from tests.job.ranks import Reductions, job_of
+from tests.report.test_cost_items import ALL_REDUCE, steps_of
 from tests.rules.kernel_programs import NVJET, US, Op, found, program
 from tests.rules.test_hotspots import ADD
 from tests.rules.test_what_limits import TERA, mm, one
@@ -26,13 +27,22 @@ def of_ranks(folder: Path, *compute_us: int) -> Finding:
     return next(one for one in facts if one.rank == 0)
 
 
-def test_of_kernels_that_are_alike_but_for_their_sizes_one_kind_is_told(
+def test_kernels_that_are_alike_but_for_their_sizes_are_one_as_in_the_line_on_the_limit(
     shared: Callable[[str], Path],
 ) -> None:
-    """All fp8_gemm_kernel take 46.3 ms, those of the most costly size 23.7 ms."""
+    """Those of the most costly size take 23.7 ms."""
     report = diagnose(shared("jobs/lightllm_overlap/rank3"), select=["hotspot"])
     (said,) = [one.message for one in report.findings if one.rule == "hotspot"]
-    assert said.startswith("one kind of fp8_gemm_kernel takes 23.7 ms of GPU time a step")
+    assert said == "fp8_gemm_kernel takes 46.3 ms of GPU time a step, 42.8 % of the predicted step"
+    assert "fp8_gemm_kernel (43 %)" in report.traces[0].summary.limit
+
+
+@pytest.mark.parametrize(("begin_us", "by"), [(315, "allreduce"), (305, "aten::mm")])
+def test_communication_that_compute_runs_beside_is_no_hot_spot(begin_us: int, by: str) -> None:
+    """Of 390 us, 205 or 195 are alone; the product takes 200, from 300 to 500 us."""
+    trace = steps_of(("aten::mm", NVJET, 300, 200), ("record_param_comms", ALL_REDUCE, begin_us, 390))
+    (fact,) = found(trace.load(), "hotspot")
+    assert (fact.by, fact.evidence["gpu_ns"]) == (by, (390 if by == "allreduce" else 200) * US)
 
 
 def test_waiting_for_another_rank_is_no_work(tmp_path: Path) -> None:

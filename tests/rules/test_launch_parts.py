@@ -41,10 +41,10 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
 @pytest.mark.parametrize(
     ("count", "pace", "part", "how", "words"),
     [
-        (1, 0, None, {}, "launches {kernels} kernel a step ({kernel}); the GPU waits"),
+        (1, 0, None, {}, "launches {kernels} kernel a step (it takes {kernel}); the GPU waits"),
         (2, 0, None, {}, "launches {kernels} kernels a step (a kernel takes {kernel}; medians); the GPU"),
         (2, 9, None, {}, "(a kernel takes {kernel}, a launch comes every {launch}; medians)"),
-        (1, 9, None, {}, "a step ({kernel}, a launch comes every {launch}); the GPU"),
+        (1, 9, None, {}, "a step (it takes {kernel}, a launch comes every {launch}); the GPU"),
         (20, 9, PART, {}, "medians), all from {loop}; the GPU"),
         (21, 9, PART, {}, "medians), of which {loop_launches} come from {loop}; the GPU"),
         (20, 9, None, {"profiled": True}, "; in this recording the GPU waits for"),

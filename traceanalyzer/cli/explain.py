@@ -49,12 +49,12 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
 
 
 def _also(name: str, others: list[Rule]) -> str:
-    """Which pages are about the cause of this name."""
+    """Which other pages are about a case of this name."""
     from traceanalyzer.render.text.page import Page
 
     page = Page(width())
     for rule in others:
-        page.put(f"{rule.slug} has a cause of this name: see traceanalyzer explain {rule.slug}")
+        page.put(f'{rule.slug} also has a case "{name}": see traceanalyzer explain {rule.slug}')
     return page.text()
 
 

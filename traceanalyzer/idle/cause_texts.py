@@ -157,7 +157,7 @@ TEXTS: dict[str, CauseText] = {
         "Synchronise less often, or launch the next work before you ask for a result.",
     ),
     "blocking-upload": CauseText(
-        "blocking copy to device",
+        "after a blocking copy",
         "while the CPU waits for copies to the device",
         "the CPU waited for a copy to the device",
         "Copy from pinned memory with non_blocking=True, or create the tensor on the device.",

@@ -8,7 +8,9 @@ from functools import lru_cache
 ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
 
 _ANONYMOUS = "(anonymous namespace)::"
-_WRAPPED = re.compile(r"cutlass::Kernel2?<\s*([\w:]+)")
+_WRAPPED = re.compile(
+    r"cutlass::(?:Kernel2?<\s*([\w:]+)|device_kernel<\s*(?:[\w:]+::enable_\w+<\s*)?(?:\w+::)*?(\w+::\w+|\w+)(?![\w:]))"
+)
 _LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
@@ -38,7 +40,7 @@ def short_kernel(kernel: str) -> str:
     """`vectorized_elementwise_kernel(tanh_kernel)`: a kernel's name without namespaces and template arguments."""
     wrapped = _WRAPPED.search(kernel)
     if wrapped:
-        return wrapped[1][:_MAX_LETTERS]
+        return (wrapped[1] or wrapped[2])[:_MAX_LETTERS]
     plain = _PLAIN.search(kernel)
     if plain is None or "<" not in kernel:
         return _bare(kernel).partition("(")[0].rstrip()[:_MAX_LETTERS]

@@ -62,6 +62,11 @@ class Texts:
             raise IndexError("texts at positions below 0: -1 stands for none, leave it out")
         return type(self)(self.code[chosen], self.names)
 
+    @property
+    def there(self) -> Mask:
+        """Which rows have a text; bool (rows,)."""
+        return self.code >= 0
+
     def meets(self, wanted: Callable[[str], object]) -> Mask:
         """Which rows satisfy a predicate, asked once per distinct text; bool (rows,), False without text."""
         asked = np.zeros(len(self.names), bool)
@@ -97,7 +102,7 @@ class Texts:
     def or_else(self, other: Texts) -> Texts:
         """These texts, and the other's where there is none; both of the same shape."""
         names = np.concatenate((self.names, other.names))
-        return Texts(np.where(self.code >= 0, self.code, shifted(other.code, len(self.names))), names)
+        return Texts(np.where(self.there, self.code, shifted(other.code, len(self.names))), names)
 
     def values(self) -> NDArray[np.object_]:
         """A text for each row, with its repetitions: str, or None where there is no text; object (rows,)."""
@@ -117,7 +122,7 @@ class Texts:
         """Text -> sum of the weights of its rows, largest first; rows without text are left out."""
         if len(weights) != len(self.code):
             raise ValueError(f"{len(weights):,} weights of {len(self.code):,} texts")
-        there = self.code >= 0
+        there = self.there
         number, used = numbered(self.code[there])
         total = np.bincount(number, weights=weights[there], minlength=len(used)).astype(np.int64)
         named: dict[str, int] = {}  # `or_else` may have given a text two codes

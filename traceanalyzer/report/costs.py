@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis, Need
-from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import StepEstimate
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
-from traceanalyzer.rule.evidence import called_names
+from traceanalyzer.rule.evidence import called_names, of_steps, uncovered_ns
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
@@ -81,11 +79,11 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
         return ()
     device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
     on_device = work[work.device == device]
-    counts = np.isin(on_device.step, usual) | ~_of_steps(on_device)
+    counts = np.isin(on_device.step, usual) | ~of_steps(on_device)
     every = on_device[counts]
     waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
-    took_ns = np.minimum(_exposed_ns(on_device)[counts], without_waiting(every, waits))
-    of_step, shared = _of_steps(every), every.kind.one_of("communication")
+    took_ns = np.minimum(uncovered_ns(on_device)[counts], without_waiting(every, waits))
+    of_step, shared = of_steps(every), every.kind.one_of("communication")
     own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
     times = _gpu_ns(every[own], took_ns[own], len(usual))
     copies: dict[str, float] = {}
@@ -95,9 +93,9 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
         copies |= {f"{words} in {name}": ns for name, ns in taken.items()}
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
-    step_ns, idle_ns = _unprofiled(
-        analysis, sum(map(sum, (times.values(), copies.values(), exchanged.values()))), idle_ns
-    )
+    work_ns = sum(times.values()) + sum(copies.values())
+    exchanged = _fitted(analysis, work_ns, exchanged)
+    step_ns, idle_ns = _unprofiled(analysis, work_ns + sum(exchanged.values()), idle_ns)
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
     found += [Cost(name, "copy", ns, ns / step_ns) for name, ns in copies.items()]
     found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
@@ -119,24 +117,6 @@ def _order(cost: Cost) -> tuple[float, str]:
     return -cost.step_ns, cost.name
 
 
-def _of_steps(work: Work) -> Mask:
-    """What steps launched: not what was queued before the recording, the launches of which alone are missing."""
-    launched = work.launch.there
-    few_are_missing = 2 * work.dur_ns[launched].sum() >= work.dur_ns.sum()
-    return (work.step >= 0) & launched if few_are_missing else work.step >= 0
-
-
-def _exposed_ns(work: Work) -> NDArray[np.int64]:
-    """Time of each piece; of communication and copies what no kernel, and no communication, runs beside."""
-    took_ns, kinds = work.dur_ns.copy(), work.kind
-    before = kinds.one_of("compute")
-    for later in (kinds.one_of("communication"), ~kinds.one_of("compute", "communication")):
-        cover = intervals.union(work.start_ns[before], work.end_ns[before])
-        took_ns[later] -= intervals.covered(cover, work.start_ns[later], work.end_ns[later])
-        before = before | later
-    return took_ns
-
-
 def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by what the user called, per step."""
     sums: Counter[str] = Counter()
@@ -151,18 +131,33 @@ def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[st
     return {f"{name} (communication)": ns / max(steps, 1) for name, ns in sums.items()}
 
 
+def _fitted(analysis: Analysis, work_ns: float, exchanged: dict[str, float]) -> dict[str, float]:
+    """Communication without what the replayed step has no room for: there, ranks wait for each other less.
+
+    Where the CPU sets the pace, they wait for launches, of which `in_exchanges` tells: if other work leaves any room.
+    """
+    try:
+        step = analysis.index(Forecast).step
+    except Unavailable:
+        return exchanged
+    room_ns = max(step.unprofiled_ns - work_ns, 0.0)
+    if step.bound == "cpu" and room_ns > 0:
+        return exchanged
+    factor = min(room_ns / max(sum(exchanged.values()), 1.0), 1.0)
+    return {name: factor * ns for name, ns in exchanged.items()}
+
+
 def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:
     """Traced idle time by cause, per step, in words; without what only the recording made idle.
 
-    After the last launch of a single step the mark may go on: that is the step's, as far as the mark reaches.
+    After the last launch of the last step its mark may go on: that is the step's, as far as the mark reaches.
     """
-    dur_ns = idle.dur_ns
-    if len(steps) == 1:
-        dur_ns = np.maximum(np.minimum(idle.end_ns, steps.cpu_end_ns[0]) - idle.start_ns, 0)
-    sums = idle.cause.sums(dur_ns)
-    kept = {"tail"} if len(steps) == 1 else set()
+    within_ns = np.maximum(np.minimum(idle.end_ns, steps.cpu_end_ns[idle.step]) - idle.start_ns, 0)
+    sums = idle.cause.sums(np.where(idle.cause.one_of("tail"), within_ns, idle.dur_ns))
     lost = {
-        cause: ns for cause, ns in sums.items() if cause in kept or GROUPS.get(cause, RECORDING) != RECORDING
+        cause: ns
+        for cause, ns in sums.items()
+        if cause == "tail" or GROUPS.get(cause, RECORDING) != RECORDING
     }
     return {_idle_name(cause): ns / max(count, 1) for cause, ns in lost.items()}
 
@@ -186,7 +181,7 @@ def _unprofiled(
     as_recorded = sum(ns for name, ns in idle_ns.items() if name in _AS_RECORDED)
     kept = min(left / max(as_recorded, 1.0), 1.0)
     rest = max(left - as_recorded, 0.0) / max(traced - as_recorded, 1.0)
-    # Where a recording is cut, a step may have more work than the replayed ones: shares are never of less than it.
+    # Streams at work at once, or a cut recording, may have more work than the step has room for: shares are of that.
     return max(step_ns, busy_ns, 1.0), {
         name: ns * (kept if name in _AS_RECORDED else rest) for name, ns in idle_ns.items()
     }

@@ -16,14 +16,17 @@ from traceanalyzer.report.fix_line import fix_line, named_findings, percent
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.triage import is_minor
 from traceanalyzer.report.words import in_words
+from traceanalyzer.rule.evidence import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
-_ON_ALL = "probably the CPUs of all ranks: they launch late, so that this GPU"
-_IN_COLLECTIVES = "mostly inside collectives"
+_ON_ALL = (
+    "probably the CPU, here and on other ranks: during {} {}, this GPU waits, mostly in collectives that another rank "
+    "has not launched yet"
+)
 _SETTLES = "measure the step without the profiler and run again with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
@@ -106,7 +109,7 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    idle = _may_idle(trace, step, f"{low} to {high} % {_of_step(trace)}")
+    idle = _may_idle(trace, step, f"between {low} and {high} % {_of_step(trace)}")
     return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
 
 
@@ -142,20 +145,28 @@ def _unseen(trace: TraceReport) -> str:
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """The largest cost of the side that sets the pace: an op of the GPU, or why it is idle; of both none."""
     if trace.step is not None and not _alike(trace.step) and (waits := in_exchanges(trace.step, costs)):
-        return f"{_ON_ALL} waits during {percent(waits)} {_of_step(trace)}, {_IN_COLLECTIVES}"
+        return _ON_ALL.format(percent(waits), _of_step(trace))
     kinds = _KINDS.get(trace.step.bound) if trace.step is not None and not _alike(trace.step) else None
     one = next((cost for cost in costs[:LARGEST] if kinds is None or cost.kind in kinds), None)
     if one is not None and one.kind != "idle" and _both_wait(trace):
         one = costs[0]  # what waits for what is not idle time alone: the largest of all
     if one is None or one.share < _LEAST_SHARE:
         return ""
-    share = f"{percent(one.share)} {_of_step(trace)}"
+    share = f"{percent(one.share)} {_of_work(trace, one)}"
     if one.kind != "idle":
-        return f"{share} is {one.words}"
+        by_gpu = trace.step is not None and trace.step.bound == "gpu"
+        return f"{'it' if by_gpu else 'the GPU'} spends {share} in {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle)
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
+
+
+def _of_work(trace: TraceReport, cost: Cost) -> str:
+    """What a cost is a share of: the step, or all work of a GPU that does more at once than the step takes."""
+    whole_ns = cost.step_ns / cost.share
+    more = trace.step is not None and whole_ns > (1 + MORE_WORK) * trace.step.unprofiled_ns
+    return "of all GPU work" if more else _of_step(trace)
 
 
 def _of_step(trace: TraceReport) -> str:
@@ -172,8 +183,10 @@ def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     named = [
         f"{cost.words} ({percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
     ]
+    if not named:
+        return ""
     parts = "part {} is" if len(named) == 1 else "parts {} are"
-    return f"the largest {parts.format(_of_step(trace))} {', '.join(named)}" if named else ""
+    return f"the largest {parts.format(_of_work(trace, costs[0]))} {', '.join(named)}"
 
 
 def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:

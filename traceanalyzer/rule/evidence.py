@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.model.texts import Texts
@@ -16,6 +17,9 @@ from traceanalyzer.rule.recomputed_ops import recomputed
 from traceanalyzer.rule.views import Work
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
+MORE_WORK = (
+    0.01  # of the step: where streams do so much more work than it takes, shares are of all work; chosen
+)
 _MAX_SHAPES = 3
 _TWICE = (
     " torch.compile does not differentiate compiled code twice: take the inner derivatives with torch.func (jvp, vjp, "
@@ -61,6 +65,24 @@ def called_names(work: Work) -> Texts:
     return Texts(code, collectives.names).or_else(names)
 
 
+def of_steps(work: Work) -> Mask:
+    """What steps launched: not what was queued before the recording, the launches of which alone are missing."""
+    launched = work.launch.there
+    few_are_missing = 2 * work.dur_ns[launched].sum() >= work.dur_ns.sum()
+    return (work.step >= 0) & launched if few_are_missing else work.step >= 0
+
+
+def uncovered_ns(work: Work) -> Rows:
+    """Time of each piece; of communication and copies what no kernel, and no communication, runs beside."""
+    took_ns, kinds = work.dur_ns.copy(), work.kind
+    before = kinds.one_of("compute")
+    for later in (kinds.one_of("communication"), ~kinds.one_of("compute", "communication")):
+        cover = intervals.union(work.start_ns[before], work.end_ns[before])
+        took_ns[later] -= intervals.covered(cover, work.start_ns[later], work.end_ns[later])
+        before = before | later
+    return took_ns
+
+
 def called_ops(work: Work) -> Texts:
     """The outermost op where it is one of torch's, within backward and compiled code the op itself."""
     outer = work.outer_op.name
@@ -88,6 +110,11 @@ def shapes_in_words(dims: str) -> str:
     return ", ".join("x".join(map(str, shape)) for shape in shapes[:_MAX_SHAPES])
 
 
+def counted_shapes(words: str) -> str:
+    """`shape 1000`, `shapes 4096x768, 768`."""
+    return f"shape{'s' * (', ' in words)} {words}"
+
+
 def conversion_of(types: Sequence[str]) -> str:
     """`from float32 to bfloat16`, of a copy's target and source; empty where they were not recorded."""
     names = [TYPES.get(kind, kind) for kind in (one.removeprefix("c10::") for one in types[:2])]
@@ -100,7 +127,7 @@ def told(work: Work) -> dict[str, Any]:
     Where no launch is in the trace, the kernels stand for the ops.
     """
     lines, shapes = work.line.sums(work.dur_ns), largest_shapes(work)
-    where = (f", for inputs of shapes {shapes}" if shapes else "") + (
+    where = (f", for inputs of {counted_shapes(shapes)}" if shapes else "") + (
         f", from {next(iter(lines))}" if lines else ""
     )
     kernels = kernel_times(work)
@@ -117,8 +144,8 @@ def named_ops(work: Work) -> Texts:
     """The op that launched each piece; without a launch that of the same kernel elsewhere, or the kernel."""
     name, op = work.name, work.op.name
     known = np.full(len(name.names) + 1, -1, np.int64)
-    known[name.code[op.code >= 0]] = op.code[op.code >= 0]
-    kin = Texts(np.where(op.code >= 0, op.code, known[name.code]), op.names)
-    if (kin.code >= 0).all():
+    known[name.code[op.there]] = op.code[op.there]
+    kin = Texts(np.where(op.there, op.code, known[name.code]), op.names)
+    if kin.there.all():
         return kin
     return kin.or_else(Texts(name.code, np.array([short_kernel(str(one)) for one in name.names], object)))

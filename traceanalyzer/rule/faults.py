@@ -247,6 +247,8 @@ def _same_ops(one: PendingFinding, other: PendingFinding) -> bool:
     first, second = one.hits.occurrences, other.hits.occurrences
     if not isinstance(first, Work) or not isinstance(second, Work):
         return False
+    if first.kind.one_of("communication").all() and one.hits.named_by != other.hits.named_by:
+        return False  # one op starts collectives of every kind
     ops = set(first.op.name.values()), set(second.op.name.values())
     return ops[0] == ops[1] and set(first.line.values()) == set(second.line.values())
 

@@ -53,9 +53,8 @@ class LostTime:
             raise ValueError(f"{what}: end_ns are times, no durations")
         if len(self.owner) and self.owner.min() < 0:
             lost = int((self.owner < 0).sum())
-            raise ValueError(
-                f"{lost:,} of {len(self.owner):,} lost stretches have no owner: leave out owner < 0"
-            )
+            remedy = "leave out owner < 0" if lost < len(self.owner) else "are these owners of another view?"
+            raise ValueError(f"{lost:,} of {len(self.owner):,} lost stretches have no owner: {remedy}")
 
     @classmethod
     def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
@@ -195,7 +194,9 @@ class LostTime:
         owner, device, start, end = (
             np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS
         )
-        return cls(owner, device, start, end)
+        # Where they differ, what is of fewer is surely not parallel to the occurrences.
+        spans = min((part.spans for part in parts if part.spans is not None), default=None)
+        return cls(owner, device, start, end, spans)
 
     @classmethod
     @cache

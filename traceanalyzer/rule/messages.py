@@ -69,10 +69,7 @@ def message_fields(
     shared = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
         "elsewhere": _Shares(
-            f"; in the recording, {shown['total_a_step']} {_OF_WHAT} counts for this finding, "
-            "and the rest for other findings"
-            if shared
-            else ""
+            f"; {shown['total_a_step']} {_OF_WHAT} counts here, the rest in other findings" if shared else ""
         ),
         "times": times(counts[0]),
         "times_a_step": _often_a_step(times, counts[1], in_steps, steps),

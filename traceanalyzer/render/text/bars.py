@@ -18,7 +18,10 @@ Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 _LEGEND = "The outer rows add up to 100 %, the indented ones to the idle time."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
-_SHORTER = ("and communication at once", "during communication")  # in the row of what has none of its own
+_SHORTER = (
+    "and communication at once",
+    "beside communication",
+)  # where the row of what has none of its own is narrow
 _MOST = 0.5  # of a cause: what is named beside it has at least this share together
 _GLYPHS = {
     "compute": "█",
@@ -127,7 +130,7 @@ def _rest(
     work_ns = sum(row[2] for row in work)
     shown = sum(row in kept for row in causes)
     cause_ns = sum(row[2] for row in causes if row not in kept)
-    named = [row[0].replace(*_SHORTER) for row in work]
+    named = [row[0] for row in work]
     rest: list[Row] = [(_OTHER_WORK, "other", work_ns, named)] if work_ns >= _LEAST_REST * length_ns else []
     if rest and not any(row[1] and row[1] != IDLE for row in kept):
         rest = [("GPU work", *rest[0][1:])]
@@ -165,7 +168,11 @@ def _named(ops: list[str], room: int) -> str:
         text = ", ".join(names[:count])
         if len(text) <= room:
             return f"  {text}"
-    return f"  {shortened(names[0], room)}" if names else ""
+    return (
+        f"  {shortened(names[0] if len(names[0]) <= room else names[0].replace(*_SHORTER), room)}"
+        if names
+        else ""
+    )
 
 
 def _glyph(name: str) -> str:

@@ -32,7 +32,7 @@ SEVERITY_STYLES = {
 }
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
-_CPU_FIRST = "First make the CPU faster: until then, a fix of this finding saves nothing. "
+_CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
 _MOST = 5  # lines of a finding on the first screen
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it

@@ -26,10 +26,13 @@ def _first_of(parts: re.Match[str]) -> str:
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
 _EVIDENCE = (
     (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
-    (re.compile(r", for inputs of shapes [\dx]+(?:, [\dx]+)*"), ""),
+    (re.compile(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
     (re.compile(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
 _CUT = " (more: --verbose)"
+_LEADS_ON = re.compile(
+    r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$"
+)  # not to end with
 _ENOUGH = 0.4  # of the room: a clause that ends there is better than a word later
 
 
@@ -85,7 +88,10 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     *_, text = _without_evidence(text)
     room = lines * page.width
     sentences, clauses, words = (
-        [text[: end.start()].rstrip(" .;:,") + _CUT for end in reversed(list(pattern.finditer(text)))]
+        [
+            _LEADS_ON.sub("", text[: end.start()].rstrip(" .;:,")) + _CUT
+            for end in reversed(list(pattern.finditer(text)))
+        ]
         for pattern in (_SENTENCES, _ENDS, _WORDS)
     )
     long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]

@@ -41,9 +41,11 @@ _OF_FINDINGS = "Recorded times contain what the profiler costs."
 _OF_IDLE = " Here most of the idle time is due to launches that the profiler slows down."
 _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
-_OF_COSTS = "Costs in titles do not overlap: each moment counts once."
+_OF_COSTS = "Costs leave out time that counts in another finding."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'Possibly' means: the finding says what this depends on."
+_MAY_SAVE = (
+    "'Possibly' means: only if your program allows the fix, or if what happened in few steps happens again."
+)
 _REST = "{rule} is idle time that no other finding explains."
 
 
@@ -156,9 +158,11 @@ def _findings(
     page.lines += _laid_out(blocks, details)
     if len(details) < len(blocks):
         left = [number for number in blocks if number not in details]
+        bare = [number for number, detail in details.items() if not detail]
         several = len(left) > 1
         page.put(
-            f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}",
+            f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}"
+            + (f", and the text of finding{'s' * (len(bare) > 1)} {listed(bare)}" if bare else ""),
             style="dim",
         )
     return {number: findings[number] for number in details}

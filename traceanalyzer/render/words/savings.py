@@ -183,14 +183,14 @@ def grade(finding: Finding, others: Sequence[int] = ()) -> str:
     Args:
         others: the findings that the same fix removes; the share is of all of them together.
     """
-    severity, saving, info = str(finding.severity), finding.saving, finding.severity is Severity.INFO
+    severity, saving = str(finding.severity), finding.saving
     if saving is None:
         costs = f"  costs {format_share(finding.cost_share)} of recorded time"
         return severity + costs * costs_share(finding)
     also = f", also fixes finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
     share, span = saving.share, _percents(saving)
     if saves_nothing(saving):
-        return severity + "  saves nothing" * (not info)
+        return f"{severity}  saves nothing"
     if probably_nothing(saving):
         return f"{severity}  probably saves nothing ({span})"
     saves = "possibly saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"

@@ -275,7 +275,7 @@ class HostCalls(CallsAfterCpuGaps):
         main = np.full(len(self), -1, np.int64)
         main[stretch[first[order]]] = order  # what is assigned last, the longest, stays
         together = sums_of(stretch, ops.dur_ns, len(self))
-        taken = np.where(line.code >= 0, np.append(spent, 0)[main], together)
+        taken = np.where(line.there, np.append(spent, 0)[main], together)
         one = (main >= 0) & (taken >= most * self.dur_ns)
         one &= ~_has_several(line.code, ops, stretch, alone)
         code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]

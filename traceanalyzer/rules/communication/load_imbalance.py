@@ -52,8 +52,8 @@ def load_imbalance(
     rule needs the traces of several ranks.
     Why it costs: a collective ends only after the last rank has arrived. So the slowest rank sets the length
     of the step.
-    Bad: equally many samples of different lengths on each rank; a few experts that get most tokens. Good:
-    equal numbers of tokens on all ranks.
+    Bad: all ranks get the same number of samples, but those of one rank are longer; a few experts get most
+    tokens. Good: equal numbers of tokens on all ranks.
     How sure: the times are measured. The rank may have more work or a slower GPU, so confidence is medium.
     The saving is simulated with a balanced load.
     When it is wrong: in pipeline parallelism the stages may have different layers on purpose.

@@ -42,7 +42,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     expert, or popular experts on several ranks.
     How sure: one trace shows only what its rank sends and receives. The rule assumes that all ranks send as many
     tokens as this rank. If other ranks send more or fewer, the true imbalance differs.
-    When it is wrong: the all-to-alls serve embedding tables that are distributed over ranks, not experts.
+    When it is wrong: the all-to-alls do not serve experts, but embedding tables that are distributed over ranks.
     Source: Fedus et al., Switch Transformers, 2021, section 2.2; measured on two H200.
     """
     every = work.of_kind("communication")

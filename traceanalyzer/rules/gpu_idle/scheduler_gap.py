@@ -188,7 +188,7 @@ def _hits(
             " during {ops:of this idle time}"
             if cause == _JITTER
             else " before {ops:of this idle time}"
-            if (ops.code >= 0).any()
+            if ops.there.any()
             else ""
         )
         + f": {what}",
@@ -212,4 +212,4 @@ def _in_steps(found: IdleTime, *, same: bool) -> int:
 
 def _ops(found: IdleTime) -> Texts:
     names = found.op.name
-    return names if (names.code >= 0).all() else names.or_else(found.launch.op.name)
+    return names if names.there.all() else names.or_else(found.launch.op.name)

@@ -84,7 +84,7 @@ def host_hotspot(
     if not len(found):
         return
     by = found.subject(limits.naming_share, limits.only_op_share)
-    often = (by.code >= 0) & (found.in_steps(by) >= limits.min_steps_share * len(steps))
+    often = by.there & (found.in_steps(by) >= limits.min_steps_share * len(steps))
     worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     idle = idle.for_launches()
     charged = idle.charged_to("host-work").call.distinct()

@@ -52,7 +52,7 @@ def planned_anew(
     before. The rule reports the op if it stalls in most steps.
     Why it costs: the library chooses and builds kernels on the CPU, and the GPU waits.
     Bad: decoding with cuDNN's attention and a cache that grows by one position a step. Good: a cache of full
-    length with a mask, lengths padded to a few values, or flash attention.
+    length with a mask. Or padding to a few lengths. Or flash attention.
     How sure: stalls and shapes are recorded, but not the planning itself.
     When it is wrong: something else stalls the CPU at each new shape.
     Source: measured with cuDNN's attention on an H200, torch 2.11.

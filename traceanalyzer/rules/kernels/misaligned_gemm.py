@@ -92,7 +92,7 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
                 else f", multiples of {limits.pad_to_elements}."
             )
         )
-    elif (found.dims.code >= 0).any():
+    elif found.dims.there.any():
         advice = (
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )

@@ -200,7 +200,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"calls of {{by}} that {apart}: {{number_a_step}}; they take {{all_a_step}}; "
+            f"some calls of {{by}}, {{number_a_step}}, {apart} for other ranks; together they take {{all_a_step}}; "
             if apart
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )
@@ -209,8 +209,8 @@ def _probably(
             if whole
             else "during {exposed_of_step} of it, the GPU computes nothing"
         )
-        + perhaps_late(kind, waiting=waiting, peers=peers)
-        + "{elsewhere}",
+        + "{elsewhere}"
+        + perhaps_late(kind, waiting=waiting, peers=peers),
         advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),
         max_severity=_HINT if peers else Severity.HIGH,
         evidence={

@@ -28,8 +28,8 @@ _ADVICE = {
 _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
 _LAST_BUCKET = (
-    "Smaller DistributedDataParallel buckets (bucket_cap_mb) start earlier, so that more of the transfer "
-    "overlaps with the backward pass."
+    "Try another size of DistributedDataParallel's buckets (bucket_cap_mb): smaller ones start earlier, so that more "
+    "of the transfer overlaps with the backward pass; larger ones need fewer launches."
 )
 _NEEDED = (
     "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
@@ -40,9 +40,7 @@ _JOIN = (
     "Merge many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
 )
-_JOIN_SOME = (
-    "Merge collectives whose inputs are ready at the same time (those of consecutive layers are not). "
-)
+_JOIN_SOME = "Merge collectives whose inputs are ready at the same time; those of consecutive layers cannot be merged. "
 _PARTS = (
     "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."

@@ -8,14 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.evidence import called_names, kernel_times, largest_shapes
+from traceanalyzer.rule.evidence import (
+    MORE_WORK,
+    called_names,
+    counted_shapes,
+    kernel_times,
+    largest_shapes,
+    of_steps,
+    uncovered_ns,
+)
 from traceanalyzer.rules.facts.hotspot.what_limits import (
     COMMUNICATION,
     LIMITS,
@@ -67,7 +76,7 @@ def hotspot(
     """The op that takes the largest share of the step, and what limits it.
 
     What it looks for: the op or collective that takes the most GPU time. An op here is what the user calls,
-    or its backward node.
+    or its backward node. Of collectives and copies, only the time counts in which nothing computes.
     Why it matters: this op is the first to look at. The finding is a fact, not a fault, so it is always info.
     Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %.
     How sure: the time is measured. What limits the op is computed from its shapes and the device's peak
@@ -75,14 +84,19 @@ def hotspot(
     When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
     Source: roofline model (Williams, Waterman, Patterson 2009).
     """
-    within = work[work.step >= 0] if (work.step >= 0).any() else work
+    within = work.step >= 0 if (work.step >= 0).any() else np.ones(len(work), bool)
     usual = forecast.program.sample.steps if forecast else np.flatnonzero(steps.steady)
-    for _, own in within.by(within.device):
-        names = called_names(own)
+    for device in distinct(work.device[within]).tolist():
+        here = work.device == device
+        own, alone_ns = work[here & within], uncovered_ns(work[here])[within[here]]
+        names = _short_names(own)
         counts = _counts(own, usual)
         own_ns = without_waiting(own, waits)
         took_ns = np.where(counts, own_ns, 0)
-        op = next(iter(names.sums(took_ns)), None)
+        # What compute runs beside is no hot spot, nor is what was queued before the recording.
+        launched = of_steps(own)
+        alone_ns = np.where(launched | ~launched.any(), np.minimum(took_ns, alone_ns), 0)
+        op = next(iter(names.sums(alone_ns)), None)
         if op is None:
             continue
         chosen = names.one_of(op)
@@ -90,6 +104,11 @@ def hotspot(
         gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
         predicted = job or (forecast and forecast.step)
         whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
+        judged_step = f"the {'predicted' if predicted else 'recorded'} step"
+        # Of work that streams do at once a step has no room for all; ranks then wait less for one another.
+        work_ns = int(alone_ns[~own.kind.one_of("communication")].sum()) / max(len(usual), 1)
+        if work_ns > (1 + MORE_WORK) * whole_ns:
+            whole_ns, judged_step = work_ns, "all GPU work"
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
             pace = every.total_ns / len(every) / max(found.total_ns / len(found), 1.0)
@@ -97,16 +116,19 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(found, forecast)
-            judged_step = "predicted" if predicted else "recorded"
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
             whole: dict[str, int] = {}
             of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
-            if sum(short_op(name) == short_op(op) for name in names.distinct()) > 1:  # other types, say
-                of_which += "one kind of "
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
-            yield _hits(short_op(op), every, found, bound, gpu_ns, share, judged_step, of_which, whole)
+            yield _hits(op, every, found, bound, gpu_ns, share, judged_step, of_which, whole)
+
+
+def _short_names(work: Work) -> Texts:
+    """What the user called, as it is told: kernels that share a short name, of other types, say, are one."""
+    names = called_names(work)
+    return Texts(names.code, np.array([short_op(str(name)) for name in names.names], object))
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
@@ -153,7 +175,7 @@ def _hits(
     # The predicted step has less waiting for other ranks than the recorded ones.
     shown = share <= 1 and bound is not COMMUNICATION
     part = (
-        f", {{part}} of the {judged_step} step"
+        f", {{part}} of {judged_step}"
         if shown
         else ", the sum of its kernels, some of which run at the same time" * (share > 1)
     )
@@ -162,7 +184,7 @@ def _hits(
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
     dims = found.dims.sums(found.dur_ns)
     if inputs := largest_shapes(found):
-        where += f", {'mostly ' if len(dims) > 1 else ''}for inputs of shapes {inputs}"
+        where += f", {'mostly ' if len(dims) > 1 else ''}for inputs of {counted_shapes(inputs)}"
     return Hits(
         occurrences=every,
         named_by=op,

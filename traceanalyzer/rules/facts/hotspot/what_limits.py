@@ -28,7 +28,7 @@ class Bound:
 
 COMMUNICATION = Bound(
     "communication",
-    "this includes transfer, waiting for other ranks, and what overlaps with compute",
+    "this includes transfer, any waiting for other ranks, and any overlap with compute",
     "To measure how much of this is waiting, diagnose the traces of all ranks together.",
 )
 TRANSFER = Bound(

@@ -212,7 +212,7 @@ def _message(
     whole = part is not None and part.launches >= count
     return (
         f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
-        + (" (a kernel takes {kernel}" if count > 1 else " ({kernel}")
+        + (" (a kernel takes {kernel}" if count > 1 else " (it takes {kernel}")
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")

@@ -25,6 +25,9 @@ _ADVICE = {
 }
 
 
+_ONCE = "Record more steps, to see whether this recurs. If it does: "
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_wait_ns: int = limit(
@@ -73,16 +76,16 @@ def dataloader_stall(
             named_by=name,
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="{by} takes {typical} each time under the profiler (at most {largest}), {in_steps}; "
-            "it leaves the GPU idle for {total_a_step}"
+            message="{by} takes {typical} each time under the profiler (at most {largest}), {in_steps}"
+            + (" (the others do not wait)" if once else "")
+            + "; it leaves the GPU idle for {total_a_step}"
             + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
                 "; the same time by function: {functions:of the loader's time}"
                 if next(iter(functions), NO_LINE) != NO_LINE
                 else ""
-            )
-            + ("; the other steps do not wait" if once else ""),
-            advice=_ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
+            ),
+            advice=_ONCE * once + _ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
             evidence={
                 "typical_ns": int(np.median(found.dur_ns)),
                 "largest_ns": int(found.dur_ns.max()),

@@ -146,7 +146,7 @@ def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: b
 
 def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
     most = " at most" if len(found) > 1 else ""
-    where = "in {lines}" if (found.line.code >= 0).any() else "{places}"
+    where = "in {lines}" if found.line.there.any() else "{places}"
     return Hits(
         occurrences=found,
         cause="once",

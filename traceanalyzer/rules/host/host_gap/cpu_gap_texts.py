@@ -11,6 +11,7 @@ import numpy as np
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, texts_of
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.own_code import TORCHS, librarys
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
@@ -48,9 +49,15 @@ def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
     return {
         "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
         "largest_ns": int(found.dur_ns.max(initial=0)),
-        "places": {f"between {place}": ns for place, ns in found.place.sums(found.dur_ns).items()},
+        "places": {_between(place): ns for place, ns in found.place.sums(found.dur_ns).items()},
         "lines": found.line.sums(found.dur_ns),
     }
+
+
+def _between(place: str) -> str:
+    """`between aten::mm and aten::add`, `between two calls of aten::mm`."""
+    before, _, after = place.partition(" and ")
+    return f"between two calls of {before}" if before == after else f"between {place}"
 
 
 def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
@@ -64,10 +71,13 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if alone := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
     several = len(found) > 1
+    apart = " (median; at most {largest})" * (
+        format_ns(evidence["gap_ns"]) != format_ns(evidence["largest_ns"])
+    )
     if alone:
-        said = "{by} runs {times_a_step} and takes {gap}" + " each time (median; at most {largest})" * several
+        said = "{by} runs {times_a_step} and takes {gap}" + f" each time{apart}" * several
     else:
-        each = "s without ops ({times_a_step}) take {gap} each (median; at most {largest})"
+        each = f"s without ops ({{times_a_step}}) take {{gap}} each{apart}"
         said = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
