@@ -44,7 +44,7 @@ def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
 def test_what_may_save_is_said_where_one_may() -> None:
     sure = replace(samples.findings()[0], saving=samples.saving())
     may = replace(sure, severity=Severity.INFO)
-    said = "'Possibly' means: only if your program allows the fix, or if what happened in few steps happens again."
+    said = "'Possibly' means: only if your program allows the fix."
     assert said in legend([sure, may])
     assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])
 
@@ -52,7 +52,7 @@ def test_what_may_save_is_said_where_one_may() -> None:
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
     costs = replace(saves, saving=None)
-    said = "Costs leave out time that counts in another finding."
+    said = "The costs in titles leave out time that counts in another finding."
     assert said in legend([saves, costs])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
@@ -96,6 +96,9 @@ def test_where_the_gpu_is_idle_for_the_profiler_the_legend_says_so(
     step = replace(samples.estimate(17 * MS), **({"bound": "gpu"} | changes))
     head = samples.trace(step=step, accounting=(time,), steps=samples.steps())
     text = " ".join(render_text(samples.report(head)).split())
-    assert "Recorded times contain what the profiler costs." in text
+    assert (
+        "Recorded times contain what the profiler costs, and their shares are of the whole window; the line Limit"
+        in text
+    )
     caused = "Here most of the idle time is due to launches that the profiler slows down."
     assert (caused in text) is said

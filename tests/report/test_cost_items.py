@@ -73,7 +73,7 @@ def test_what_runs_beside_something_dearer_takes_only_what_is_left() -> None:
     )
     assert took_us(costs_of(trace)) == [
         ("aten::mm", "gpu", 200),
-        ("allreduce (communication)", "communication", 50),
+        ("allreduce (exposed communication)", "communication", 50),
         ("host-to-device copies in aten::copy_", "copy", 30),
     ]
 

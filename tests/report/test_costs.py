@@ -101,7 +101,9 @@ def test_how_long_a_rank_takes_alone_is_unknown_where_waiting_stays(shared: Call
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:
     report = reported(shared("jobs/torchrec_sleep/rank0"))
-    assert report.traces[0].summary.limit.endswith("of the predicted step in sendrecv (communication)")
+    assert report.traces[0].summary.limit.endswith(
+        "of the predicted step in sendrecv (exposed communication)"
+    )
     assert (report.findings[0].rule, report.findings[0].cause) == ("exposed-communication", "waiting")
 
 

@@ -193,7 +193,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
 ) -> None:
     """Of 18 ms the GPU works for 9, so that it waits for half of the step."""
     costs = (
-        Cost("allreduce (communication)", "communication", exchanging * 18 * MS, exchanging),
+        Cost("allreduce (exposed communication)", "communication", exchanging * 18 * MS, exchanging),
         Cost("while Python runs", "idle", idle * 18 * MS, idle),
     )
     words = "during 50 % of the predicted step, this GPU waits, mostly in collectives"

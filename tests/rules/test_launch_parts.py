@@ -69,7 +69,7 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
 def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
     count: int, pace: int, part: Any, how: dict[str, bool], words: str
 ) -> None:
-    plain = {"placed": True, "profiled": False, "stands_out": False}
+    plain = {"placed": True, "profiled": False, "stands_out": False, "within_collectives": False}
     message = _message(count, pace, part, **{**plain, **how})
     assert words in message
     assert message.count("{lines") == (not {**plain, **how}["placed"])
@@ -77,7 +77,7 @@ def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
 
 def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
     placed: Any = SimpleNamespace(launches=20, placed=True)
-    said = _message(20, 9, placed, placed=False, profiled=False, stands_out=False)
+    said = _message(20, 9, placed, placed=False, profiled=False, stands_out=False, within_collectives=False)
     assert "{lines" not in said
 
 

@@ -128,7 +128,7 @@ def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, flo
 def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by collective, per step: the op around it is whatever happened to start it."""
     sums = collective_names(work).sums(took_ns) if len(work) else {}
-    return {f"{name} (communication)": ns / max(steps, 1) for name, ns in sums.items()}
+    return {f"{name} (exposed communication)": ns / max(steps, 1) for name, ns in sums.items()}
 
 
 def _fitted(analysis: Analysis, work_ns: float, exchanged: dict[str, float]) -> dict[str, float]:

@@ -18,10 +18,7 @@ Row = tuple[str, str, int, list[str]]  # words, class, ns, ops
 _LEGEND = "The outer rows add up to 100 %, the indented ones to the idle time."
 LARGEST_CAUSES = 5
 NAMED_OPS = 3
-_SHORTER = (
-    "and communication at once",
-    "beside communication",
-)  # where the row of what has none of its own is narrow
+_AT_ONCE = "compute_over_"  # a class that people miss where it is no row: "other work" sounds like neither of the two
 _MOST = 0.5  # of a cause: what is named beside it has at least this share together
 _GLYPHS = {
     "compute": "█",
@@ -103,9 +100,15 @@ def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: i
     The classes that are left out are one row together, before idle time, so that the shares add up. Where there is
     room for it, the causes beside those shown are one more; if none is shown, there is none more.
     """
-    large = [row for row in (*rows, *causes) if row[2] >= _LEAST_SHARE * length_ns or row[1] == IDLE]
+    large = [
+        row
+        for row in (*rows, *causes)
+        if row[2] >= (_LEAST_REST if row[1].startswith(_AT_ONCE) else _LEAST_SHARE) * length_ns
+        or row[1] == IDLE
+    ]
     ranked = sorted(
-        (row for row in large if row[0] != _OTHER), key=lambda row: (row[1] != IDLE, -row[2], row[0])
+        (row for row in large if row[0] != _OTHER),
+        key=lambda row: (not row[1].startswith((IDLE, _AT_ONCE)), -row[2], row[0]),
     )
     rest: list[Row] = []
     for more in range(3):  # rows for the rest of the work and of the causes
@@ -168,11 +171,7 @@ def _named(ops: list[str], room: int) -> str:
         text = ", ".join(names[:count])
         if len(text) <= room:
             return f"  {text}"
-    return (
-        f"  {shortened(names[0] if len(names[0]) <= room else names[0].replace(*_SHORTER), room)}"
-        if names
-        else ""
-    )
+    return f"  {shortened(names[0], room)}" if names else ""
 
 
 def _glyph(name: str) -> str:

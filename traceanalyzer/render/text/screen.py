@@ -9,25 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.report import IDLE, Report, TraceReport
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import WHOLE, put_short
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
+from traceanalyzer.render.text.legend import legend
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import (
-    OF_SAVINGS,
-    costs_share,
-    may_save,
-    probably_nothing,
-    saves_nothing,
-)
 from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.triage import Triage, triage
 from traceanalyzer.report.words import listed
-from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.version import __version__
 
 MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trace, of a job
@@ -37,16 +30,6 @@ _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
-_OF_FINDINGS = "Recorded times contain what the profiler costs."
-_OF_IDLE = " Here most of the idle time is due to launches that the profiler slows down."
-_PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
-_IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
-_OF_COSTS = "Costs leave out time that counts in another finding."
-_NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = (
-    "'Possibly' means: only if your program allows the fix, or if what happened in few steps happens again."
-)
-_REST = "{rule} is idle time that no other finding explains."
 
 
 def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
@@ -209,7 +192,7 @@ def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Findin
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
         last = number == len(devices[:_DEVICES]) - 1
-        also = _legend(shown.values(), _profilers_idle(report.traces)) if last else ""
+        also = legend(shown.values(), report.traces) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         more = len(devices) - _DEVICES
@@ -220,35 +203,6 @@ def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Findin
         put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 2, hang=_LABEL)
     page.put(_left_out(report, parts), style="dim")
     return page.lines
-
-
-def _profilers_idle(traces: Sequence[TraceReport]) -> bool:
-    """Whether the GPU sets the pace, and most of the idle time beside that is what the profiler costs."""
-    one, step = traces[0], traces[0].step
-    if len(traces) > 1 or step is None or step.open or step.bound != "gpu":
-        return False
-    count = one.steps.every.count if one.steps else 1
-    idle_ns = max(time.classes_ns[IDLE] for time in one.accounting)
-    added_ns = count * (step.traced_ns - step.unprofiled_ns)
-    return added_ns >= _PROFILERS * idle_ns and idle_ns >= _IDLE * one.window.length_ns
-
-
-def _legend(findings: Collection[Finding], profilers_idle: bool) -> str:
-    """What the numbers of the findings are, of those that ask for something."""
-    savings = [
-        saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
-    ]
-    unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
-    perhaps = any(may_save(one) and not one.settled for one in findings)
-    costs = any(costs_share(one) and not one.settled for one in findings)
-    rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
-    told = (
-        [_OF_FINDINGS + _OF_IDLE * profilers_idle] * bool(findings)
-        + [_OF_COSTS] * costs
-        + [OF_SAVINGS] * bool(savings)
-    )
-    told += [_NOT_SURE] * unsure + [_MAY_SAVE] * perhaps + [_REST.format(rule=one) for one in rest]
-    return " ".join(told)
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:

@@ -50,7 +50,7 @@ _CAUSES = {
     "small": "too many",
     "small-part": "little of the idle time",
     "start": "before the first launch",
-    "unsure": "perhaps",
+    "unsure": "not sure to help",
     "waiting": "waiting for ranks",
 }
 _OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen

@@ -41,8 +41,8 @@ class Limits:
 def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Matrix products run for all experts and tokens, though a few experts are chosen for each token.
 
-    What it looks for: topk keeps k of E scores for each of N tokens. But batched matrix products compute all
-    E times N rows.
+    What it looks for: topk keeps k of E scores for each of N tokens. But batched matrix products compute E x N
+    rows, those of all experts for all tokens.
     Why it costs: the products take E / k times as many operations as necessary. Most results are multiplied
     by zero.
     Bad: torch.einsum("nd,edh->enh", x, w) for all experts, although the gate is zero for most of them. Good:

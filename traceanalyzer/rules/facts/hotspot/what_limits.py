@@ -43,7 +43,7 @@ _LATENCY = Bound(
     "Fuse these kernels, or use a larger batch.",
 )
 _SHORT_PRODUCTS = (
-    "Use a larger batch. Most of these kernels are matrix products, which cannot be fused with one another."
+    "Use a larger batch: matrix products, as most of these kernels are, cannot be fused with one another."
 )
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)

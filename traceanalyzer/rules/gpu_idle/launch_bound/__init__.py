@@ -136,7 +136,7 @@ def launch_bound(
     output:
     - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
       queued in time;
-    - "perhaps" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
+    - "not sure to help" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
       saving is small and may be zero;
     - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
     - "a CUDA graph can help" (`graph`): most steps launch the same kernels on the same grids;
@@ -178,9 +178,15 @@ def launch_bound(
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
         message=_message(
-            count, pace, part, placed=not lines, profiled=cause == "profiled-only", stands_out=stands_out
+            count,
+            pace,
+            part,
+            placed=not lines,
+            profiled=cause == "profiled-only",
+            stands_out=stands_out,
+            within_collectives=waits and guessed,
         )
-        + (_OTHERS if waits else "")
+        + (_OTHERS if waits and not guessed else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
         evidence={
@@ -200,7 +206,14 @@ def launch_bound(
 
 
 def _message(
-    count: int, pace: int | None, part: Part | None, *, placed: bool, profiled: bool, stands_out: bool
+    count: int,
+    pace: int | None,
+    part: Part | None,
+    *,
+    placed: bool,
+    profiled: bool,
+    stands_out: bool,
+    within_collectives: bool,
 ) -> str:
     """How much is launched, in which part of the program, and which launches the GPU waits for.
 
@@ -208,6 +221,7 @@ def _message(
         placed: whether no line is to be told besides that of the part.
         profiled: whether the GPU waits only because the profiler slows the CPU.
         stands_out: whether it waits much for the launches of one op.
+        within_collectives: whether it probably waits longer for launches of other ranks.
     """
     whole = part is not None and part.launches >= count
     return (
@@ -217,7 +231,14 @@ def _message(
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for "
-        + ("the launches of {ops:of this waiting}" if stands_out else "launches in all parts of the step")
+        + (
+            "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
+            "the step"
+            if within_collectives
+            else "the launches of {ops:of this waiting}"
+            if stands_out
+            else "launches in all parts of the step"
+        )
         + (
             ""
             if placed or (part and part.placed)
