@@ -70,7 +70,8 @@ def test_functions_within_the_named_one_are_told_where_there_are_others(
     [
         ({"f": 1}, {"a": 1}, ", in {lines}"),
         ({}, {"a": 1}, ", {places}; this is Python"),
-        ({}, {"a": 1, "b": 1}, "; they lie {places}; this is Python"),
+        ({}, {"a": 1, "b": 1}, "; partly {places}; this is Python"),
+        ({}, {"a": 2, "b": 1}, "; mostly {places}; this is Python"),
     ],
 )
 def test_pauses_that_are_no_functions_lie_at_places(

@@ -50,9 +50,10 @@ _CAUSES = {
     "small": "too many",
     "small-part": "little of the idle time",
     "start": "before the first launch",
-    "unsure": "not sure to help",
+    "unsure": "fewer launches may help",
     "waiting": "waiting for ranks",
 }
+_MAY_HELP = ("unsure",)  # causes whose title names the remedy in the evidence
 _OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
@@ -140,9 +141,10 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
     What it is named `by` has at most so many characters: the message has the whole of it.
     """
     by = _shortened(marked_functions(short_ops(finding.by)), longest) if finding.by else ""
-    parts = {
-        _plain(part): words for part, words in ((by, by), (finding.cause, _in_words(finding.cause))) if part
-    }
+    cause = _in_words(finding.cause)
+    if finding.cause in _MAY_HELP:
+        cause = _in_words(str(finding.evidence.get("remedy", finding.cause))).replace("can help", "may help")
+    parts = {_plain(part): words for part, words in ((by, by), (finding.cause, cause)) if part}
     parts.pop(finding.rule, "")
     return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
 

@@ -42,7 +42,7 @@ _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = "SyncBatchNorm"
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
-    "message": "besides the first call of each step, {by} reduces {elements} elements or fewer {times_a_step}: "
+    "message": "after the first call of each step, {by} runs {times_a_step} more, for at most {elements} elements: "
     "{total_a_step}",
     "advice": "Stack the values and reduce them once, or every hundred steps.",
 }

@@ -69,10 +69,10 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     What it looks for: kernels whose names show float32 arithmetic without tensor cores, such as sgemm, scudnn
     and fmha_cutlassF_f32.
     Why it costs: tensor cores are 4 to 16 times as fast. They compute in bfloat16, float16 or TF32. TF32
-    rounds float32 to 10 bits for the product.
+    keeps the range of float32, and 10 bits of the mantissa.
     Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to
     bfloat16.
-    How sure: kernel names show it: tf32, s1688 or xf32 mean tensor cores.
+    How sure: kernel names show it. Kernels with tf32, s1688 or xf32 in their name use tensor cores.
     When it is wrong: results need full float32, as in some scientific code.
     Saving: the time shrinks by the ratio of the peak rates of the device. Small products gain less, because
     memory limits them.

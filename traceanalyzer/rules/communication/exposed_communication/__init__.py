@@ -200,7 +200,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"some calls of {{by}}, {{number_a_step}}, {apart} for other ranks; together they take {{all_a_step}}; "
+            f"some calls of {{by}} ({{number_a_step}}) {apart} for other ranks: they take {{all_a_step}}; "
             if apart
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )

@@ -15,7 +15,7 @@ TEXTS = {
         "Allocate the whole buffer once, and write only the new rows: cache[:, :, n:n + 1] = new.",
     ),
     "concatenation": (
-        "torch.cat copies its inputs side by side {times_a_step}",
+        "torch.cat copies all of its inputs into its output {times_a_step}",
         "Compute each part directly into one common buffer (out=, or slices of an existing tensor).",
     ),
     "repetition": (

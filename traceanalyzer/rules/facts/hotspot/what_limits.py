@@ -42,9 +42,7 @@ _LATENCY = Bound(
     "its kernels are so short that the GPU spends much of this time on starting them",
     "Fuse these kernels, or use a larger batch.",
 )
-_SHORT_PRODUCTS = (
-    "Use a larger batch: matrix products, as most of these kernels are, cannot be fused with one another."
-)
+_SHORT_PRODUCTS = "Use a larger batch. Matrix products cannot be fused with one another."
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")

@@ -61,8 +61,8 @@ def implicit_sync(
     bool(), .tolist(), and .cpu() of small tensors. Ops whose result has a data-dependent size also wait, such
     as boolean index, nonzero and unique.
     Why it costs: the host cannot queue work while it waits, so the GPU becomes idle.
-    Bad: `loss.item()` in every step; `x[x > 0]`. Good: add up the loss on the device and read the sum every
-    100 steps; `torch.where`.
+    Bad: `loss.item()` in every step. Good: add up the loss on the device and read the sum every 100 steps.
+    Bad: `x[x > 0]`. Good: `torch.where`.
     How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
     would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
     the cost includes this loop.

@@ -136,7 +136,7 @@ def launch_bound(
     output:
     - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
       queued in time;
-    - "not sure to help" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
+    - "... may help" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
       saving is small and may be zero;
     - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
     - "a CUDA graph can help" (`graph`): most steps launch the same kernels on the same grids;

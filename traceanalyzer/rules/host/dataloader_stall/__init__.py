@@ -76,9 +76,9 @@ def dataloader_stall(
             named_by=name,
             lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
             fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
-            message="{by} takes {typical} each time under the profiler (at most {largest}), {in_steps}"
+            message="{by} leaves the GPU idle for {total_a_step} under the profiler; it takes {typical} each time "
+            "(at most {largest}), {in_steps}"
             + (" (the others do not wait)" if once else "")
-            + "; it leaves the GPU idle for {total_a_step}"
             + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
                 "; the same time by function: {functions:of the loader's time}"

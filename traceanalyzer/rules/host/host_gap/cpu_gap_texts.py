@@ -104,12 +104,16 @@ def _uneven(found: CallsAfterCpuGaps) -> bool:
 def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
     inner = evidence["functions"]
     if not line:
-        where = "; they lie {places}" if len(evidence["places"]) > 1 else ", {places}"
+        where = f"; {_mostly(evidence['places'])} {{places}}" if len(evidence["places"]) > 1 else ", {places}"
         return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
     if alone:
         return ", with most of that time in {functions}" if other else ""
     return ", within {by}" + (": {functions}" if other else "")
+
+
+def _mostly(places: Mapping[str, int]) -> str:
+    return "mostly" if 2 * max(places.values()) > sum(places.values()) else "partly"
 
 
 def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:

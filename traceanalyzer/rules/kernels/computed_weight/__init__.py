@@ -96,8 +96,8 @@ def computed_weight(
     "weight") after loading.
     How sure: the order of ops and their shapes are recorded. The tensors themselves are not recorded, so
     confidence is medium.
-    When it is wrong: the ops before the layer compute an activation that happens to have the shape of the
-    layer's weight. Or the weights change between calls.
+    When it is wrong: what is computed is no weight, but an activation of the same shape. Or the weights
+    change between calls.
     Saving: the time of the ops that compute weights. In training with W + B A, also the time of the large
     gradients, minus the time of the two small products with A and B.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.

@@ -49,7 +49,7 @@ _ADVICE = {
     "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
     "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
 }
-_NOT_FREE = "; sparse updates avoid this, but take about {} of CPU time more in each optimizer step"
+_NOT_FREE = "; sparse updates avoid this, but the CPU then needs about {} more in each optimizer step"
 _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
