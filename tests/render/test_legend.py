@@ -51,9 +51,13 @@ def test_what_may_save_is_said_where_one_may() -> None:
 
 def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
-    costs = replace(saves, saving=None)
-    said = "The costs in titles leave out time that counts in another finding."
+    costs = replace(
+        saves, saving=None, message="9.00 ms of this time counts here, the rest in other findings"
+    )
+    said = "The cost of finding 2 is only what no other finding counts."
     assert said in legend([saves, costs])
+    assert "The cost of findings 1 and 2 is only" in legend([costs, costs])
+    assert said not in legend([saves, replace(costs, message="all of it")])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
 

@@ -201,6 +201,16 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
     assert words not in limit(costs, bound="gpu", gpu_ns=9 * MS)
 
 
+@pytest.mark.parametrize(("launching_ms", "said"), [(19, True), (21, False)])
+def test_why_the_gpu_waits_is_told_where_the_recording_says_the_same(launching_ms: int, said: bool) -> None:
+    parts = {"compute": 50 * MS, "idle:data-loading": 20 * MS, "idle:dispatching": launching_ms * MS}
+    time = samples.accounting(parts_ns=parts, idle_causes=())
+    head = samples.trace(step=samples.estimate(gpu_ns=10 * MS), accounting=(time,))
+    costs = (Cost("while data is loaded", "idle", 5 * MS, 0.21),)
+    told = verdict_of(head, [samples.findings()[0]], costs).limit
+    assert told.endswith("21 % of the predicted step" + ", mostly while data is loaded" * said)
+
+
 # -- the fix ----------------------------------------------------------------------------------------------
 
 

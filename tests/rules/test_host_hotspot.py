@@ -132,7 +132,7 @@ def test_what_torch_itself_runs_is_named_and_not_taken_out_of_the_loop(shared: S
     for rule, function in (("host-hotspot", "_get_total_norm"), ("host-gap", "clip_grad.py")):
         (found,) = alarms(shared("third/clip_loop.fixed"), rule)
         assert function in found.message
-        assert "first record without with_stack" in found.advice
+        assert "record without it first" in found.advice
     (found,) = alarms(shared("pairs/python_between.bad"), "host-gap")
     assert "torch's own" not in found.advice
 
@@ -252,7 +252,7 @@ def test_code_of_a_library_is_sent_to_its_caller_and_ones_own_out_of_the_loop(
     own = sure is Confidence.MEDIUM
     assert found.by == (f"{path}(3): encode" if own else "/home/me/train.py(7): step")
     assert found.advice.startswith(advice)
-    assert ("first record without with_stack" in found.advice) is not own
+    assert ("record without it first" in found.advice) is not own
     assert found.confidence is sure
 
 

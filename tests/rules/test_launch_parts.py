@@ -55,14 +55,14 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
             9,
             None,
             {"placed": False},
-            "all parts of the step; the CPU launches too late at {lines:of this waiting}",
+            "all parts of the step; these launches come from {lines:of this waiting}",
         ),
         (
             20,
             9,
             PART,
             {"placed": False},
-            "all parts of the step; the CPU launches too late at {lines:of this waiting}",
+            "all parts of the step; these launches come from {lines:of this waiting}",
         ),
     ],
 )

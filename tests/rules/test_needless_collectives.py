@@ -80,7 +80,7 @@ def test_all_micro_batches_but_the_last_reduce_without_need(micro: int, count: i
     assert [one.count for one in found.values()] == [3 * count] * bool(count)
     for one in found.values():
         assert one.cause == "every-micro-step"
-        assert f"({2 * micro} reductions in all)" in one.message
+        assert f", of {2 * micro} in all)" in one.message
         assert one.cost_ns == 3 * count * 10 * US
 
 
@@ -150,7 +150,7 @@ def test_steps_whose_collectives_have_no_op_do_not_count() -> None:
     rank.end()
     (one,) = said(rank).values()
     assert (one.cause, one.count) == ("every-micro-step", 3 * 6)
-    assert "(8 reductions in all)" in one.message
+    assert ", of 8 in all)" in one.message
 
 
 def test_collectives_of_which_no_size_is_recorded_are_not_said_to_be_small() -> None:

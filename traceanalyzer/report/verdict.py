@@ -157,9 +157,18 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         by_gpu = trace.step is not None and trace.step.bound == "gpu"
         return f"{'it' if by_gpu else 'the GPU'} spends {share} in {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
-    mostly = f", mostly {one.name}" * (2 * one.share > idle)
+    mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == _longest_idle(trace))
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
+
+
+def _longest_idle(trace: TraceReport) -> str:
+    """Why devices were idle longest in the recording: where the predicted step's reason is another, none is sure."""
+    sums: Counter[str] = Counter()
+    for device in trace.accounting:
+        sums.update(device.idle_ns)
+    cause = max(sums, key=lambda name: (sums[name], name), default="")
+    return TEXTS[cause].idle if cause in TEXTS else ""
 
 
 def _of_work(trace: TraceReport, cost: Cost) -> str:

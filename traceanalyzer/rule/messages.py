@@ -14,6 +14,8 @@ _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.for
 _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
 _OF_WHAT = "of this time"
+IN_OTHERS = "counts here, the rest in other findings"
+"""What a message says where other findings have much of the lost time."""
 _OF_UNIT = {"bytes": "of these bytes", "share": ""}
 _IN_TOTAL = "in total"  # what too few steps have to tell it of a step
 _OF_EACH_STEP = re.compile(r"\{per_step\} (?:of each step|a step)")
@@ -68,9 +70,7 @@ def message_fields(
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     shared = evidence.get("total_ns", 0) < _NEARLY * lost_ns
     return {
-        "elsewhere": _Shares(
-            f"; {shown['total_a_step']} {_OF_WHAT} counts here, the rest in other findings" if shared else ""
-        ),
+        "elsewhere": _Shares(f"; {shown['total_a_step']} {_OF_WHAT} {IN_OTHERS}" if shared else ""),
         "times": times(counts[0]),
         "times_a_step": _often_a_step(times, counts[1], in_steps, steps),
         "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),

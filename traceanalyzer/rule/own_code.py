@@ -18,7 +18,7 @@ _MODELS = (
     "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}."
 )
 TORCHS = (
-    "This is torch's own code, and recording stacks slows it: first record without with_stack. If its time stays long, "
+    "This is torch's own code, which with_stack=True slows down: record without it first. If its time stays long, "
     "call it less often, or with fewer and larger tensors."
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import IDLE, TraceReport
@@ -13,6 +13,8 @@ from traceanalyzer.render.words.savings import (
     probably_nothing,
     saves_nothing,
 )
+from traceanalyzer.report.words import listed
+from traceanalyzer.rule.messages import IN_OTHERS
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _OF_FINDINGS = "Recorded times contain what the profiler costs, and their shares are of the whole window"
@@ -20,7 +22,7 @@ _OF_LIMIT = "; the line Limit is about the predicted step."
 _OF_IDLE = " Here most of the idle time is due to launches that the profiler slows down."
 _PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
 _IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
-_OF_COSTS = "The costs in titles leave out time that counts in another finding."
+_OF_COSTS = "The cost of {} is only what no other finding counts."
 _NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
 _MAY_SAVE = "'Possibly' means: only if {why}."
 _ALLOWED, _RECURS = "your program allows the fix", "what happened in few steps happens again"
@@ -28,14 +30,19 @@ _FEW = 0.5  # of the steps; chosen
 _REST = "{rule} is idle time that no other finding explains."
 
 
-def legend(findings: Collection[Finding], traces: Sequence[TraceReport]) -> str:
+def legend(numbered: Mapping[int, Finding], traces: Sequence[TraceReport]) -> str:
     """What the numbers of the findings are, of those that ask for something."""
+    findings = numbered.values()
     savings = [
         saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
     ]
     unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
     perhaps = {_why_possibly(one, traces) for one in findings if may_save(one) and not one.settled}
-    costs = any(costs_share(one) and not one.settled for one in findings)
+    shared = [
+        number
+        for number, one in numbered.items()
+        if costs_share(one) and not one.settled and IN_OTHERS in one.message
+    ]
     rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
     told = (
         [
@@ -44,7 +51,7 @@ def legend(findings: Collection[Finding], traces: Sequence[TraceReport]) -> str:
             + _OF_IDLE * _profilers_idle(traces)
         ]
         * bool(findings)
-        + [_OF_COSTS] * costs
+        + [_OF_COSTS.format(f"finding{'s' * (len(shared) > 1)} {listed(shared)}")] * bool(shared)
         + [OF_SAVINGS] * bool(savings)
     )
     told += (

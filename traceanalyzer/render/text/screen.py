@@ -192,7 +192,7 @@ def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Findin
     for number, (rank, time) in enumerate(devices[:_DEVICES]):
         rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
         last = number == len(devices[:_DEVICES]) - 1
-        also = legend(shown.values(), report.traces) if last else ""
+        also = legend(shown, report.traces) if last else ""
         device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
     if len(devices) > _DEVICES:
         more = len(devices) - _DEVICES

@@ -103,9 +103,9 @@ def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
         cause="every-micro-step",
         lost=LostTime.uncovered(found, work.of_kind("compute")),
         fix=DropWork(found.entries),
-        message="gradients are reduced after every micro-batch, though only those of the last one are needed: "
-        "the others, {number_a_step}, take {total_a_step} in which the GPU computes nothing ({reductions} reductions "
-        "in all)",
+        message="gradients are reduced after every micro-batch, though it is enough to reduce them after the last one: "
+        "the other reductions ({number_a_step}, of {reductions} in all) take {total_a_step} in which the GPU computes "
+        "nothing",
         advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
     )

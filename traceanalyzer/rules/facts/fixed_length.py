@@ -50,8 +50,8 @@ def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     Why it matters: layers compute the padding like all other positions, and the mask only hides the results.
     Bad: tokenizer(texts, padding="max_length"). Good: padding=True, which pads to the longest sequence of the
     batch; batches of sequences with about the same length; sequences packed one after the other.
-    How sure: shapes are recorded, the lengths of sequences are not. So this is a fact, not a fault, and
-    always info. To see how much of the width is filled, compute the mean of the mask in your program.
+    How sure: shapes are recorded, the lengths of sequences are not. So this is never called a
+    fault, and always info. To see how much of the width is filled, compute the mean of the mask in your program.
     When it is wrong: the sequences fill the width. Or a compiled model or a CUDA graph needs the same width
     in every step.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; "Padding and truncation" in Hugging

@@ -57,7 +57,7 @@ def strided_access(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
 
     What it looks for: pointwise ops and copies of a tensor without a contiguous dimension. An example is
     x[..., 0], one component of many. The cost also includes ops that build the whole tensor x (cat, stack),
-    index it, or sum over its last dimension, because this layout slows them, too.
+    index it, or sum over its last dimension, because the layout of x slows them, too.
     Why it costs: memory delivers 64 bytes at once, and the op uses only a few of these bytes.
     Bad: a tensor f of shape (height, width, 9), and f[..., i] in each op. Good: f of shape (9, height,
     width), and f[i].

@@ -56,7 +56,7 @@ def activity_buffer_request(
             named_by=kind,
             lost=idle_for,
             message=f"{{by}} by the profiler, {{times}}: {{ops}} stalled for {{stall}}, the GPU was idle {part}",
-            advice="The profiler, not your code, stopped ops because it needed buffers: a longer warm-up, "
+            advice="The profiler, not your code, held ops up because it needed buffers: a longer warm-up, "
             "schedule(wait=1, warmup=3), or fewer steps avoid this.",
             evidence={"stall_ns": stall_ns, "idle_ns": idle_ns, "ops": ops},
             related=(victims, victims.op),

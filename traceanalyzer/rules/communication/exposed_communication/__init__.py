@@ -60,7 +60,7 @@ class Limits:
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
 _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
-_APART = {True: "wait long", False: "hardly wait"}
+_APART = {True: "slow", False: "quick"}
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
@@ -200,7 +200,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"some calls of {{by}} ({{number_a_step}}) {apart} for other ranks: they take {{all_a_step}}; "
+            f"the {apart} calls of {{by}} ({{number_a_step}}) take {{all_a_step}}; "
             if apart
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )

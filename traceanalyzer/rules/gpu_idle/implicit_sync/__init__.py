@@ -93,17 +93,17 @@ def implicit_sync(
             ),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines:of these calls' time}" if lines else "")
-            + _waits(
-                longest := _longest(waiting, waited, found),
-                total := int(waited.sum()),
-                len(found),
-                limits.alike_times,
-            )
             + (
                 "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
                 if len(loops)
                 else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
                 "the recording" * bool(len(idling))
+            )
+            + _waits(
+                longest := _longest(waiting, waited, found),
+                total := int(waited.sum()),
+                len(found),
+                limits.alike_times,
             ),
             advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={

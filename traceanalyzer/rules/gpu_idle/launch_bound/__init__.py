@@ -239,11 +239,7 @@ def _message(
             if stands_out
             else "launches in all parts of the step"
         )
-        + (
-            ""
-            if placed or (part and part.placed)
-            else "; the CPU launches too late at {lines:of this waiting}"
-        )
+        + ("" if placed or (part and part.placed) else "; these launches come from {lines:of this waiting}")
         + "{elsewhere:of this waiting}"
     )
 

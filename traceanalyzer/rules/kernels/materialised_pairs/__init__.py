@@ -95,9 +95,9 @@ def materialised_pairs(
     ops.
     Saving: one kernel is assumed to do the arithmetic, and to write only the reduced result. For `selected`,
     the backward pass computes only the selected pairs. For `gathered`, one matrix product computes all pairs,
-    and the given ones are picked from it. This writes one number for each pair, not a whole row. For `listed`,
-    each point is compared only with points in cells of a grid around it, or with points that are next to it
-    after sorting by id.
+    and the wanted pairs are picked from its result. The product writes one number for each pair, not a whole
+    row. For `listed`, each point is compared only with points in cells of a grid around it, or with points
+    that are next to it after sorting by id.
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """
