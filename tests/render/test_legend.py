@@ -54,9 +54,9 @@ def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
     costs = replace(
         saves, saving=None, message="9.00 ms of this time counts here, the rest in other findings"
     )
-    said = "The cost of finding 2 is only what no other finding counts."
+    said = "Time that counts in another finding is left out of the cost of finding 2."
     assert said in legend([saves, costs])
-    assert "The cost of findings 1 and 2 is only" in legend([costs, costs])
+    assert "left out of the cost of findings 1 and 2." in legend([costs, costs])
     assert said not in legend([saves, replace(costs, message="all of it")])
     assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
     assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])

@@ -147,10 +147,10 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     assert verdict_of(head, [unknown, second]).fix == f"{begin}, whose saving cannot be predicted"
     assert verdict_of(head, [unknown, second, unknown, second]).fix == (
         f"{begin}; what findings 1 and 3 would save cannot be predicted; "
-        f"findings 2 and 4 (scheduler-gap) alone: {ABOUT}"
+        f"findings 2 and 4 (scheduler-gap), without findings 1 and 3: {ABOUT}"
     )
     assert verdict_of(head, [unknown, second, second]).fix == (
-        f"{begin}, whose saving cannot be predicted; findings 2 and 3 (scheduler-gap) alone: {ABOUT}"
+        f"{begin}, whose saving cannot be predicted; findings 2 and 3 (scheduler-gap), without finding 1: {ABOUT}"
     )
     same = replace(head, together=head.step)
     assert verdict_of(same, [unknown]).fix == begin

@@ -121,8 +121,8 @@ def test_a_collective_waits_that_takes_much_longer_than_its_transfer(
         assert one.confidence is (Confidence.LOW if cause == "waiting" else Confidence.MEDIUM)
         assert one.max_severity is (Severity.LOW if cause == "waiting" else Severity.HIGH)
         apart = {
-            "waiting": "the slow calls of {by} ({number_a_step}) take",
-            "transfer": "the quick calls of {by} ({number_a_step}) take",
+            "waiting": "of all calls of {by}, the slow ones ({number_a_step}) take",
+            "transfer": "of all calls of {by}, the quick ones ({number_a_step}) take",
         }
         assert (apart[cause] in one.message) is (len(causes) > 1)
 

@@ -27,6 +27,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     saved = 1 - then_ns / max(now_ns, 1)
     gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
     own, others = [number for number in replayed if number not in gone], sorted(gone)
+    several = len(own) > 1
     own, idle = _adding(trace, wrong, own, saved)
     which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
     also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""
@@ -44,7 +45,8 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     whose = (
         f"; {unknown.format('s', listed([first, *later]))}" if later else ", whose saving cannot be predicted"
     )
-    rest = f"; {which} alone{also}: {gives}" if len(own) > 1 else ""
+    without = f"without finding{'s' * bool(later)} {listed([first, *later])}"
+    rest = f"; {which}, {without}{also}: {gives}" if several else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
 

@@ -52,7 +52,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             # while other streams compute, a copy costs nothing
             lost=LostTime.uncovered(found, work.of_kind("compute")),
             fix=DropWork(found.entries),
-            message="{by} copies its bias (the argument input) into its output before the GEMM, {times_a_step}, "
+            message="{by} copies its bias (the argument named input) into its output before the GEMM, {times_a_step}, "
             "{moved_a_step}; "
             "the copies take {total_a_step}{shapes}",
             advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or use torch.mm, and add the matrix "

@@ -200,7 +200,7 @@ def _probably(
         fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"the {apart} calls of {{by}} ({{number_a_step}}) take {{all_a_step}}; "
+            f"of all calls of {{by}}, the {apart} ones ({{number_a_step}}) take {{all_a_step}}; "
             if apart
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )
