@@ -83,6 +83,22 @@ def test_a_finding_is_named_by_its_cause_and_then_by_its_op(cause: str, by: str 
 
 
 @pytest.mark.parametrize(
+    ("remedy", "said"),
+    [
+        ("graph", "a CUDA graph may help"),
+        ("compile", "torch.compile may help"),
+        ("batch", "fewer launches may help"),
+    ],
+)
+def test_where_it_is_not_sure_that_launching_is_the_reason_a_remedy_may_help(remedy: str, said: str) -> None:
+    finding = replace(
+        samples.finding(0, cause="unsure", by=None), rule="launch-bound", evidence={"remedy": remedy}
+    )
+    assert finding_name(finding) == f"launch-bound: {said}"
+    assert finding_name(replace(finding, evidence={})) == "launch-bound: fewer launches may help"
+
+
+@pytest.mark.parametrize(
     ("ids", "said"),
     [
         ((), ""),

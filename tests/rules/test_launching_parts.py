@@ -70,4 +70,6 @@ def test_waiting_for_other_ranks_is_told_from_a_share_of_the_window_on(least: st
     (one,) = report.findings
     assert one.evidence["awaited_share"] == pytest.approx(0.13, abs=0.005)
     assert ("probably waits for other ranks that launch as slowly" in one.message) is told
+    assert "the GPU waits for the launches of aten::add" in one.message  # longer than within collectives
+    assert "within collectives" not in one.message
     assert one.advice.endswith("Pass the files of all ranks: they show whom this one waits for.") is told
