@@ -16,6 +16,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.registry import find_rule
 from traceanalyzer.rules.gpu_idle.launch_bound import (
+    EVERYWHERE,
+    OF_ONE_OP,
     Limits,
     _advice,
     _doubt,
@@ -49,7 +51,7 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
         (21, 9, PART, {}, "medians), of which {loop_launches} come from {loop}; the GPU"),
         (20, 9, None, {"profiled": True}, "; in this recording the GPU waits for"),
         (20, 9, None, {}, "for launches in all parts of the step{elsewhere"),
-        (20, 9, None, {"stands_out": True}, "for the launches of {ops:of this waiting}{elsewhere"),
+        (20, 9, None, {"awaits": OF_ONE_OP}, "for the launches of {ops:of this waiting}{elsewhere"),
         (
             20,
             9,
@@ -67,9 +69,9 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
     ],
 )
 def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
-    count: int, pace: int, part: Any, how: dict[str, bool], words: str
+    count: int, pace: int, part: Any, how: dict[str, Any], words: str
 ) -> None:
-    plain = {"placed": True, "profiled": False, "stands_out": False, "within_collectives": False}
+    plain = {"awaits": EVERYWHERE, "placed": True, "profiled": False}
     message = _message(count, pace, part, **{**plain, **how})
     assert words in message
     assert message.count("{lines") == (not {**plain, **how}["placed"])
@@ -77,7 +79,7 @@ def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
 
 def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
     placed: Any = SimpleNamespace(launches=20, placed=True)
-    said = _message(20, 9, placed, placed=False, profiled=False, stands_out=False, within_collectives=False)
+    said = _message(20, 9, placed, EVERYWHERE, placed=False, profiled=False)
     assert "{lines" not in said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,11 +14,10 @@ from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.saving import StepEstimate
-from traceanalyzer.model.short_names import short_op
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names
-from traceanalyzer.rule.evidence import called_names, of_steps, uncovered_ns
+from traceanalyzer.rule.evidence import of_steps, told_names, uncovered_ns
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
@@ -119,10 +117,7 @@ def _order(cost: Cost) -> tuple[float, str]:
 
 def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by what the user called, per step."""
-    sums: Counter[str] = Counter()
-    for name, ns in called_names(work).sums(took_ns).items():
-        sums[short_op(name)] += ns
-    return {name: ns / max(steps, 1) for name, ns in sums.items()}
+    return {name: ns / max(steps, 1) for name, ns in told_names(work).sums(took_ns).items()}
 
 
 def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:

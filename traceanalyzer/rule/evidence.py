@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.shapes import shapes_of
-from traceanalyzer.model.short_names import short_kernel, short_ops
+from traceanalyzer.model.short_names import short_kernel, short_op, short_ops
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.collective_names import collective_names
 from traceanalyzer.rule.recomputed_ops import recomputed
@@ -81,6 +81,12 @@ def uncovered_ns(work: Work) -> Rows:
         took_ns[later] -= intervals.covered(cover, work.start_ns[later], work.end_ns[later])
         before = before | later
     return took_ns
+
+
+def told_names(work: Work) -> Texts:
+    """The same as it is told: kernels that share a short name, of other types, say, are one."""
+    names = called_names(work)
+    return Texts(names.code, np.array([short_op(str(name)) for name in names.names], object))
 
 
 def called_ops(work: Work) -> Texts:

@@ -44,21 +44,12 @@ def legend(numbered: Mapping[int, Finding], traces: Sequence[TraceReport]) -> st
         if costs_share(one) and not one.settled and IN_OTHERS in one.message
     ]
     rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
-    told = (
-        [
-            _OF_FINDINGS
-            + (_OF_LIMIT if len(traces) == 1 and traces[0].step else ".")
-            + _OF_IDLE * _profilers_idle(traces)
-        ]
-        * bool(findings)
-        + [_OF_COSTS.format(f"finding{'s' * (len(shared) > 1)} {listed(shared)}")] * bool(shared)
-        + [OF_SAVINGS] * bool(savings)
-    )
-    told += (
-        [_NOT_SURE] * unsure
-        + [_MAY_SAVE.format(why=", or if ".join(sorted(perhaps, reverse=True)))] * bool(perhaps)
-        + [_REST.format(rule=one) for one in rest]
-    )
+    of_limit = _OF_LIMIT if len(traces) == 1 and traces[0].step else "."
+    told = [_OF_FINDINGS + of_limit + _OF_IDLE * _profilers_idle(traces)] if findings else []
+    told += [_OF_COSTS.format(f"finding{'s' * (len(shared) > 1)} {listed(shared)}")] if shared else []
+    told += [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
+    told += [_MAY_SAVE.format(why=", or if ".join(sorted(perhaps, reverse=True)))] if perhaps else []
+    told += [_REST.format(rule=one) for one in rest]
     return " ".join(told)
 
 

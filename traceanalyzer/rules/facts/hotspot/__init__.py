@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, distinct
-from traceanalyzer.model.short_names import short_op
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import OpWork
@@ -18,11 +16,11 @@ from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.evidence import (
     MORE_WORK,
-    called_names,
     counted_shapes,
     kernel_times,
     largest_shapes,
     of_steps,
+    told_names,
     uncovered_ns,
 )
 from traceanalyzer.rules.facts.hotspot.what_limits import (
@@ -89,7 +87,7 @@ def hotspot(
     for device in distinct(work.device[within]).tolist():
         here = work.device == device
         own, alone_ns = work[here & within], uncovered_ns(work[here])[within[here]]
-        names = _short_names(own)
+        names = told_names(own)
         counts = _counts(own, usual)
         own_ns = without_waiting(own, waits)
         took_ns = np.where(counts, own_ns, 0)
@@ -123,12 +121,6 @@ def hotspot(
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
             yield _hits(op, every, found, bound, gpu_ns, share, judged_step, of_which, whole)
-
-
-def _short_names(work: Work) -> Texts:
-    """What the user called, as it is told: kernels that share a short name, of other types, say, are one."""
-    names = called_names(work)
-    return Texts(names.code, np.array([short_op(str(name)) for name in names.names], object))
 
 
 def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:

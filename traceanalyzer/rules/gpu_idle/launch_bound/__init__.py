@@ -93,6 +93,12 @@ _MEASURE = (
 _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
 
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
+EVERYWHERE = "launches in all parts of the step"
+OF_ONE_OP = "the launches of {ops:of this waiting}"
+WITHIN_COLLECTIVES = (
+    "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
+    "the step"
+)
 _ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
 _NO_FAULT = {
     "profiled-only": "",
@@ -172,20 +178,13 @@ def launch_bound(
     guessed = awaited * steps.window_ns > found.total_ns
     ops = found.launch.outer_op.name.or_else(found.launch.name)
     stands_out = max(ops.sums(found.dur_ns).values(), default=0) >= STANDS_OUT * found.total_ns
+    awaits = WITHIN_COLLECTIVES if waits and guessed else OF_ONE_OP if stands_out else EVERYWHERE
     yield Hits(
         occurrences=found,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=_message(
-            count,
-            pace,
-            part,
-            placed=not lines,
-            profiled=cause == "profiled-only",
-            stands_out=stands_out,
-            within_collectives=waits and guessed,
-        )
+        message=_message(count, pace, part, awaits, placed=not lines, profiled=cause == "profiled-only")
         + (_OTHERS if waits and not guessed else "")
         + _doubt(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
@@ -206,22 +205,14 @@ def launch_bound(
 
 
 def _message(
-    count: int,
-    pace: int | None,
-    part: Part | None,
-    *,
-    placed: bool,
-    profiled: bool,
-    stands_out: bool,
-    within_collectives: bool,
+    count: int, pace: int | None, part: Part | None, awaits: str, *, placed: bool, profiled: bool
 ) -> str:
     """How much is launched, in which part of the program, and which launches the GPU waits for.
 
     Args:
+        awaits: the launches.
         placed: whether no line is to be told besides that of the part.
         profiled: whether the GPU waits only because the profiler slows the CPU.
-        stands_out: whether it waits much for the launches of one op.
-        within_collectives: whether it probably waits longer for launches of other ranks.
     """
     whole = part is not None and part.launches >= count
     return (
@@ -230,15 +221,7 @@ def _message(
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
-        + f"; {'in this recording ' * profiled}the GPU waits for "
-        + (
-            "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
-            "the step"
-            if within_collectives
-            else "the launches of {ops:of this waiting}"
-            if stands_out
-            else "launches in all parts of the step"
-        )
+        + f"; {'in this recording ' * profiled}the GPU waits for {awaits}"
         + ("" if placed or (part and part.placed) else "; these launches come from {lines:of this waiting}")
         + "{elsewhere:of this waiting}"
     )
