@@ -47,15 +47,16 @@ bench: .venv/tested
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
+	$(PIP) 'pip>=25.1' # the first that knows dependency groups
 	$(PIP) --editable .
 	touch $@
 
 .venv/dev: .venv/installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) --group dev
 	touch $@
 
 .venv/tested: .venv/dev
-	$(PIP) --editable '.[test]'
+	$(PIP) --group test
 	touch $@
 
 clean:

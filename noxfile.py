@@ -13,8 +13,8 @@ import nox
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 OLDEST_PYTHON = PYTHONS[0]
 
-PROJECT = nox.project.load_toml("pyproject.toml")["project"]
-TOOLS = [need for need in PROJECT["optional-dependencies"]["test"] if not need.startswith("torch")]
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+TOOLS = [*nox.project.dependency_groups(PYPROJECT, "dev", "browser")]
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = False
@@ -30,10 +30,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=OLDEST_PYTHON)
 def oldest(session: nox.Session) -> None:
     """Oldest releases of pandas, pyarrow and all else that the analyzer needs."""
-    needs = [
-        need for need in PROJECT["dependencies"] if not need.startswith("click")
-    ]  # 8.1 tests itself otherwise
-    pinned = [need.replace(">=", "==") for need in needs]
+    pinned = [need.replace(">=", "==") for need in PYPROJECT["project"]["dependencies"]]
     session.install(".", *pinned, *TOOLS)
     _run(session)
 

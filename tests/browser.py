@@ -39,7 +39,7 @@ def executable() -> str | None:
 
 def missing(what: str) -> None:
     """Skips, or fails where a browser is required."""
-    why = f"{what}: the page is not tried in a browser (apt-get install chromium; pip install '.[test]')"
+    why = f"{what}: the page is not tried in a browser (apt-get install chromium; make .venv/tested)"
     if _REQUIRED:
         pytest.fail(why)
     pytest.skip(why)

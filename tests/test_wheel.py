@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from tests.builder import TraceBuilder
-from traceanalyzer.version import __version__
+from traceanalyzer.version import DISTRIBUTION, __version__, install_command
 
 pytestmark = pytest.mark.xdist_group("wheel")  # built once
 
@@ -23,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the tracked files of the package without any download."""
     source = tmp_path_factory.mktemp("source")
     folder = tmp_path_factory.mktemp("wheel")
-    for path in [REPOSITORY / "pyproject.toml", REPOSITORY / "README.md", *package_files()]:
+    for path in [REPOSITORY / "pyproject.toml", REPOSITORY / "docs/package.md", *package_files()]:
         copy = source / path.relative_to(REPOSITORY)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
@@ -43,24 +46,48 @@ def package_files() -> list[Path]:
     return [*package.rglob("*.py"), *parts, package / "py.typed"]
 
 
-def test_it_holds_the_analyzer_alone_and_all_of_it(wheel: Path) -> None:
+def test_wheel_holds_the_whole_analyzer_and_nothing_else(wheel: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted(str(path.relative_to(REPOSITORY)) for path in package_files())
 
 
-def test_it_says_what_it_needs_and_torch_is_not_among_it(wheel: Path) -> None:
+def metadata_of(wheel: Path) -> Message:
+    """The metadata that an index shows, by field."""
     archive = zipfile.ZipFile(wheel)
-    metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
-    needed = [
-        line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line
-    ]
-    assert f"Version: {__version__}" in metadata
-    assert any("pandas" in line for line in needed)
-    assert not any("torch" in line for line in needed)
+    name = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+    return message_from_bytes(archive.read(name))
+
+
+def test_analyzer_requires_pandas_and_not_torch(wheel: Path) -> None:
+    metadata = metadata_of(wheel)
+    required = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]
+    assert metadata["Version"] == __version__
+    assert any(need.startswith("pandas") for need in required)
+    assert not any(need.startswith("torch") for need in required)
+
+
+def test_install_hints_name_this_distribution(wheel: Path) -> None:
+    metadata = metadata_of(wheel)
+    texts = [*package_files(), *REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    hints = {
+        (path.name, match[1], match[2])
+        for path in texts
+        for match in re.finditer(r"pip install '?([\w-]*traceanalyzer)(?:\[(\w+)\])?", path.read_text())
+    }
+    assert {extra for _, _, extra in hints} == {None, *metadata.get_all("Provides-Extra", [])}
+    assert {name for _, name, _ in hints} == {metadata["Name"]} == {DISTRIBUTION}
+    assert install_command("mcp") == f"pip install '{metadata['Name']}[mcp]'"
+
+
+def test_description_has_no_links_into_the_repository(wheel: Path) -> None:
+    metadata = metadata_of(wheel)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "pip install torch-traceanalyzer" in metadata.get_payload()
+    assert not re.search(r"\]\((?!https?://)", metadata.get_payload())
 
 
 @pytest.mark.slow
-def test_it_works_where_nothing_else_of_this_repository_is(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_works_without_the_repository(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     made = TraceBuilder()

@@ -2,5 +2,13 @@
 
 __version__ = "0.2.0"
 
+DISTRIBUTION = "torch-traceanalyzer"
+"""Name on a package index. The import and the command are called `traceanalyzer`."""
+
 SCHEMA_VERSION = 2
 """Of all data that is written. Raised when a field goes away or changes its meaning; new fields leave it as it is."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs the distribution with one of its extras."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -125,7 +125,7 @@ def test_a_scheduler_that_does_not_answer_and_a_missing_package_are_told_apart(
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BadOption, match=r"needs dask\.distributed") as error:
         Cluster("tcp://there:8786")
-    assert error.value.remedy == "pip install 'traceanalyzer[cluster]'"
+    assert error.value.remedy == "pip install 'torch-traceanalyzer[cluster]'"
 
 
 @pytest.mark.parametrize(("limit", "most"), [(2_000, 1_000), (0, 0), (None, None)])

@@ -19,7 +19,7 @@ def mcp(roots: tuple[Path, ...]) -> None:
     """Serve four tools that only read, diagnose, explain, events and compare, on standard input and output.
 
     Files under FOLDER are read, and no others; without it, those under the current folder. Needs the mcp package:
-    pip install 'traceanalyzer[mcp]'.
+    pip install 'torch-traceanalyzer[mcp]'.
 
     \b
     Examples:

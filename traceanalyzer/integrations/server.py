@@ -8,7 +8,7 @@ from typing import Any
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.version import __version__
+from traceanalyzer.version import __version__, install_command
 
 _INSTRUCTIONS = (
     "Says why a GPU is idle or slow, from traces of torch.profiler. Begin with diagnose. Explain the rules that it "
@@ -26,7 +26,7 @@ def serve(roots: Roots) -> None:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
     except ImportError:
-        remedy = "Install it: pip install 'traceanalyzer[mcp]'."
+        remedy = f"Install it: {install_command('mcp')}."
         raise TraceAnalyzerError("the mcp package, 2.0 or later, is not installed", remedy=remedy) from None
     server = MCPServer("traceanalyzer", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     reading = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))

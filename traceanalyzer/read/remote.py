@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
+from traceanalyzer.version import install_command
 
 _SCHEME = "://"
 
@@ -30,7 +31,7 @@ def as_path(path: str | Path) -> Path:
     try:
         from upath import UPath
     except ImportError:
-        remedy = "pip install 'traceanalyzer[cluster]'"
+        remedy = install_command("cluster")
         raise BadOption("URLs need universal_pathlib", where=str(path), remedy=remedy) from None
     try:
         found: Path = UPath(str(path))

@@ -1,4 +1,4 @@
-"""Ranks of a job on the workers of a Dask cluster, next to their files: `pip install 'traceanalyzer[cluster]'`."""
+"""Ranks of a job on the workers of a Dask cluster, next to their files; needs the extra `cluster`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.report.rank_pool import Lost, Task, done
 from traceanalyzer.report.rank_states import States
+from traceanalyzer.version import install_command
 
 _SHARE = 0.5  # of a worker's memory, from which on ranks go to its disk: Dask itself begins at 0.6
 _ANSWER_S = 30  # in which a scheduler answers
@@ -32,7 +33,7 @@ class Cluster:
 
             self._client: Any = Client(address, timeout=_ANSWER_S, set_as_default=False)
         except ImportError:
-            remedy = "pip install 'traceanalyzer[cluster]'"
+            remedy = install_command("cluster")
             raise BadOption("--scheduler needs dask.distributed", remedy=remedy) from None
         except (OSError, ValueError) as error:
             raise BadOption(f"--scheduler {address}: no scheduler answers: {error}") from None
