@@ -32,7 +32,7 @@ from traceanalyzer.roofline.gpus import Gpu
 from traceanalyzer.roofline.op_families import MODELS
 from traceanalyzer.roofline.op_model import _MODELS, flops_of, largest_odd_size, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline import collectives as collective_names
 from traceanalyzer.timeline import kernel_families, names, serving, user_code
 from traceanalyzer.torch_table.function_events import rewritten

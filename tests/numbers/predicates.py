@@ -23,9 +23,8 @@ from tests.numbers.columns import digest
 from tests.rules.limit_programs import PROGRAMS, built
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.roofline.peaks import device_peaks
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule.expert_gates import gates_of
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 
 _MOST = 1_200  # calls of one function
 _APART = 7_919  # a prime: of more combinations every so manieth, round and round

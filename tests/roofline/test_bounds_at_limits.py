@@ -18,7 +18,7 @@ from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.peaks import Peaks, known_devices
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32, F64, LONG = "c10::BFloat16", "float", "double", "long int"
 

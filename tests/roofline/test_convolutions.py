@@ -10,7 +10,7 @@ from tests.roofline.test_op_families import signature
 from traceanalyzer.roofline.convolutions import conv_flops, resampling_taps, transposed_flops
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import OpCost
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32 = "c10::BFloat16", "float"
 

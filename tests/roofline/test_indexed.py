@@ -7,7 +7,7 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.roofline.indexed import Indexed
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 
 @pytest.mark.parametrize("kernel", ["index_elementwise_kernel<128, 4, f>", "vectorized_gather_kernel<16>"])

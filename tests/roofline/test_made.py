@@ -7,7 +7,7 @@ import pytest
 from tests.roofline.test_op_families import signature
 from traceanalyzer.roofline.images import mixes_no
 from traceanalyzer.roofline.made import made
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 F32 = "float"
 IMAGE = [2, 6, 17, 20]

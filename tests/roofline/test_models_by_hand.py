@@ -17,7 +17,7 @@ from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.results import result_of
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 F64 = "double"
 

@@ -12,7 +12,7 @@ from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 

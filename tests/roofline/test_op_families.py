@@ -9,7 +9,7 @@ import pytest
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.peaks import device_peaks
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.roofline.op_model import flops_of, largest_odd_size, op_cost_of
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.torch_table.flops import torch_flops
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.roofline.test_op_model import BF16, F32, signature
 from traceanalyzer.roofline.op_model import OpCost, largest_odd_size, linked_op_cost_of, op_cost_of
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 
 def cost(op: Signature) -> OpCost:

@@ -10,7 +10,7 @@ from tests.roofline.test_op_families import BF16, F32, LONG, signature
 from traceanalyzer.roofline.gpus import Gpu
 from traceanalyzer.roofline.other_units import first_of, reached_flops_per_ns, speedup
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.tensor_types import (
+from traceanalyzer.tensors.signatures import (
     converts,
     has_float64,
     mixes_float64,

@@ -7,7 +7,7 @@ import pytest
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of, result_of
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 IMAGE = [2, 3, 10, 20]
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 
 
 def signature(name: str, dims: list[Any], scalars: list[str] | None = None) -> Signature:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+from traceanalyzer.tensors.signatures import Shape
 
 
 def test_positions_may_be_an_eighth_of_the_frames_at_most() -> None:

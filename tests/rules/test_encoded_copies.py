@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, changed, found, program
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.encoded_copies.rows_read import Ops
+from traceanalyzer.tensors.signatures import Signature
 
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
 CONV = "sm90_xmma_fprop_implicit_gemm_f32f32_f32f32"

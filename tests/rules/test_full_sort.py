@@ -9,8 +9,8 @@ import pytest
 from tests.rules.kernel_programs import BF16, F32, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Status
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.full_sort.sorted_tensors import Sorted
+from traceanalyzer.tensors.signatures import Signature
 
 SHAPE, LONG = [256, 200_000], "long int"
 RADIX = "void cub::detail::radix_sort::DeviceSegmentedRadixSortKernel<float, long>(float const*)"

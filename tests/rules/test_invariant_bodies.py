@@ -7,8 +7,8 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.loop_invariant.bodies import Bodies
+from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"
 CONTEXT, STATE = [77, 64], [9, 64]

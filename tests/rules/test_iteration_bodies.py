@@ -11,10 +11,10 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.loops import Loop
 from traceanalyzer.rules.kernels.unread_results.bodies import Body, Made
 from traceanalyzer.rules.kernels.unread_results.items import takes_items
+from traceanalyzer.tensors.signatures import Signature
 
 Shape = tuple[int, ...]
 IMAGE, STATE, INNER, HIDDEN, RESULT = (9,), (1,), (2,), (3,), (4,)

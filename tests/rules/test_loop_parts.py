@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import _alike, _longest, _weight
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
     Taken,
@@ -22,6 +21,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.passes import _LAYERS, _elements, _most_alike, _repeats
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import _grow
+from traceanalyzer.tensors.signatures import Signature
 
 Shape = list[int]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, Op, begun_later, found, program
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.copies.strided_copy.lost_layout import _layout
+from traceanalyzer.tensors.signatures import Signature
 
 MOVED = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"

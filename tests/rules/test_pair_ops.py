@@ -6,8 +6,6 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import number_bytes
 from traceanalyzer.rules.kernels.materialised_pairs import _pairs_of, _rest, _staying
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.listed import _equals, _keeps, _measures, _size
@@ -18,6 +16,7 @@ from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
     selects,
     weighs,
 )
+from traceanalyzer.tensors.signatures import Signature, number_bytes
 
 F32, HALF, LONG, BOOL = "float", "c10::Half", "long int", "bool"
 FEW = Limits(min_times=8.0, min_elements=512, min_side_elements=16)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.rules.kernel_programs import F32
 from traceanalyzer.roofline.made import made
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.partly_used.sources import (
     is_diagonal,
     joined,
@@ -17,6 +16,7 @@ from traceanalyzer.rules.kernels.partly_used.sources import (
     taken,
     viewed,
 )
+from traceanalyzer.tensors.signatures import Signature
 
 
 def signature(name: str, dims: list[Any], *scalars: str) -> Signature:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from traceanalyzer import diagnose
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
+from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"
 WIDE, NARROW = np.array([5_000]), np.array([12])

@@ -12,7 +12,7 @@ from tests.rules.launches import POINTWISE, US, of_rule
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.results import made_of, made_of_nothing
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 Call = tuple[str, list[Any], list[str], bool]  # name, shapes, numbers, whether it launches
 

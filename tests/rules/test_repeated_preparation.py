@@ -8,8 +8,8 @@ import pytest
 
 from tests.roofline.test_op_families import signature
 from tests.rules.kernel_programs import Op, found, program
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.repeated_preparation.writers import may_write
+from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"

@@ -13,8 +13,8 @@ from tests.rules.test_encoder_in_loop import both, conv
 from tests.rules.test_loop_invariant import ADD, of_one
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rules.kernels.unread_results.bodies import Made
+from traceanalyzer.tensors.signatures import Signature
 
 SLUG = "unread-results"
 IMAGE, STATE, INNER, MASK, LARGE = (

@@ -15,7 +15,6 @@ from tests.rules.programs import US
 from tests.rules.test_unused_gradient import HEAD, LAYER, FineTuning
 from tests.rules.test_unused_gradient_limits import tuned
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.kernels.unused_gradient import _of_shapes
 from traceanalyzer.rules.kernels.unused_gradient.beyond_trained import _forward, _hooked, _opaque
@@ -32,6 +31,7 @@ from traceanalyzer.rules.kernels.unused_gradient.unused_parameters import (
     updates_are_recorded,
     used_by_optimizers,
 )
+from traceanalyzer.tensors.signatures import Signature
 
 ONE, TWO = (100, 512), (512, 512)
 """The head's and the layer's weight."""

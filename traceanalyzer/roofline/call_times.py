@@ -10,7 +10,7 @@ from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_work import arithmetic_of
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 
 def call_times(

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 from traceanalyzer.roofline.op_model import OpCost
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 _REAL = {"c10::Half": 2, "float": 4, "double": 8}
 _COMPLEX = {"c10::complex<c10::Half>": 4, "c10::complex<float>": 8, "c10::complex<double>": 16}

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from traceanalyzer.roofline.convolutions import nth
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape
+from traceanalyzer.tensors.signatures import Shape, Signature
 
 Dims = frozenset[int]  # dimensions of which a part is enough
 

@@ -12,7 +12,7 @@ from traceanalyzer.model.shapes import elements_of, sizes_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.op_model import OpCost
-from traceanalyzer.roofline.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature
 
 # index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
 _SIZES = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")

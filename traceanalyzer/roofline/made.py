@@ -6,8 +6,7 @@ import re
 
 from traceanalyzer.roofline.images import image, mixes_no
 from traceanalyzer.roofline.results import made_of, product_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError  # what damaged inputs raise
 

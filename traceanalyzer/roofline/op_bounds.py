@@ -15,7 +15,7 @@ from traceanalyzer.roofline.ffts import fft_work
 from traceanalyzer.roofline.op_families import family_of
 from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, OpCost, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 REACHED: Mapping[str, float] = {
     "elementwise": 0.60,  # 0.86 where all operands are contiguous

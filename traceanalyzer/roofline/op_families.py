@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from traceanalyzer.roofline.op_model import ARITHMETIC, OpCost
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 _LONG = 8  # bytes of an index
 _GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # of cuDNN's modes: RNN with relu and tanh, LSTM, GRU

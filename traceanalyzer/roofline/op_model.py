@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.roofline.convolutions import conv_flops, transposed_flops
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 ARITHMETIC = {
     "c10::BFloat16": "bf16",

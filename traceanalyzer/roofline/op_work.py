@@ -17,8 +17,8 @@ from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once
 from traceanalyzer.roofline.op_model import OpCost, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.roofline.signatures import NO_OP, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 

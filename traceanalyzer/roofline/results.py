@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 
 from traceanalyzer.roofline.convolutions import nth
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _SAME = re.compile(
     r"^(pow|log(2|10|1p)?|exp(2|m1)?|r?sqrt|sinh?|cosh?|tanh?|abs|neg|square|reciprocal|sigmoid|floor|ceil|round|clamp\w*|tri[lu]"

@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.indexed import Indexed
-from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.device_work import DeviceWork
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 _FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature
 
 
 class Gate(NamedTuple):

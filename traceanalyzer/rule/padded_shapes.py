@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from traceanalyzer.roofline.tensor_types import Shape
+from traceanalyzer.tensors.signatures import Shape
 
 _STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
 

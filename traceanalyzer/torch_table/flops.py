@@ -10,7 +10,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.convolutions import conv_flops
 from traceanalyzer.roofline.op_model import flops_of
-from traceanalyzer.roofline.signatures import Signature, signatures_of
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.torch_table.function_events import CPU, FunctionEvents
 
 

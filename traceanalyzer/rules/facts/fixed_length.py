@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _MASKS = r"^aten::(masked_fill_?|where|add_?)$"  # of scores that are computed by hand

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _SCORES = "aten::_log_softmax"
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"

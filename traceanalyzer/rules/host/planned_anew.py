@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, limit, rule
+from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import Steps
 

@@ -10,8 +10,6 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.results import made_of, made_of_nothing
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import (
     Calls,
     Claims,
@@ -25,6 +23,7 @@ from traceanalyzer.rule import (
     rule,
 )
 from traceanalyzer.rule.loops import step_edges
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _INVERTS = r"^aten::(linalg_inv(_ex)?|inverse)$"

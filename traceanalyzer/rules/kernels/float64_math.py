@@ -15,19 +15,20 @@ from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
-from traceanalyzer.roofline.tensor_types import (
+from traceanalyzer.roofline.work_inputs import WorkInputs
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.tensors.signatures import (
+    ITEM_BYTES,
     NARROWER,
+    Signature,
     has_float64,
     mixes_float64,
     tensor_types,
     tensors,
     widens_to_float64,
 )
-from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.timeline import kernel_families as families
 
 _WITH_TF32 = (

@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.tensors.signatures import Signature
 
 
 @dataclass(frozen=True, slots=True)

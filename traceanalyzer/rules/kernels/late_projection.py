@@ -11,12 +11,11 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 Shape = tuple[int, ...]

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED = r"^aten::_(cudnn|efficient|flash)_attention_(forward|backward)$"

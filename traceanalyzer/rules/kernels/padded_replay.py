@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
-from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times, told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 
 

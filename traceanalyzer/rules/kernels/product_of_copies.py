@@ -14,12 +14,11 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _GATHER = r"^aten::(index_select|index)$"

@@ -9,9 +9,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
+from traceanalyzer.tensors.signatures import Signature
 
 _GRADIENT = "torch::autograd::AccumulateGrad"
 _CASTS, _CAST_BACK = ("aten::_to_copy",), r"ToCopyBackward0$"

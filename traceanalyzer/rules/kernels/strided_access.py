@@ -11,11 +11,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 _PICKS = ("aten::index_select", "aten::flip")
 

@@ -14,8 +14,6 @@ from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import (
     Calls,
     Claims,
@@ -29,6 +27,7 @@ from traceanalyzer.rule import (
 )
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import step_edges
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"

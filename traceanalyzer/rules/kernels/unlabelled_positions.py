@@ -9,12 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 
 _SCORES, _TABLE, _ATTENTION = "aten::_log_softmax", "aten::embedding", "aten::scaled_dot_product_attention"
 _CAUSAL, _MASK = 5, 3  # places among the arguments of attention

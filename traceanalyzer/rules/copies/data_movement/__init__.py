@@ -12,11 +12,10 @@ from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
 from traceanalyzer.rules.copies.data_movement.picked_state import picked_state
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
 

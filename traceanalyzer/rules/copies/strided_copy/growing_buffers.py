@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 
 
 def appends(work: Work, joined: Mask, times: float) -> Mask:

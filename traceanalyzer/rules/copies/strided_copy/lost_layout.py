@@ -11,10 +11,10 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
 from traceanalyzer.rule.evidence import op_times, told
+from traceanalyzer.tensors.signatures import Signature
 
 _IMAGE = 4  # dimensions at least; five where channels are split into groups, or of volumes
 _NOT_ASKED = r"^autograd|convolution|conv\d"  # backward and convolutions follow the layout that they get

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature
 
 _NORMS = r"(layer|rms|Layer|RMS|Rms)_?[nN]orm"
 _ADDITIONS = ("aten::add", "aten::add_")

@@ -11,11 +11,10 @@ from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
 from traceanalyzer.rules.copies.strided_copy.repetitions import repetitions
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
 # with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature
 
 SEVERAL = 0  # how often is not recorded
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
+from traceanalyzer.tensors.signatures import Signature, tensors
 
 _VOLUME = 5  # dimensions: batch, channels, frames, height, width
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, grouped
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature
 
 
 def writes_slices(copies: Work) -> Mask:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.roofline.op_work import Inputs, OpWork, shapes_of
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.views import Work
+from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 
 _MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|addmm|matmul|mm)$")

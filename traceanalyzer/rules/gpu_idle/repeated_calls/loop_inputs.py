@@ -12,10 +12,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.roofline.results import made_of, product_of
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.rule.views.calls import Calls
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|addmm|mm|matmul|conv\w*|embedding)$")

@@ -8,10 +8,9 @@ from collections import Counter
 import numpy as np
 
 from traceanalyzer.roofline.results import made_of
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import Taken, taken_of
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, part_of
+from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 RECURRENT = re.compile(

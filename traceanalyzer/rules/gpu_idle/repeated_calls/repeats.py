@@ -12,10 +12,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rule.views.work import Work
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.loops import Loops
 
 _ONE_FIRST = re.compile(r"\[\[1\b")

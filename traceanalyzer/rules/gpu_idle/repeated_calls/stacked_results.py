@@ -8,10 +8,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats
+from traceanalyzer.tensors.signatures import signatures_of, tensors
 
 _STACK, _ITS_BACKWARD = r"^aten::stack$", r": StackBackward0$"
 _NEAR = 2  # ops after the loop, or before its backward

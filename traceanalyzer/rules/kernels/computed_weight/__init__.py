@@ -12,8 +12,6 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import DropSpans, Insert
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, number_bytes, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import (
     Calls,
@@ -32,6 +30,7 @@ from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.computed_weight.repeated_hits import repeated_hits
 from traceanalyzer.rules.kernels.computed_weight.repeated_weights import computed_again
 from traceanalyzer.rules.kernels.computed_weight.weight_chains import Chain, chains_of, matrix
+from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"

@@ -11,10 +11,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, grouped, no_rows
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.replay.segments import rank_within
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.rules.kernels.computed_weight.weight_chains import Chain
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _NORMED = re.compile(r"^aten::_weight_norm(_interface)?$")
 _PARAMETERS_OF_NORM = 2  # a direction and a length

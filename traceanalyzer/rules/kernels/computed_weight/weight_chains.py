@@ -11,9 +11,8 @@ from functools import cache
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _LAYERS = r"^aten::(linear|conv(_transpose)?[123]d)$"
 _PRODUCTS = ("aten::mm", "aten::matmul", "aten::linear")

@@ -10,11 +10,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
-from traceanalyzer.roofline.tensor_types import converts
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, conversion_of, told
 from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
+from traceanalyzer.tensors.signatures import converts
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
@@ -17,6 +15,7 @@ from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.recorders import recorders
 from traceanalyzer.rules.kernels.encoded_copies.equal_rows import equal_rows
 from traceanalyzer.rules.kernels.encoded_copies.networks import networks
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 LAYERS = re.compile(r"^aten::(linear|addmm|mm|conv\w*|cudnn_convolution\w*|embedding|lstm|gru|\w*_norm)$")
 LOOK_UP = "aten::embedding"

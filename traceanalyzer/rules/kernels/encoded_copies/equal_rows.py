@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from traceanalyzer.roofline.results import result_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls
 from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rules.kernels.encoded_copies.copies import FAR, Copied, read_by
 from traceanalyzer.rules.kernels.encoded_copies.rows_read import BY_ROW, Ops, rows_read, types_read
+from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from traceanalyzer.roofline.results import result_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls
 from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rules.kernels.encoded_copies.copies import (
@@ -23,6 +21,7 @@ from traceanalyzer.rules.kernels.encoded_copies.copies import (
     read_by,
 )
 from traceanalyzer.rules.kernels.encoded_copies.others import Others
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceanalyzer.roofline.results import result_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape
+from traceanalyzer.tensors.signatures import Shape, Signature
 
 
 class Others:

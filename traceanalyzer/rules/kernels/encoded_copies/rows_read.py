@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rules.kernels.encoded_copies.copies import Copied, read_by
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 BY_ROW = re.compile(  # the same for equal rows

@@ -13,7 +13,6 @@ from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_work import shapes_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
@@ -30,6 +29,7 @@ from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
     SHAPE,
     SQUEEZE,
 )
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 _DETERMINISTIC = r"^aten::index_add_?$"  # adds by index_put_, which sorts, as it was told to

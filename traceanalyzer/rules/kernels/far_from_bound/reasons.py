@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.op_bounds import CONTENDED
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 _FEW = 0.5  # of the multiprocessors: fewer blocks leave half of the device empty
 _SHORT = 256  # elements of a row: a block of torch's norms has that many threads

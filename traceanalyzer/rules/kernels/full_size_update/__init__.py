@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rules.kernels.full_size_update.updates import Update, updates_of
+from traceanalyzer.tensors.signatures import Shape, tensors
 
 _FRESH = re.compile(r"^aten::(fill_|zero_|copy_)$")
 _WHOLE = re.compile(r"^aten::(fill_|zero_|copy_|add_?|sub_?|mul_?|where|index_\w+|b?mm|(badd|add)[bm]mm?)$")

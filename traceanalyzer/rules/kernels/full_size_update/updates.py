@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, number_bytes, tensors
 from traceanalyzer.rule import Calls
+from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.timeline.names import ALLOCATING_OP, VIEWING_OP
 
 _FILL = re.compile(r"^aten::(fill|zero)_$")

@@ -12,11 +12,11 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_work import shapes_of
-from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rules.kernels.full_sort.sorted_tensors import SORTS, Readers, Sorted, most_read
 from traceanalyzer.rules.kernels.full_sort.without_shapes import seen_by_kernels
+from traceanalyzer.tensors.signatures import signatures_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
 from traceanalyzer.rule.views import Calls
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 SORTS = ("aten::sort", "aten::argsort", "aten::msort")
 WHOLE = 2**62

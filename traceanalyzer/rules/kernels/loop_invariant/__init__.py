@@ -11,11 +11,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.signatures import Signature, signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, step_edges, whole_loops
 from traceanalyzer.rules.kernels.loop_invariant.bodies import Bodies
+from traceanalyzer.tensors.signatures import Signature, signatures_of
 
 _BACKWARD = r"^autograd::engine"
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.roofline.results import PRODUCTS, result_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.loops import LAYER
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows or elements stand for themselves

@@ -12,8 +12,6 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import ITEM_BYTES, Signature
-from traceanalyzer.roofline.tensor_types import number_bytes
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence import told
@@ -30,6 +28,7 @@ from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
     shapes_in,
     weighs,
 )
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes
 
 _BACKWARD = r"Backward\d*$"
 _PICKED_BACK = r"\b(Min|Max|Amin|Amax)Backward\d*$"

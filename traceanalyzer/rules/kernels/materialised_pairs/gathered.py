@@ -10,14 +10,13 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import number_bytes, tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import Shape
+from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _GATHERS = ("aten::index", "aten::index_select")

@@ -12,14 +12,13 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import Shape, shapes_in
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 
 _LISTS = "aten::nonzero"
 _DISTANCES = ("aten::cdist", "aten::_euclidean_dist", "aten::_cdist_forward")

@@ -6,8 +6,7 @@ import math
 import re
 
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import tensors
+from traceanalyzer.tensors.signatures import Signature, tensors
 
 Shape = tuple[int, ...]
 _PICKS = re.compile(r"^aten::(min|max|amin|amax)$")

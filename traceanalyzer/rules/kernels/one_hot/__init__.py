@@ -12,13 +12,12 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence import op_times, told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.kernels.one_hot.one_hots import followed
+from traceanalyzer.tensors.signatures import Signature, tensors
 
 _WRITTEN = 1 / 3  # of a product, which reads two tensors and writes one: a gradient of zeros is written
 _NEAR = 2  # numbers of autograd from the op that makes a factor to the product, views between; chosen

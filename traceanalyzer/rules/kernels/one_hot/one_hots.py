@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import Signature
 
 _HOPS = 4  # conversions of the mask and of a weight beside it, and the op that reads it
 _LONG = "long int"

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rules.kernels.padded_batch.uneven import uneven_batches
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 
 _LOSS = r"ctc_loss"
 _PAD = "aten::constant_pad_nd"

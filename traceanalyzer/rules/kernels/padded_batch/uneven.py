@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule.views import Calls
+from traceanalyzer.tensors.signatures import signatures_of
 
 _PADS, _COPIES = "aten::pad_sequence", "aten::copy_"
 _STRIDES = (1, 2, 4, 8)  # by which an encoder shortens its sequences

@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.signatures import signatures_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
@@ -17,6 +16,7 @@ from traceanalyzer.rule.recorders import recorders
 from traceanalyzer.rules.kernels.partly_used.chains import Chain, Thresholds, chains
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
 from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal
+from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.names import VIEWING_OP
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.roofline.images import Dims
 from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rules.kernels.partly_used.cuts import FAR, Cut, cut_at, cuts_alike
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
 from traceanalyzer.rules.kernels.partly_used.sources import joined, sources, taken, viewed
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.images import Dims
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rules.kernels.partly_used.readers import Readers
 from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal, joined, pieces, taken
+from traceanalyzer.tensors.signatures import Shape, tensors
 
 FAR = 2_000  # no more ops than this are looked at, views counted
 

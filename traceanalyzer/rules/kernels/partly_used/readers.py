@@ -11,8 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.roofline.made import made
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 
 @dataclass(frozen=True, slots=True)

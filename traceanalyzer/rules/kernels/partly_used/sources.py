@@ -8,8 +8,7 @@ import re
 from traceanalyzer.roofline.images import Dims, mixes_no
 from traceanalyzer.roofline.made import ALONG, ATTENTION, NORM, REDUCTIONS, UNREADABLE, left_over
 from traceanalyzer.roofline.results import made_of, product_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _BATCH = Dims({0})
 _RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")

@@ -14,8 +14,6 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
@@ -25,6 +23,7 @@ from traceanalyzer.rules.kernels.repeated_preparation.writers import (
     may_write,
     sizes_changed,
 )
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 Shape = tuple[int, ...]

@@ -11,8 +11,7 @@ import numpy as np
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import op_cost_of
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 REDUCES = r"^aten::(linalg_vector_norm|norm|sum|mean|amax|amin|aminmax|var|std|var_mean|std_mean|logsumexp)$"
 SMALLER = r"^aten::(topk|argmax|argmin|max|min|index_select|gather|embedding|nll_loss\w*)$"

@@ -11,13 +11,12 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import LAYER, Loop, step_edges, whole_loops
 from traceanalyzer.rules.kernels.unread_results.bodies import Block, Body, Made
 from traceanalyzer.rules.kernels.unread_results.items import takes_items
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 _BACKWARD = r"^autograd::engine"
 _HANDS_OUT = "copy_d2h", "copy_h2d", "copy_p2p", "communication"

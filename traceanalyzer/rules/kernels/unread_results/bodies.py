@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.made import UNREADABLE, made
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
-from traceanalyzer.roofline.signatures import Signature
-from traceanalyzer.roofline.tensor_types import Shape, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _ACTIVATION = re.compile(r"^aten::(relu6?|silu|mish|elu|selu|leaky_relu|hard\w+)_$")

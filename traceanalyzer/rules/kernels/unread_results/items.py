@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.roofline.signatures import Signature
 from traceanalyzer.rule.loops import Loop
+from traceanalyzer.tensors.signatures import Signature
 
 _TAKES = re.compile(r"^aten::(select|slice|narrow)$")
 _CUTS = re.compile(r"^aten::(unbind|chunk|(unsafe_)?split)$")

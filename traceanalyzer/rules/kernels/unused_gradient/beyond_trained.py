@@ -12,11 +12,10 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.trace import NULL_INT, ints
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.kernels.unused_gradient import optimizer_lists as lists
 from traceanalyzer.rules.kernels.unused_gradient.unused_parameters import ENGINE, NODE, OPAQUE
+from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
 
 # Clearing and clipping use no gradient for anything else, and a moving average takes parameters.
 _NO_USE = r"((?<!addc)mul|lerp|zero)_$|norm$|::detach_?$"

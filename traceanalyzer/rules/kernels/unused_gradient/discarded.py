@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, starts_of_runs
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
     COUNTS,
@@ -27,6 +25,7 @@ from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
     updated_at_an_end,
 )
 from traceanalyzer.rules.kernels.unused_gradient.set_to_zero import Zeroing
+from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 
 # Backward itself, what takes parameters in forward, and moving averages of them, as of a target network.

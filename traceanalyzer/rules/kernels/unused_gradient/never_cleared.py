@@ -7,9 +7,8 @@ from collections import Counter
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 _NODE = "autograd::engine::evaluate_function"
 _WRITES = r"^aten::(_foreach_zero|_foreach_copy|zero|fill|copy|add|sub|addcmul|addcdiv)_$"

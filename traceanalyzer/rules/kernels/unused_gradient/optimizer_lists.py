@@ -14,9 +14,8 @@ from collections import Counter
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.signatures import Signature, signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 LISTS = r"^aten::_(foreach|fused)_"
 FUSED, COUNTS = r"^aten::_fused_", "aten::_foreach_add_"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Ns, Rows
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import Shape, tensors
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import blocks_of, chunks
+from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
 
 _ZEROES = r"^aten::(_foreach_)?zero_$"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
-from traceanalyzer.roofline.signatures import signatures_of
-from traceanalyzer.roofline.tensor_types import tensors
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.signatures import signatures_of, tensors
 
 NODE = "autograd::engine::evaluate_function"
 _CHANGES = r"^aten::(_foreach_|_fused_)?(add|sub|lerp|addcmul|addcdiv|copy|adam|adamw|sgd|adagrad)_$"

@@ -12,11 +12,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, Wait
-from traceanalyzer.roofline.tensor_types import Shape
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
 from traceanalyzer.rules.memory.dense_gradient.redundant_work import reduce_redundant_work
 from traceanalyzer.rules.memory.dense_gradient.without_shapes import ByTime, by_time
+from traceanalyzer.tensors.signatures import Shape
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 

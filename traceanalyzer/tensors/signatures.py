@@ -1,4 +1,4 @@
-"""Ops with their inputs, and the distinct ones of a trace."""
+"""An op's recorded inputs: shapes, element types, numbers and strides, and the distinct ones of a trace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import orjson
 
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+
+Shape = tuple[int, ...]
 
 NO_OP = "(no op)"
 _COLUMNS = ("name", "input_dims", "input_type", "concrete_inputs", "input_strides")
@@ -31,6 +33,8 @@ ITEM_BYTES = {
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
 }
+_DOUBLES = frozenset({"double", "c10::complex<double>"})
+NARROWER = frozenset({"float", "c10::Half", "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Float8_e5m2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +120,53 @@ def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
     columns = [[*texts_of(trace.lanes.cpu, column), None] for column in _COLUMNS]  # the last one for code -1
     texts = [[table[key[row]] for table, key in zip(columns, keys, strict=True)] for row in first.tolist()]
     return number, [Signature.parsed(name or NO_OP, *inputs) for name, *inputs in texts]
+
+
+def tensor_types(op: Signature) -> set[str]:
+    """Types of the inputs that are tensors of more than one element: single numbers are Python's doubles."""
+    pairs = zip(op.dims, op.types, strict=False)
+    return {kind for shape, kind in pairs if isinstance(shape, list) and shape and _elements(shape) > 1}
+
+
+def has_float64(op: Signature) -> bool:
+    """Whether one of its tensors is of doubles, or of complex numbers of doubles."""
+    return not _DOUBLES.isdisjoint(tensor_types(op))
+
+
+def mixes_float64(op: Signature) -> bool:
+    """Whether it takes doubles together with another floating type."""
+    kinds = tensor_types(op)
+    return "double" in kinds and bool(kinds & NARROWER)
+
+
+def widens_to_float64(op: Signature) -> bool:
+    """A conversion from another floating type to float64: `copy_` into doubles."""
+    return op.name == "aten::copy_" and op.types[:1] == ("double",) and mixes_float64(op)
+
+
+def converts(op: Signature) -> bool | None:
+    """Whether a copy changes the floating type, float64 apart; None where it is no copy, or types are unknown."""
+    kinds = {kind for kind in op.types[:2] if kind in ITEM_BYTES}
+    if op.name != "aten::copy_" or not kinds:
+        return None
+    return len(kinds) > 1 and kinds <= NARROWER
+
+
+def number_bytes(op: Signature) -> int:
+    """Bytes of a number of an op's first input; of float32 where types are not recorded."""
+    return ITEM_BYTES.get(op.types[0] if op.types else "", 4)
+
+
+def tensors(signature: Signature) -> list[Shape]:
+    """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
+    return _shapes(signature.dims)
+
+
+def _elements(shape: list[object]) -> int:
+    return math.prod(size for size in shape if isinstance(size, int))
+
+
+def _shapes(dims: Any) -> list[Shape]:
+    each = [shape for shape in dims if isinstance(shape, list) and shape]
+    plain = [tuple(shape) for shape in each if all(isinstance(size, int) for size in shape)]
+    return plain + [s for shape in each if isinstance(shape[0], list) for s in _shapes(shape)]

@@ -1,0 +1,1 @@
+"""Which data: what ops read, make and cost, by their recorded inputs."""
