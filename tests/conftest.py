@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chosen import takes_long
-from tests.durations import is_listed
-from tests.examples import load_profile
-from tests.groups import group_of, place_of
-from tests.places import REPOSITORY, SHARED
+from tests.support.hypothesis_profiles import load_profile
+from tests.support.paths import SHARED, shared_names
+from tests.support.slow_tests import is_listed
+from tests.support.trace_selection import takes_long
+from tests.support.xdist_groups import group_of, place_of
 
-__all__ = ["REPOSITORY", "SHARED"]
 _ABSENT = f"no shared traces in {SHARED.name}/: set TRACEANALYZER_TRACES to their folder"
-
-
-def shared_names() -> list[str]:
-    """The shared traces, such as "pairs/addmm_copy.bad"; empty where they are absent."""
-    files = SHARED.glob("*/*.json.gz")
-    names = (f"{file.parent.name}/{file.name.removesuffix('.json.gz')}" for file in files)
-    return sorted(name for name in names if not name.endswith(".table"))
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pandas.testing import assert_frame_equal
 
-from tests.builder import TraceBuilder
-from tests.layouts import Layout
+from tests.support.exporter_layouts import Layout
+from tests.support.trace_builder import TraceBuilder
 
 
 def _built() -> TraceBuilder:

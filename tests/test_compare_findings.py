@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 from tools.compare_findings import answers, differences, inputs_in
 
 EXPOSED = str(REPOSITORY / "fixtures/exposed-copy/bad.json.gz")

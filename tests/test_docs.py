@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests import notebook_page
-from tests.groups import with_torch
-from tests.loaded import analysed, reported
+from tests.support import notebook_page
+from tests.support.cached_reports import analysed, reported
+from tests.support.paths import REPOSITORY
+from tests.support.xdist_groups import with_torch
 from traceanalyzer.cli.app import cli
 from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.read.load import load_file
@@ -23,7 +24,6 @@ from traceanalyzer.report.facts import facts_of
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.device_work import KINDS
 
-REPOSITORY = Path(__file__).parent.parent
 README, RULES, USE = (
     (REPOSITORY / name).read_text(encoding="utf-8")
     for name in ("README.md", "docs/rules.md", "docs/commands.md")
@@ -181,7 +181,7 @@ def test_the_notebook_shows_what_its_cells_give(monkeypatch: pytest.MonkeyPatch)
     shown = list(notebook_page.cells(notebook_page.PAGE.read_text("utf-8"), names))
     assert len(shown) == 6
     for cell, output in shown:
-        assert cell["shown"] == output, "run: python -m tests.notebook_page"
+        assert cell["shown"] == output, "run: python -m tests.support.notebook_page"
     assert names["report"]._repr_html_().startswith("<svg")
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.groups import with_torch
-from tests.recorded import FIXTURES
 from tests.recorder.programs import NO_COMPILER, REPOSITORY, steps_of, trace_of
+from tests.support.fixtures import FIXTURES
+from tests.support.xdist_groups import with_torch
 from traceanalyzer.model.measured import RECORDING
 
 TEXT = (REPOSITORY / "docs" / "recipes.md").read_text("utf-8")

@@ -6,7 +6,7 @@ import gzip
 import json
 
 from benchmarks.shorten import shortened
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 EXPOSED = REPOSITORY / "fixtures/exposed-copy/bad.json.gz"

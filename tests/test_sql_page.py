@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import call
-from tests.sql_page import ANSWERED, PAGE, Tables, as_table, questions
+from tests.support.sql_page import ANSWERED, PAGE, Tables, as_table, questions
 from traceanalyzer import idle_gaps, load
 
 pytest.importorskip("duckdb")

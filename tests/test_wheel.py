@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.paths import REPOSITORY
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.version import DISTRIBUTION, __version__, install_command
 
 pytestmark = pytest.mark.xdist_group("wheel")  # built once
-
-REPOSITORY = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import chdir
 from pathlib import Path
 
-from tests.browser import executable
+from tests.support.browser import executable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")

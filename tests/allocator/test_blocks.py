@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
 from traceanalyzer.model.analysis import Analysis
 

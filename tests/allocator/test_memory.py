@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import analysed, loaded
+from tests.support.cached_reports import analysed, loaded
+from tests.support.trace_builder import TraceBuilder
 from tests.torch_table.truth import torch_rows
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, MemoryView

@@ -15,8 +15,8 @@ from capture.cli import NOT_RECORDED, build_parser, describe_workloads, main
 from capture.device import NO_GPU_NOTE, Device
 from capture.errors import CaptureError
 from capture.workload import Window, discover, no_options
-from tests.groups import with_torch
-from tests.recorded import RECORDED
+from tests.support.fixtures import RECORDED
+from tests.support.xdist_groups import with_torch
 
 pytestmark = with_torch
 

@@ -12,7 +12,7 @@ import pytest
 from capture.damage import KINDS, SOURCE, Kind, damaged
 from capture.fixtures import FOLDER, Fixture, all_fixtures, main, readme, shown_in
 from capture.measure import read_events
-from tests.groups import with_torch
+from tests.support.xdist_groups import with_torch
 
 FIXTURES = list(all_fixtures())
 LIMIT_BYTES = 400_000

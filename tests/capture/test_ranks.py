@@ -12,7 +12,7 @@ import pytest
 from capture.device import Device
 from capture.errors import CaptureError
 from capture.ranks import Ranks
-from tests.groups import with_torch
+from tests.support.xdist_groups import with_torch
 
 pytestmark = with_torch
 CPU = Device("cpu")

@@ -17,8 +17,8 @@ import pytest
 from capture.cli import build_parser
 from capture.device import Device
 from capture.workload import Plan, discover, no_options
-from tests.groups import with_torch
-from tests.snapshots import FOLDER
+from tests.support.snapshots import FOLDER
+from tests.support.xdist_groups import with_torch
 
 pytestmark = with_torch
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.builder import TraceBuilder
 from tests.perfetto.reader import read
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import annotate as command
 from traceanalyzer.cli.app import cli
 from traceanalyzer.model.errors import TraceAnalyzerError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run as run_here
 from traceanalyzer.cli.exits import COULD_NOT_RUN
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import call, refused
 from tests.job.ranks import Reductions
+from tests.support.trace_builder import TraceBuilder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.cli.commands import call, diagnosed, refused, written
 from tests.job.ranks import Reductions
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.cli import loading, profile, ranks
 from traceanalyzer.cli.app import cli
 from traceanalyzer.report import diagnosis

@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import exits
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, TERMINATED, emit, guarded
 from traceanalyzer.cli.files import written

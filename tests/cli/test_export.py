@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import MS, call, refused, written
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.export import _run_of
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.read.remote import as_path

@@ -15,9 +15,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import MS, diagnosed
 from tests.cli.test_annotate import built
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import open as command
 from traceanalyzer.cli import serving
 from traceanalyzer.cli.app import cli, run

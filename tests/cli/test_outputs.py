@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import call, refused, written
 from tests.job.ranks import Reductions
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import output
 from traceanalyzer.cli.app import cli
 

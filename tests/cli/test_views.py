@@ -11,9 +11,9 @@ import click
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import call, refused
 from tests.cli.test_outputs import remembering
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import data
 from traceanalyzer.cli.options import _names, settings_of
 from traceanalyzer.model.errors import BadOption, OutputExists

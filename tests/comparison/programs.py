@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, NVJET, Op
+from tests.support.trace_builder import TraceBuilder
 
 US = 1_000
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >"

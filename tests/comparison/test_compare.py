@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.chosen import some_of
 from tests.comparison.programs import ADDED, MM, TANH, built
-from tests.loaded import loaded
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import loaded
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import some_of
 from traceanalyzer import BadOption, Comparison, Trace, compare
 from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.comparison.result import Counted, Word

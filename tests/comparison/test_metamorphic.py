@@ -7,11 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.builder import load_bytes
-from tests.chosen import ALL
 from tests.comparison.test_compare import sums
-from tests.recorded import SHOWING, name_of
 from tests.rules.test_metamorphic import all_at_once
+from tests.support.fixtures import SHOWING, name_of
+from tests.support.trace_builder import load_bytes
+from tests.support.trace_selection import ALL
 from traceanalyzer import Trace, compare
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.read.text.source import Source

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chosen import some_of
-from tests.conftest import SHARED
+from tests.support.paths import SHARED
+from tests.support.trace_selection import some_of
 from traceanalyzer import Comparison, compare, load
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.render.text.comparison import render_comparison

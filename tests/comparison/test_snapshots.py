@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.comparison.programs import ADDED, MM, US, built
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison import strip
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults

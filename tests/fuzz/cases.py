@@ -12,7 +12,7 @@ import orjson
 
 from tests.fuzz.changes import CHANGES, Event, with_others
 from tests.fuzz.damages import DAMAGES, packed, written
-from tests.places import REPOSITORY, SHARED
+from tests.support.paths import REPOSITORY, SHARED
 
 _MAX_SOURCE_BYTES = 3 << 20
 _MAX_EVENTS = 300

@@ -25,7 +25,7 @@ from tests.fuzz.cases import case, content
 from tests.fuzz.changes import CHANGES, odd
 from tests.fuzz.checks import check_frames, check_report
 from tests.fuzz.damages import DAMAGES, packed, unmarked, written
-from tests.places import REPOSITORY
+from tests.support.paths import REPOSITORY
 from traceanalyzer.cli.app import cli
 from traceanalyzer.comparison.baseline import baseline_bytes
 from traceanalyzer.comparison.compare import side_of

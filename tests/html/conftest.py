@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, ready, started, visited
 from tests.html.pages import rendered
+from tests.support.browser import Visit, ready, started, visited
 
 
 @pytest.fixture(scope="package")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, violations, visited
 from tests.html.pages import LOOSE, QUOTED, documents, page, page_of_job, rendered, wrong
 from tests.html.test_escaping import hostile_trace
-from tests.loaded import analysed, loaded
-from tests.recorded import FIXTURES
+from tests.support.browser import Visit, violations, visited
+from tests.support.cached_reports import analysed, loaded
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import report_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, violations, visited
 from tests.comparison.programs import ADDED, MM, built
 from tests.html.pages import QUOTED, wrong
-from tests.recorded import FIXTURES
+from tests.support.browser import Visit, violations, visited
+from tests.support.fixtures import FIXTURES
 from traceanalyzer import Comparison, compare
 from traceanalyzer.comparison.baseline import baseline_bytes
 from traceanalyzer.comparison.compare import side_of

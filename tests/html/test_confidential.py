@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.html.pages import page, rendered
-from tests.loaded import analysed, loaded
-from tests.recorded import FIXTURES
 from tests.report import report_samples as samples
+from tests.support.cached_reports import analysed, loaded
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import IdleCause, Verdict
 from traceanalyzer.model.trace import Trace

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import traceanalyzer
-from tests.builder import TraceBuilder
 from tests.html.pages import page, parsed, rendered
-from tests.loaded import analysed, loaded, reported
-from tests.recorded import FIXTURES, TRACES, name_of
 from tests.report import report_samples as samples
+from tests.support.cached_reports import analysed, loaded, reported
+from tests.support.fixtures import FIXTURES, TRACES, name_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import MOST_BYTES as MOST_OF_PAGE

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.html.pages import Parsed, parsed
 from tests.report import report_samples as samples
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.document import render_html

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, ready, violations, visited
-from tests.chosen import ALL
-from tests.conftest import SHARED
 from tests.html.pages import LOOSE, QUOTED, documents, page, wrong
-from tests.loaded import analysed, loaded
+from tests.support.browser import Visit, ready, violations, visited
+from tests.support.cached_reports import analysed, loaded
+from tests.support.paths import SHARED
+from tests.support.trace_selection import ALL
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.page.page import page_of

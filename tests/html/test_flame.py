@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis

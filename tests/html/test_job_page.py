@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser import panel, ready, visited
 from tests.html.pages import parsed
-from tests.loaded import loaded
+from tests.support.browser import panel, ready, visited
+from tests.support.cached_reports import loaded
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.page.page import MOST_RANKS, Page, TracePage, page_of, thinner

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, panel, ready, visited
 from tests.html.pages import page, parsed, rendered
-from tests.loaded import analysed, loaded
-from tests.recorded import FIXTURES
+from tests.support.browser import Visit, panel, ready, visited
+from tests.support.cached_reports import analysed, loaded
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns

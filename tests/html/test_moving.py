@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Visit, ready, visited
 from tests.html.pages import LOOSE, QUOTED, documents, page, rendered, wrong
-from tests.loaded import analysed, loaded, reported
-from tests.recorded import FIXTURES
+from tests.support.browser import Visit, ready, visited
+from tests.support.cached_reports import analysed, loaded, reported
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.page.page import page_of

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.chosen import ALL
 from tests.html.pages import documents, page, page_of_job, parsed, quotes, rendered, wrong
-from tests.loaded import analysed, loaded
-from tests.recorded import FIXTURES, name_of
+from tests.support.cached_reports import analysed, loaded
+from tests.support.fixtures import FIXTURES, name_of
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import ALL
 from traceanalyzer.render.html.document import render_html
 
 SOME = [

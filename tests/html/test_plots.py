@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.html.pages import parsed
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.html.pages import page, parsed, rendered
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.render.html.markup import Html
 from traceanalyzer.render.html.remedy import code_in, coded, copied, example, explained
 from traceanalyzer.rule.registry import all_rules

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builder import TID, TraceBuilder
 from tests.html.pages import page
-from tests.loaded import loaded
-from tests.recorded import FIXTURES
 from tests.report import report_samples as samples
+from tests.support.cached_reports import loaded
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.strips import _Scale, strip_svg

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.html.pages import page, parsed, rendered
 from tests.html.test_strips import busy_loop
-from tests.loaded import analysed, loaded, reported
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed, loaded, reported
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis

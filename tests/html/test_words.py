@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.html.pages import page, parsed, rendered
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.render.html.markup import rounded
 from traceanalyzer.render.html.tables import facts
 from traceanalyzer.report.fact import Fact

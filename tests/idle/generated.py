@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.builder import PID, TraceBuilder
+from tests.support.trace_builder import PID, TraceBuilder
 
 HORIZON = 20_000  # ns; short, so that starts and ends often coincide
 KERNELS = ("void gemm(float*)", "void add(float*)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.idle.one_gap import gap, pieces
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import load
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals

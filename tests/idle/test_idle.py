@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_table import GROUPS, TABLE
 from traceanalyzer.idle.causes import CAUSES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.idle.one_gap import FIRST, LATE, US, gap, judged, pieces
+from tests.support.trace_builder import TraceBuilder
 
 
 @pytest.mark.parametrize(("back", "cause"), [(False, "blocking-upload"), (True, "synchronisation")])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.idle.one_gap import FIRST, LATE, US, gap, judged
+from tests.support.trace_builder import TraceBuilder
 
 
 def test_a_call_that_takes_many_times_its_usual_is_named() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.idle.one_gap import US, gap
 from tests.job.ranks import REDUCES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.model.analysis import Analysis
 

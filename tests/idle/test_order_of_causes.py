@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.builder import TraceBuilder
 from tests.idle.one_gap import US, pieces
+from tests.support.trace_builder import TraceBuilder
 
 
 def test_first_use_comes_before_allocator_calls_of_another_thread() -> None:

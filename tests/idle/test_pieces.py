@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.idle.generated import has_work, traces
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model.analysis import Analysis

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
-from tests.examples import PROFILE, examples
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
 from tests.idle.generated import has_work, traces
+from tests.support.hypothesis_profiles import PROFILE, examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace

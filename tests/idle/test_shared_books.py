@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chosen import one_of_each_writer
 from tests.idle import reference
 from tests.idle.books import Books, check_against_reference
-from tests.loaded import analysed
+from tests.support.cached_reports import analysed
+from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.busy import Busy

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import shared_names
 from tests.idle.books import Books
-from tests.loaded import analysed
+from tests.support.cached_reports import analysed
+from tests.support.paths import shared_names
 from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting

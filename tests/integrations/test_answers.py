@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import written
 from tests.comparison.programs import ADDED, MM, built
 from tests.rules.kernel_programs import Op
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import Roots
 

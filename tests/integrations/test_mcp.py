@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.cli.commands import call
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import MAX_BYTES, Roots, capped
 from traceanalyzer.model.errors import BadOption

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.recorder.programs import NO_COMPILER
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations.trace_limits import Uncounted, broken, bytes_of, share_of
 from traceanalyzer.model.errors import BadOption
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.integrations import answers, server
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError

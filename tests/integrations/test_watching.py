@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.job.ranks import Reductions
-from tests.recorded import FIXTURES
 from tests.recorder.programs import REPOSITORY
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import watching
 from traceanalyzer.integrations.watching import Watch, watch
 from traceanalyzer.integrations.window_summary import MAX_BYTES, encoded, summary_of

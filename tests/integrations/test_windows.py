@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import pytest_plugin, watching, window_summary
 from traceanalyzer.integrations.watching import Folder, Watch
 from traceanalyzer.report import diagnosis

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.loads import Load
 from traceanalyzer.job.pairing import _apart_ns
 from traceanalyzer.job.rates import _Collective, _rate, bus_factor

@@ -12,9 +12,9 @@ from benchmarks.delays import Delay, Rank, end_of, shifted
 from benchmarks.injected import KINDS, delayed, is_found, kinds_of
 from benchmarks.meetings import paired
 from benchmarks.recorded_job import EVENED, JOBS, LATE, RecordedJob, jobs_in, rewritten
-from tests.chosen import ALL
-from tests.conftest import SHARED
 from tests.job.ranks import Reductions
+from tests.support.paths import SHARED
+from tests.support.trace_selection import ALL
 from traceanalyzer import diagnose, load_job
 
 SAMPLE = (

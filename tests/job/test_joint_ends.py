@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.renamed import jobs_in, measured_of
-from tests.builder import TraceBuilder
-from tests.chosen import ALL
-from tests.conftest import SHARED
+from tests.support.paths import SHARED
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import ALL
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork

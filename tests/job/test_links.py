@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
 from traceanalyzer.job.rates import Moved, Rate, data_bytes, rates

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.builder import TraceBuilder
 from tests.job.ranks import US, Reductions, job_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.introduce import introduce
 from traceanalyzer.job.ranks import Here

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.joint_ends import waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
 from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes

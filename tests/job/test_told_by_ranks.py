@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
 from tests.job.test_rates import REDUCES, reduced
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.ranks import Here, asked_once
 from traceanalyzer.job.rates import bus_factor, data_bytes

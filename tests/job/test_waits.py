@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SHARED
 from tests.job.ranks import TRANSFER as PER_TRANSFER
 from tests.job.ranks import US, Recording, Reductions, job_of
+from tests.support.paths import SHARED
 from traceanalyzer import Trace, diagnose, load_job
 from traceanalyzer.idle.accounting import TRANSFER, WAITING
 from traceanalyzer.job.loads import RankLoads

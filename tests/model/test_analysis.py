@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import analysis as module
 from traceanalyzer.model.analysis import Analysis, Need, Window, depends_on_window, needs_of
 from traceanalyzer.model.arrays import Rows

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loaded import loaded
 from tests.model.test_threads import FIXTURES
+from tests.support.cached_reports import loaded
 from traceanalyzer.model import answers
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.answers import remembered

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.lanes import NULL_INT, NULL_INT32, Coded, Columns, Narrow, Table
 from traceanalyzer.model.trace import Trace, floats, ints, ints_at

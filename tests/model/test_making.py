@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import traceanalyzer
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import analysis as module
 from traceanalyzer.model import lanes, lazy
 from traceanalyzer.model.analysis import Analysis, Window

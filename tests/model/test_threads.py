@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loaded import loaded
+from tests.support.cached_reports import loaded
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.threads import side_by_side, threads_for
 from traceanalyzer.render.data.json import render_json

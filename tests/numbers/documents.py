@@ -16,7 +16,6 @@ import orjson
 import pyarrow.parquet as pq
 
 from tests.html.pages import parsed
-from tests.loaded import analysed, reported
 from tests.numbers.programs import (
     CHANGES,
     COPIED_CHANGES,
@@ -27,7 +26,8 @@ from tests.numbers.programs import (
     ranks_of,
 )
 from tests.perfetto import reader
-from tests.recorded import PROGRAMS, TRACES, name_of
+from tests.support.cached_reports import analysed, reported
+from tests.support.fixtures import PROGRAMS, TRACES, name_of
 from traceanalyzer.allocator.memory_ops import ops_by_memory
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.comparison.compare import compare

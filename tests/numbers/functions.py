@@ -11,8 +11,8 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.comparison import names as compared_names
 from traceanalyzer.comparison import shown
 from traceanalyzer.job.rates import bus_factor

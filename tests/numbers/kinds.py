@@ -26,7 +26,7 @@ from tests.numbers.programs import (
     JOBS,
     LAYOUTS,
 )
-from tests.recorded import PROGRAMS, TRACES, name_of
+from tests.support.fixtures import PROGRAMS, TRACES, name_of
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 
 RECORDED = [name_of(path) for path in TRACES]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.builder import PID
 from tests.numbers.loop_items import ADD, OPS
 from tests.numbers.loop_rank import Rank
+from tests.support.trace_builder import PID
 
 
 def _kernel(which: int) -> tuple[float, dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 
 US = 1_000
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.builder import H200, TraceBuilder
 from tests.numbers.loop_alone import ALONE
 from tests.numbers.loop_items import COLLECTIVES, OPS, SORTS
 from tests.numbers.loop_rank import US, Rank
+from tests.support.trace_builder import H200, TraceBuilder
 
 _JOINT = 40 * US  # of a collective, at least
 

@@ -8,20 +8,20 @@ from functools import cache
 from random import Random
 from typing import Any, TypeVar, cast, get_args
 
-from tests.builder import H200, PID, TraceBuilder, content_of, load_bytes
 from tests.comparison.programs import ADDED, MM
 from tests.comparison.programs import built as built_program
 from tests.fuzz.cases import changed
 from tests.idle.generated import CALLS, COPIES, KERNELS, MARKS, OPS, OVERHEADS
 from tests.job.ranks import Recording, Reductions
-from tests.layouts import Layout
 from tests.numbers.variations import changed_copy
 from tests.numbers.varied_programs import VARIED
 from tests.numbers.varied_programs import analysis_of as varied
 from tests.read.samples import everything
-from tests.recorded import FIXTURES
 from tests.rules.kernel_programs import Op
 from tests.rules.limit_programs import PROGRAMS, built
+from tests.support.exporter_layouts import Layout
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import H200, PID, TraceBuilder, content_of, load_bytes
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file

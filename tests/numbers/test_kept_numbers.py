@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.numbers.columns import digest, digest_of_all
 from tests.numbers.kinds import KINDS, OF_COPIES, columns
+from tests.support.paths import REPOSITORY
 
 FOLDER = REPOSITORY / "tests/snapshots/numbers"
 _MOST = 30  # lines of a failure

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from tests.builder import content_of, load_bytes
 from tests.numbers.reshaped import WAYS, reshaped
 from tests.numbers.varied_programs import VARIED, analysis_of
 from tests.rules.limit_cases import Said, said
+from tests.support.trace_builder import content_of, load_bytes
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.rule.registry import find_rule

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.builder import TraceBuilder
 from tests.rules import test_actor_critic as actors
 from tests.rules import test_copies_and_memory as copies
 from tests.rules import test_deterministic as deterministic
@@ -25,6 +24,7 @@ from tests.rules.test_hard_cases import addition
 from tests.rules.test_hard_cases import loop as pausing
 from tests.rules.test_needless_work import edges
 from tests.rules.test_product_order import messages
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 
 FLAT: masks.Piece = ("aten::copy_", 700, (masks.MASK, masks.MASK, []), (F32, masks.LONG, "Scalar"))

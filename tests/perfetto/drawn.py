@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.loaded import analysed, reported
 from tests.perfetto.reader import Drawing, read
+from tests.support.cached_reports import analysed, reported
 from traceanalyzer.model.overlay import Overlay
 from traceanalyzer.render.perfetto.track_events import to_track_events
 from traceanalyzer.report.overlay.build import overlays_of

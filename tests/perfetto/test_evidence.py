@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Occurrence
 from traceanalyzer.model.overlay import Slices

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.chosen import ALL
 from tests.fuzz.cases import case
-from tests.loaded import analysed, reported
 from tests.perfetto.drawn import drawing_of, overlay_of
 from tests.perfetto.reader import Drawing, read
-from tests.recorded import FIXTURES, SHOWING, name_of
+from tests.support.cached_reports import analysed, reported
+from tests.support.fixtures import FIXTURES, SHOWING, name_of
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import ALL
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 from traceanalyzer.model.intervals import length, union
 from traceanalyzer.model.overlay import Overlay

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
 from traceanalyzer.model.overlay import Drift

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.conftest import REPOSITORY
 from tests.perfetto.drawn import drawing_of, overlay_of
 from tests.perfetto.reader import Drawing, read
 from tests.perfetto.test_overlay import evil_overlay
 from tests.perfetto.viewer import Viewer, viewer
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
+from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.open import _carried

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.browser import missing, started
+from tests.support.browser import missing, started
 from traceanalyzer.render.perfetto.address import ORIGIN
 
 _PATIENCE_MS = 180_000  # the viewer compiles 11 MB of WebAssembly

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.builder import load_bytes
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.trace import Trace
 
 LATE_US = 4_337_381_005_249.697

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 
 NASTY = 'void f<int>(A{}) [with T = "x\\\\y"], {"ph": "X"},\n  },\n  {\n "quoted", ]} µs'
 

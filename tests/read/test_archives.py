@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.load import load, load_file
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.read.same import assert_same
+from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.finding import Status

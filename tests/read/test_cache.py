@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.chosen import one_of_each_writer
-from tests.loaded import loaded
 from tests.read.same import assert_same
 from tests.read.samples import everything
+from tests.support.cached_reports import loaded
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read import cache as module
 from traceanalyzer.read import load as load_module

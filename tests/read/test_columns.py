@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.read.raw_events import kernel, of, op
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.schema import Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns import packing

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pandas.testing import assert_frame_equal
 
-from tests.builder import load_bytes
-from tests.conftest import REPOSITORY
-from tests.cupti_monitor import FIRST_NODE_FLOW, GRAPH_LANE, converted
+from tests.support.cupti_monitor import FIRST_NODE_FLOW, GRAPH_LANE, converted
+from tests.support.paths import REPOSITORY
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.read.load import load_file
 
 COPIES = REPOSITORY / "fixtures/hidden-dtod-copy/bad.json.gz"

@@ -14,10 +14,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder, load_bytes
-from tests.examples import examples
 from tests.read.same import assert_same
 from tests.read.samples import everything
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load, load_file

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.folders import iteration_of_name, layout_of, rank_of_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.read.text import batches
 from traceanalyzer.read.text.batches import Batches, Style
 from traceanalyzer.read.text.source import Source, _gzip_header_bytes, _GzipMember

@@ -16,9 +16,9 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from tests.builder import load_bytes
-from tests.chosen import some_of
 from tests.read.raw_events import LATE_US, kernel, of, op
+from tests.support.trace_builder import load_bytes
+from tests.support.trace_selection import some_of
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import us_text_to_ns

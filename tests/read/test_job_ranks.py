@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.folders import any_rank
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by, shared_part

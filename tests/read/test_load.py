@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.conftest import REPOSITORY
 from tests.read.same import assert_same
 from tests.read.samples import everything
+from tests.support.paths import REPOSITORY
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import Job, Trace

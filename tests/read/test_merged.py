@@ -14,10 +14,10 @@ import orjson
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder, load_bytes
 from tests.cli.commands import diagnosed, refused
-from tests.conftest import SHARED
 from tests.fuzz.cases import content
+from tests.support.paths import SHARED
+from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load, load_any, load_job

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.read.test_merged import Event, fused, labelled, rank_trace, shifted, written
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.load import load, load_job
 from traceanalyzer.read.merged import _unfused, _unlabelled

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.builder import load_bytes
 from tests.read.raw_events import op
+from tests.support.trace_builder import load_bytes
 
 
 @pytest.mark.parametrize(

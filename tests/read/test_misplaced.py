@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.read.raw_events import LATE_US, kernel, of, op
 from tests.read.samples import everything
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.trace import Trace
 
 SPAN = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from tests.read.raw_events import of, op
+from tests.support.hypothesis_profiles import examples
 from traceanalyzer.read.columns import collector
 from traceanalyzer.read.columns.quirks import mended
 

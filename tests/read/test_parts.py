@@ -17,12 +17,12 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
-from tests.chosen import one_of_each_writer
-from tests.examples import examples
-from tests.layouts import Layout
-from tests.loaded import loaded
 from tests.read.same import assert_same
+from tests.support.cached_reports import loaded
+from tests.support.exporter_layouts import Layout
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector

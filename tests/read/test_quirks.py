@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder, load_bytes
-from tests.examples import examples
 from tests.read.raw_events import LATE_US, kernel, of, op
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.columns.quirks import durations_ns

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.builder import load_bytes
 from tests.read.raw_events import op
 from tests.read.samples import everything
 from tests.read.test_archives import tar
 from tests.read.test_job_ranks import of
 from tests.read.test_merged import labelled, rank_trace, written
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.errors import NotATrace, UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import NULL_INT

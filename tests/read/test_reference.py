@@ -11,9 +11,9 @@ import orjson
 import pandas as pd
 import pytest
 
-from tests.chosen import one_of_each_writer
-from tests.loaded import loaded
 from tests.read.reference import read
+from tests.support.cached_reports import loaded
+from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model.schema import FRAMES, Storage
 from traceanalyzer.model.trace import Trace
 

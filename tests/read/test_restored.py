@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.read.same import assert_same
 from tests.read.test_merged import fused, labelled, rank_trace, shifted, written
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read import merged
 from traceanalyzer.read.columns.collector import Collector

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.builder import load_bytes
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.text.repair import Repairs, mended_text, parse_leniently

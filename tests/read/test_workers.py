@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.read.test_parts import WINDOW, long_trace
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.parallel import receive, send, work

@@ -16,8 +16,8 @@ from statistics import median
 
 import pytest
 
-from tests.chosen import ALL
 from tests.recorder.programs import left_in, needs_torch, recorded, trace_of
+from tests.support.trace_selection import ALL
 from traceanalyzer.model.measured import RECORDING, MeasuredStep
 from traceanalyzer.recorder.session import BLOCKS
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from tests.support.hypothesis_profiles import examples
 from traceanalyzer.model.report import IDLE, DeviceTime, IdleCause
 from traceanalyzer.render.text.bars import _OTHER, _OTHER_WORK, _before, _largest, device_bar
 from traceanalyzer.render.text.page import Page

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.render.data.encode import json_text, signature, to_json
 from traceanalyzer.render.data.json import render_json

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from tests.snapshots import matches
+from tests.support.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import IdleCause, Report, Verdict

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.replay.programs import Loop, program
 from tests.replay.test_decisions import beyond, hour
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.behind import AsPeers, Behind, Left, More, _same
 from traceanalyzer.replay.beside import _slower, undisturbed_ns

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.behind import behind, late_share
 from traceanalyzer.replay.beside import _medians, undisturbed_ns

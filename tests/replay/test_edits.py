@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
 from tests.replay.programs import STEP_NS, Loop, forecast, program, replay
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import (

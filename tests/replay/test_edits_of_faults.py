@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loaded import reported
+from tests.support.cached_reports import reported
 from traceanalyzer import Saving
 
 # pair -> (rule, true saving, points that are allowed); these pairs are fitted: they keep the edits as they are

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builder import PID, TraceBuilder
 from tests.replay.programs import CALL_NS, OP_NS, STEP_NS, Loop, forecast, program, replay
+from tests.support.trace_builder import PID, TraceBuilder
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.sample import _middle
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TID, TraceBuilder
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.program import Program, _inside, loading
 from traceanalyzer.replay.sample import _pace

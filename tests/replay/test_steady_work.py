@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.replay.programs import program
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.steady_work import _edges, _gaps, _latencies, _latency, _previous

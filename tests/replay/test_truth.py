@@ -13,8 +13,8 @@ from benchmarks.ledger import calibrating, rows
 from benchmarks.replay_case import Case
 from benchmarks.replay_fixes import graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
-from tests.conftest import SHARED
-from tests.groups import with_the_truth
+from tests.support.paths import SHARED
+from tests.support.xdist_groups import with_the_truth
 from traceanalyzer import load
 from traceanalyzer.replay import calibration
 

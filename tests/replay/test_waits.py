@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.replay.waits import Waits, _copies, _explicit, _frees, _here, _Order, _unrecorded

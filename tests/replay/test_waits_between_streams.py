@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.replay.programs import program, replay
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.replay.edits import DropWork, MoveToSideStream, Scale
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Fuse

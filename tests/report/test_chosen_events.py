@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TID, TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.report.page.chosen import Chosen, _bound, _longest, _representative, chosen

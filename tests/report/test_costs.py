@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.loaded import reported, reported_job
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from tests.support.cached_reports import reported, reported_job
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.report.costs import _unprofiled
 from traceanalyzer.report.verdict import verdict_of

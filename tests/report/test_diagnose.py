@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.device_facts import _rate
 from traceanalyzer.report.fact import Fact

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_op

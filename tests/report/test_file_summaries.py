@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.iterations import Iterations, PartChange
 from traceanalyzer.report.iterations import FileSummary, compared_iterations, file_summary

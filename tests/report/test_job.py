@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.ranks import Reductions
-from tests.loaded import reported_pair
+from tests.support.cached_reports import reported_pair
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.measured import RECORDING

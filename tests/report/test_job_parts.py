@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.job.ranks import Reductions, job_of
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.report.test_diagnose import busy_trace
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.job.ranks import Here, Ranks
 from traceanalyzer.job.view import JobView

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.report.test_cost_items import steps_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable

@@ -16,10 +16,10 @@ import pytest
 
 from tests.cli.commands import call, diagnosed
 from tests.job.ranks import Reductions, job_of
-from tests.loaded import reported
 from tests.read.test_merged import labelled, rank_trace
 from tests.read.test_merged import written as write_merged
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import reported
+from tests.support.fixtures import FIXTURES
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
 from traceanalyzer.read.cache import _hash

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TID, TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.page.strip import Strip, strip_of
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Analysis, Unavailable, diagnose, kernels, load, queue_depth
 from traceanalyzer.model.errors import BadOption
 

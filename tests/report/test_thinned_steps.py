@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report.test_timeline_parts import US, rows
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.page.chosen import chosen
 from traceanalyzer.report.page.timeline import timeline_of

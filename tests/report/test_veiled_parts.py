@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.report import report_samples as samples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.report.page.bars import Bar

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.job_ranks import Declared
 from traceanalyzer.report import workers

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.roofline.test_op_families import signature
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.convolutions import resampling_taps

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.roofline.test_op_families import BF16, F32, signature
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.op_work import NO_OP, OpWork, arithmetic_of, shapes_of

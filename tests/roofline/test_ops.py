@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import analysed
+from tests.support.cached_reports import analysed
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.render.text.ops import ops_markdown, render_ops

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.roofline.test_ops import matmuls
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
 from traceanalyzer.roofline.op_work import Inputs, OpWork

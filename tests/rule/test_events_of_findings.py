@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.builder import TraceBuilder
 from tests.rule.grouped import MS, STEP, findings
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import IdleTime, Work

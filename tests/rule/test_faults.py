@@ -11,8 +11,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.loaded import reported
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
+from tests.support.cached_reports import reported
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.rule import faults

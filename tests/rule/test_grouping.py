@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
 from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving, Severity
 from traceanalyzer.model.texts import Texts

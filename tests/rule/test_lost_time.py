@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edits import DropWork, Resize
 from traceanalyzer.rule.collective_arrivals import Arrivals, parted, without_waiting

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.grouped import MS, STEP, findings, kernels, only, scope
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.rule.hits import Hits

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported
 from tests.rules.launches import Shared
 from tests.rules.loops import Loop, loop_of
+from tests.support.cached_reports import reported
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.own_code import caller_of, librarys, package_of, user_frame_hint

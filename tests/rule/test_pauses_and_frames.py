@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.test_pauses import MAIN, TORCHS, US, F, launching
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps

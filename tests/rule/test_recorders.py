@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Analysis
 from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.rule.views import Calls

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.grouped import MS, STEP, findings, kernels, scope
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.summary import scope_of
 from traceanalyzer.timeline.steps import Steps

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.loaded import analysed
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.saving import Saving
 from traceanalyzer.replay.behind import LATE_SHARE

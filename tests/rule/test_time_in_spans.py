@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.test_lost_time import US, launched, ns, stretches
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.quicker_work import not_below, quicker

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loaded import analysed
+from tests.support.cached_reports import analysed
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
 

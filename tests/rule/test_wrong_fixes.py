@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rule.careless import hit, why, yielding
 from tests.rule.grouped import traced
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay import edits, rewrites
 from traceanalyzer.rule import IdleTime, LostTime, Work

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.rule.grouped import kernels, scope
 from tests.rules.loops import Loop, loop_of
+from tests.support.paths import REPOSITORY
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
 from traceanalyzer.replay import edits

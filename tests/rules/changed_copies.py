@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from tests.builder import load_bytes
 from tests.numbers.variations import changed_copy
 from tests.rules.limit_cases import said_by
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 from traceanalyzer.rule.hits import Hits

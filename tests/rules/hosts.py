@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.loaded import selected
+from tests.support.cached_reports import selected
 from traceanalyzer import Finding, Trace, diagnose
 from traceanalyzer.model.finding import Severity, Status
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.builder import content_of
 from tests.rules import changed_copies
 from tests.rules.limit_cases import said_by
+from tests.support.trace_builder import content_of
 from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.replay.saving import Forecast

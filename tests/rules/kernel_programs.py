@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.builder import H200, TraceBuilder, content_of, load_bytes
+from tests.support.trace_builder import H200, TraceBuilder, content_of, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
 from traceanalyzer.model.finding import Status
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.builder import TraceBuilder
-from tests.loaded import selected
+from tests.support.cached_reports import selected
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Severity
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.loaded import analysed
-from tests.recorded import FIXTURES, TRACES, name_of
 from tests.rules.limit_programs import PROGRAMS, built
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import FIXTURES, TRACES, name_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.rule.hits import Hits

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tests.builder import H200, TraceBuilder
 from tests.job.ranks import Reductions
 from tests.job.test_programs import other_program
 from tests.rules import test_full_sort as sorts
@@ -56,6 +55,7 @@ from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, trai
 from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
 from tests.rules.test_unlabelled_positions import masked
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import analyses_of

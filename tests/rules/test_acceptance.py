@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.faults import FAULTS
 from benchmarks.replay_truth import at_hand
-from tests.chosen import one_of_each_writer
-from tests.conftest import SHARED
-from tests.groups import last
-from tests.loaded import analysed, reported
-from tests.recorded import SHOWING
-from tests.recorded import name_of as fixture_name
+from tests.support.cached_reports import analysed, reported
+from tests.support.fixtures import SHOWING
+from tests.support.fixtures import name_of as fixture_name
+from tests.support.paths import SHARED
+from tests.support.trace_selection import one_of_each_writer
+from tests.support.xdist_groups import last
 from traceanalyzer import Finding, Report, Saving, Severity
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from tests.rules.test_kernel_patterns import ADD, BIG, CAST, SOFTMAX, pointwise
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Work

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200
 from tests.rules.kernel_programs import BF16, F32, US, Op, changed, found, program
 from tests.rules.test_needless_work import ADD, C64, FIELD, MOVE, spectral
+from tests.support.trace_builder import H200
 from traceanalyzer import Trace
 from traceanalyzer.model.finding import Confidence, Severity
 

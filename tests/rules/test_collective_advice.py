@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.rules.communication.exposed_communication.collective_advice import by_rank, who_is_late
 

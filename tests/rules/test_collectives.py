@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported_pair
-from tests.recorded import FIXTURES
 from tests.rules.launches import US, Shared, found, loop, of_rule
+from tests.support.cached_reports import reported_pair
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.model.analysis import Analysis

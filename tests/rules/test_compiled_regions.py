@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule
 from tests.rules.test_launching import compiling
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Confidence, Severity
 
 TWO = ("0/0", "1/0")

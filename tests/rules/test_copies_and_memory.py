@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.loaded import selected
-from tests.recorded import FIXTURES
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO_HOST, US, Program, found
+from tests.support.cached_reports import selected
+from tests.support.fixtures import FIXTURES
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Status

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import NVJET
 from tests.rules.programs import US, found
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Severity
 

@@ -9,11 +9,11 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported
-from tests.recorded import FIXTURES
 from tests.rules.kernel_programs import F32, NVJET, Op, program
 from tests.rules.programs import US, found
+from tests.support.cached_reports import reported
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, Trace, diagnose
 
 STEP = 300 * US

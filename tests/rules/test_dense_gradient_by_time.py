@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
 from tests.rules.test_dense_gradient import recommender
+from tests.support.trace_builder import TraceBuilder
 
 
 def test_without_shapes_a_fused_adam_passes_over_five_tensors() -> None:

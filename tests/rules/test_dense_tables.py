@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
 from tests.rules.test_dense_gradient import WIDTH, Training, recommender
+from tests.support.trace_builder import TraceBuilder
 
 
 def tables(*rows: int, looked_up: int = 4_096) -> TraceBuilder:

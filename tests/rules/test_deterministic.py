@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
+from tests.support.trace_builder import TraceBuilder
 
 
 def training(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.job.ranks import REDUCES
-from tests.loaded import reported_pair
 from tests.rules.loops import Loop, loop_of
 from tests.rules.programs import US, found
+from tests.support.cached_reports import reported_pair
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, Severity, Trace, diagnose
 
 Shared = Callable[[str], Path]

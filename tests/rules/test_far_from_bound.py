@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Confidence, Status
 

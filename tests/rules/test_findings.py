@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.loaded import reported as _report
-from tests.recorded import TRACES, name_of
 from tests.rules.shares import excesses
+from tests.support.cached_reports import reported as _report
+from tests.support.fixtures import TRACES, name_of
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.rule.limits import limits_of

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
-from tests.loaded import reported as _report
-from tests.loaded import selected
-from tests.recorded import FIXTURES, FOLDERS, HEALTHY, RECORDED, TRACES, UNRECORDED, name_of
+from tests.support.cached_reports import reported as _report
+from tests.support.cached_reports import selected
+from tests.support.fixtures import FIXTURES, FOLDERS, HEALTHY, RECORDED, TRACES, UNRECORDED, name_of
+from tests.support.paths import REPOSITORY
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.rule.registry import all_rules

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import F32, F64, US, Op, by_step, found, program
+from tests.support.trace_builder import H200, TraceBuilder
 
 FIELD = [[2048, 2048]] * 2
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::add>(int)"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
-from tests.recorded import FIXTURES
 from tests.rules.programs import Program, found
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Severity, Trace, diagnose, load
 
 CHECK, UPDATE = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"

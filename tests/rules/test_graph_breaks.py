@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 
 

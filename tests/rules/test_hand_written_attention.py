@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import content_of, load_bytes
 from tests.rules.kernel_programs import BF16, NVJET, SGEMM, US, Op, by_step, found, program
+from tests.support.trace_builder import content_of, load_bytes
 from traceanalyzer.model.finding import Confidence
 
 PRODUCT = Op("aten::bmm", NVJET, 100)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import program
 from tests.rules.test_unread_results import refined
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 

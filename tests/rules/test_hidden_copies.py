@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported
-from tests.recorded import FIXTURES
 from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
+from tests.support.cached_reports import reported
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 

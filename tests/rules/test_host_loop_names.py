@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
 from traceanalyzer.rules.gpu_idle.implicit_sync.host_loops import most_often

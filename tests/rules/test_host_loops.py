@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TID, TraceBuilder
 from tests.rules.programs import PINNED_TO_HOST, US, Program, found
+from tests.support.trace_builder import TID, TraceBuilder
 
 
 def copied(ops: int = 100, *, thread: int = TID, launches: bool = False) -> TraceBuilder:

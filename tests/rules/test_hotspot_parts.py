@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import NVJET, US, found
 from tests.rules.test_hotspots import ADD
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 
 REGION, SPAN = "Torch-Compiled Region: 0/0", 1_000 * US

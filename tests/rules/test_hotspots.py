@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.report.device_facts import rates

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TID
-from tests.loaded import selected
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
+from tests.support.cached_reports import selected
+from tests.support.trace_builder import TID
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Status
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builder import H200
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
+from tests.support.trace_builder import H200
 from traceanalyzer.model.finding import Confidence
 
 SCAN = "void at::native::tensor_kernel_scan_innermost_dim<float>(int)"

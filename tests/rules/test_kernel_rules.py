@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
-from tests.loaded import selected
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, US, Op, found, program
+from tests.support.cached_reports import selected
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence, Severity
 

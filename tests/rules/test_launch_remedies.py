@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.hosts import said_by
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
 from tests.rules.loops import Loop, loop_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Severity
 
 COMPLEX = POINTWISE.replace("<float>", "<c10::complex<float> >")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
-from tests.loaded import reported
 from tests.rules.launches import ACCUSES, GEMM, US, Shared, above_info, found, loop, of_rule
 from tests.rules.loops import Loop, loop_of
+from tests.support.cached_reports import reported
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.ranks import Reductions, job_of
-from tests.loaded import reported_pair
+from tests.support.cached_reports import reported_pair
 from traceanalyzer import Finding, Report, diagnose
 from traceanalyzer.job.loads import Load
 from traceanalyzer.model.finding import Confidence, Severity, Status

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.builder import load_bytes
-from tests.chosen import ALL
-from tests.loaded import reported
-from tests.recorded import SHOWING, TRACES, name_of
+from tests.support.cached_reports import reported
+from tests.support.fixtures import SHOWING, TRACES, name_of
+from tests.support.trace_builder import load_bytes
+from tests.support.trace_selection import ALL
 from traceanalyzer import Report, diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json

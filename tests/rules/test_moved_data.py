@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules import programs
 from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, changed, found, program
+from tests.support.trace_builder import TraceBuilder
 
 SLUG = "data-movement"
 COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda>(int)"

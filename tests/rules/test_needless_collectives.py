@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import of_rule, steps_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Confidence
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Confidence
 
 LONG, F32, BF16 = "long int", "float", "c10::BFloat16"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
 from tests.rules.test_one_hot import CONVERTED, PRODUCT, SEEN, training
+from tests.support.trace_builder import TraceBuilder
 
 F32, BF16 = "float", "c10::BFloat16"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import load_bytes
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
+from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import diagnose
 

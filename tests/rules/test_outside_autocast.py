@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.support.trace_builder import H200
 
 SHAPES = [[4096, 2048], [2048, 2048]]
 TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off"

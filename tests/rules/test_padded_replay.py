@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import F32, NVJET, US, found
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TID, TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import Trace
 
 WHOLE = [8, 512, 32_000]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200
 from tests.rules.kernel_programs import BF16, F32, NVJET, SGEMM, Op, found, program
+from tests.support.trace_builder import H200
 from traceanalyzer.model.finding import Confidence
 
 SLUG = "no-tensor-cores"

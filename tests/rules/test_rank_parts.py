@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US
 from tests.rules.programs import PINNED_TO_HOST, Program
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.behind import AsPeers, Behind, Left

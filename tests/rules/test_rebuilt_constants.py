@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import POINTWISE, US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.results import made_of, made_of_nothing

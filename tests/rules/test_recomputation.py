@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import NVJET, US, found
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Severity
 
 

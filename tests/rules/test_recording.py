@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
-from tests.loaded import selected
+from tests.support.cached_reports import selected
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Finding, Trace, diagnose, load
 from traceanalyzer.model.finding import Severity, Status
 

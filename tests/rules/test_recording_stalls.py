@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.hosts import MS, said_by
 from tests.rules.loops import Loop, loop_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Severity
 from traceanalyzer.model.finding import Confidence
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import GEMM, US
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, IdleTime, Work

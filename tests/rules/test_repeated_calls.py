@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule, steps_of
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Analysis
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule, steps_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.registry import find_rule
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
+from tests.support.cached_reports import reported
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Severity
 

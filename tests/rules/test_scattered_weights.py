@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import changed, found
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Trace
 
 US = 1_000

@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.chosen import one_of_each_kind
-from tests.loaded import reported as _report
 from tests.rules.shares import excesses
+from tests.support.cached_reports import reported as _report
+from tests.support.trace_selection import one_of_each_kind
 from traceanalyzer import Finding
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.read.text.source import Source

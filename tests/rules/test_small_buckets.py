@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 
 REDUCES = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TID, TraceBuilder, content_of, load_bytes
 from tests.rules.kernel_programs import NVJET, changed, found
+from tests.support.trace_builder import H200, TID, TraceBuilder, content_of, load_bytes
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import Trace

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import of_rule, steps_of
+from tests.support.trace_builder import TraceBuilder
 
 Op = tuple[str, dict[str, Any]]
 NODE = "autograd::engine::evaluate_function: "

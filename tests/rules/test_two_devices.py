@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TraceBuilder, content_of, load_bytes
 from tests.rules.limit_programs import PROGRAMS
+from tests.support.trace_builder import H200, TraceBuilder, content_of, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.registry import find_rule

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.launches import POINTWISE, US, of_rule
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.finding import Confidence
 
 EDGES, NODES = 1_600_000, 120_000

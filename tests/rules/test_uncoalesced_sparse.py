@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.programs import US, found
+from tests.support.trace_builder import TraceBuilder
 
 SORT = "void at_cuda_detail::cub::detail::merge_sort::DeviceMergeSortBlockSortKernel<int>(int)"
 MAKES = "aten::_sparse_coo_tensor_with_dims_and_tensors"

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import BF16, US, Op, found, program
 from tests.rules.test_encoder_in_loop import both, conv
 from tests.rules.test_loop_invariant import ADD, of_one
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
 from traceanalyzer.rules.kernels.unread_results.bodies import Made

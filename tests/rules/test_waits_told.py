@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TID
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
+from tests.support.trace_builder import TID
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.launches import GEMM, US, of_rule
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches
 
 

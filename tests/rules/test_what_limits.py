@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import H200, TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from tests.rules.test_hotspots import ADD
+from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.model.trace import Trace
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.loaded import selected
 from tests.rules.launches import Shared
 from tests.rules.programs import US, Program, found
+from tests.support.cached_reports import selected
 
 
 def rollout(repeats: int, names: tuple[str, ...], steps: int = 4, extra: bool = True) -> Program:

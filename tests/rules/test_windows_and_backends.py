@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import load_bytes
-from tests.cupti_monitor import converted
-from tests.loaded import reported
-from tests.recorded import FIXTURES
+from tests.support.cached_reports import reported
+from tests.support.cupti_monitor import converted
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import load_bytes
 from traceanalyzer import Report, Trace, diagnose, load
 from traceanalyzer.model.finding import Status
 from traceanalyzer.render.data.json import render_json

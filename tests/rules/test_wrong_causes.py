@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, Op, found, program
 from tests.rules.programs import US, Program
 from tests.rules.programs import found as of_trace
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Severity

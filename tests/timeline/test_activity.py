@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TID, TraceBuilder
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.profiler_rows import ProfilerRows

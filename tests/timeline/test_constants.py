@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 from traceanalyzer.timeline.kernel_families import computes, is_product
 
 MODULES = sorted((REPOSITORY / "traceanalyzer").rglob("*.py"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Work
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import analysed
-from tests.recorded import TRACES, name_of
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import TRACES, name_of
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.report.diagnosis import restricted

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.idle.generated import has_work, traces
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT

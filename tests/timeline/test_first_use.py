@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.first_use import KINDS, FirstUse
 

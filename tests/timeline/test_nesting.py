@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.idle import reference
 from tests.idle.generated import traces
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths, nearest_reaching, thread_order
 from traceanalyzer.timeline.nesting import Nesting

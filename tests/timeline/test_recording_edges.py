@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
-from tests.loaded import reported_job
+from tests.support.cached_reports import reported_job
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis

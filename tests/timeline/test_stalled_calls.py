@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import TID, TraceBuilder
-from tests.examples import examples
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.stalled_calls import LONG_NS, StalledCalls
 

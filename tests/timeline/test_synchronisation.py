@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.builder import TraceBuilder
-from tests.examples import examples
 from tests.idle.generated import traces
+from tests.support.hypothesis_profiles import examples
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.trace import Trace

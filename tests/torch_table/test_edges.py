@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import TraceBuilder
 from tests.roofline.test_ops import matmuls
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import key_averages
 
 CONV = [[2, 3, 10, 12], [8, 3, 3, 3], [8], [], [], [], []]

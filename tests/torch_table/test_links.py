@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builder import PID, TraceBuilder
+from tests.support.trace_builder import PID, TraceBuilder
 from traceanalyzer.model.containment import (
     depths,
     inherited,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import key_averages
 from traceanalyzer.torch_table.notes import table_notes
 from traceanalyzer.torch_table.printed import printed_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import device_name, key_averages
 from traceanalyzer.torch_table.printed import printed_table, sorted_rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import SHARED
+from tests.support.paths import SHARED
 from tests.torch_table.truth import (
     COLUMNS,
     differences,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import key_averages
 
 FORWARD: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups import with_torch
+from tests.support.xdist_groups import with_torch
 from tests.torch_table.truth import COLUMNS
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.text.table import TableSize, render_table

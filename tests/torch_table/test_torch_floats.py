@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.function_events import all_events
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 from traceanalyzer.torch_table.torch_floats import torch_times

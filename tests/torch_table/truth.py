@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHARED
-from tests.loaded import KEPT, loaded
+from tests.support.cached_reports import KEPT, loaded
+from tests.support.paths import SHARED
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
 
 COLUMNS = {

@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to .ci/run, since others of their file already take long.
 
     python -m pytest -n 2 --dist loadgroup -m "" --durations=0 -vv > LOG
-    python -m tests.durations LOG ...       # writes tests/slow.txt
+    python -m tests.support.slow_tests LOG ...       # writes tests/slow.txt
 
 Each file of tests has some seconds in `make test`, which its quickest tests get. That keeps the run short, however many
 tests there are, and leaves something of every file in it. A test is quick if others have read its traces before. Where
@@ -19,7 +19,9 @@ from pathlib import Path
 
 import pytest
 
-SLOW = Path(__file__).with_name("slow.txt")
+from tests.support.paths import REPOSITORY
+
+SLOW = REPOSITORY / "tests/slow.txt"
 _SECONDS = 1.3  # of each file: a run of 150 s on two cores; chosen
 _MEASURED = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/\S+?\.py)(::.*)$", re.MULTILINE)
 _GROUP = re.compile(r"@[^@\]]*$")  # that xdist puts behind a test's name

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from tests.layouts import Layout, laid_out
+from tests.support.exporter_layouts import Layout, laid_out
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-FOLDER = Path(__file__).parent / "snapshots"
+from tests.support.paths import REPOSITORY
+
+FOLDER = REPOSITORY / "tests/snapshots"
 
 
 def matches(name: str, text: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
+from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import Report
@@ -20,7 +21,7 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import report_of
 
 KEPT = 6  # shared traces; tests of one of them run one after the other
-_FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"  # small: all are kept
+_FIXTURES = REPOSITORY / "fixtures"  # small: all are kept
 _SHARED = os.environ.get("TRACEANALYZER_TEST_RUN", "")  # a folder for all processes of one test run
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chosen import ALL
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
+from tests.support.trace_selection import ALL
 from traceanalyzer.rule.registry import all_rules
 
 FIXTURES = REPOSITORY / "fixtures"

@@ -1,6 +1,6 @@
 """docs/sql.md: its queries, run by DuckDB and by polars, and its answers.
 
-python -m tests.sql_page   # writes the answers anew
+python -m tests.support.sql_page   # writes the answers anew
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.cli.commands import call
-from tests.recorded import FIXTURES
+from tests.support.fixtures import FIXTURES
+from tests.support.paths import REPOSITORY
 from traceanalyzer.render.words.markdown import to_markdown
 
-PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
+PAGE = REPOSITORY / "docs/sql.md"
 ANSWERED = FIXTURES / "exposed-communication" / "bad.json.gz"
 QUESTION = re.compile(
     r"^## (?P<question>[^\n]+)\n\n```sql\n(?P<query>.*?)\n```\n\n(?P<answer>(?:\|[^\n]*\n)+)", re.M | re.S

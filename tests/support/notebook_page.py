@@ -1,6 +1,6 @@
 """docs/notebook.md: its cells and what each shows.
 
-python -m tests.notebook_page   # writes the outputs anew
+python -m tests.support.notebook_page   # writes the outputs anew
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-REPOSITORY = Path(__file__).parents[1]
+from tests.support.paths import REPOSITORY
+
 PAGE = REPOSITORY / "docs" / "notebook.md"
 CELL = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<shown>.*?)```", re.S)
 _LOOKS = ("display.width", 100, "display.max_columns", None, "display.max_colwidth", 50)
