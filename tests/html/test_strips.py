@@ -21,7 +21,7 @@ from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.page.bars import Bar, _levels
 from traceanalyzer.report.page.places import rows_within
 from traceanalyzer.report.page.strip import Earlier, Lane, Link, Strip, _best, _fair, strip_of
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]
 

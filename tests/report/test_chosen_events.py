@@ -13,8 +13,8 @@ from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.report.page.chosen import Chosen, _bound, _longest, _representative, chosen
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000

@@ -11,7 +11,7 @@ from traceanalyzer.report.page.bars import cpu_bars
 from traceanalyzer.report.page.ops import MOST_INPUTS, op_table
 from traceanalyzer.report.page.overview import overviews
 from traceanalyzer.report.page.places import entries_of, rows_of
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 
 US = 1_000
 

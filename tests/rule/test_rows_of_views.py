@@ -9,8 +9,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.events import bounds_of, lanes_of
-from traceanalyzer.rule.views.selection import meant, positions, repeats
+from traceanalyzer.timeline.selection import bounds_of, lanes_of, meant, positions, repeats
 
 US = 1_000
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.columns import check_column
+from traceanalyzer.timeline.selection import check_column
 
 US = 1_000
 

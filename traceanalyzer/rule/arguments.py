@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.rule.views.events import bounds_of
-from traceanalyzer.rule.views.selection import Selection, check_same_trace
+from traceanalyzer.timeline.selection import Selection, bounds_of, check_same_trace
 
 
 def check_view(name: str, given: Any, *kinds: type[Selection]) -> None:

@@ -22,7 +22,7 @@ from traceanalyzer.rule.fix_checks import check_fix, complain
 from traceanalyzer.rule.hit_fields import longest_ns
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.events import Events, bounds_of, lanes_of
+from traceanalyzer.timeline.selection import Events, bounds_of, lanes_of
 
 _EVENTS = {"events": Need(Events, optional=True)}
 

@@ -16,7 +16,7 @@ from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.limits import LEAST_NS
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.events import bounds_of
+from traceanalyzer.timeline.selection import bounds_of
 
 _SHORT_NS = (
     10_000_000  # a fix may leave this much in a trace that is shorter: ten times what any rule adds; chosen

@@ -15,7 +15,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.containment import innermost
 from traceanalyzer.rule.arguments import check_ints, check_spans, check_view, check_views
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.rule.views.selection import positions
+from traceanalyzer.timeline.selection import positions
 
 _COLUMNS = ("owner", "device", "start_ns", "end_ns")
 

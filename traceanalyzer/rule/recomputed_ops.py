@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"

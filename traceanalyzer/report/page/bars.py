@@ -11,9 +11,9 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
 from traceanalyzer.report.page.places import around
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
 from traceanalyzer.timeline.names import SYNCHRONISING
+from traceanalyzer.timeline.selection import Events
 
 MOST_LEVELS = 7  # of a thread; real programs nest a dozen deep, and most of it says the same
 

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.places import entries_of, rows_of, rows_within
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
 _THREADS, _STREAMS = 4, 8

@@ -14,8 +14,8 @@ from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.bars import cpu_kinds
 from traceanalyzer.report.page.chosen import Chosen
 from traceanalyzer.report.page.places import around
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
+from traceanalyzer.timeline.selection import Events
 
 _LEVELS = 12  # of a thread: what is nested deeper is drawn at the last
 Said = Callable[[str], str]

@@ -25,8 +25,8 @@ from traceanalyzer.model.texts import Texts, shifted
 from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.report.page.places import around
 from traceanalyzer.report.words import in_words
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.device_work import KINDS
+from traceanalyzer.timeline.selection import Events
 
 MOST_NODES = 2_500
 _MOST_LEVELS = 64  # what is nested deeper is told with what is around it

@@ -6,7 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import ints
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 
 
 def rows_of(known: Rows, ids: Rows) -> Rows:

@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
 MOST_STRETCHES = 8

@@ -17,7 +17,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.report.page.bars import Bar, cpu_bars, gpu_bars
 from traceanalyzer.report.page.places import rows_of, rows_within
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.user_code import is_user_code
 
 MOST_BARS = 90  # of a strip, which shows what the timeline can be looked at for

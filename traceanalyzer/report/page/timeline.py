@@ -13,9 +13,9 @@ from traceanalyzer.report.page.chosen import Band, Chosen, chosen
 from traceanalyzer.report.page.columns import Columns, Said, Track, Writer
 from traceanalyzer.report.page.overview import Overview, overviews
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
 _MARKS = 400  # of steps

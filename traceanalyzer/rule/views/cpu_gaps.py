@@ -12,11 +12,10 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums
 from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, ints_at, matching, texts_of
-from traceanalyzer.rule.views.calls import Calls
-from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Key, cached_readonly, positions, repeats
+from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime, Stretches
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN
+from traceanalyzer.timeline.selection import Chosen, Events, Key, cached_readonly, positions, repeats
 
 _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
 _NEVER = np.iinfo(np.int64).max

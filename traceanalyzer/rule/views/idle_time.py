@@ -13,10 +13,8 @@ from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.texts import ClosedTexts
 from traceanalyzer.replay.segments import rank_within
-from traceanalyzer.rule.views.calls import Calls
-from traceanalyzer.rule.views.events import Events
-from traceanalyzer.rule.views.selection import Chosen, Selection, cached_readonly, positions
-from traceanalyzer.rule.views.work import Work
+from traceanalyzer.timeline.calls_and_work import Calls, Work
+from traceanalyzer.timeline.selection import Chosen, Events, Selection, cached_readonly, positions
 
 
 class IdleTime(Selection):

@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.rule.views.events import Events
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.selection import Events
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.rule.recorders import recorded_nodes
-from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|addmm|matmul|mm)$")

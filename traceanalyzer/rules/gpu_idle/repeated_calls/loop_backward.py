@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.recorders import recorded_nodes
-from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats
+from traceanalyzer.timeline.calls_and_work import Calls
 
 _AUTOGRAD = r"^autograd::engine"
 ADDS_UP = re.compile(r"AccumulateGrad$")  # of a parameter: recorded by no op

@@ -13,8 +13,8 @@ from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.rule.recorders import recorded_nodes
-from traceanalyzer.rule.views.calls import Calls
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|addmm|mm|matmul|conv\w*|embedding)$")

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
-from traceanalyzer.rule.views.calls import Calls
-from traceanalyzer.rule.views.work import Work
 from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
+from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")

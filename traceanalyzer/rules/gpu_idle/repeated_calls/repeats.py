@@ -12,9 +12,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule.views.calls import Calls
-from traceanalyzer.rule.views.work import Work
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.loops import Loops
 
 _ONE_FIRST = re.compile(r"\[\[1\b")

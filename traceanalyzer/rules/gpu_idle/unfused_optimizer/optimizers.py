@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.rule.views.work import Work
+from traceanalyzer.timeline.calls_and_work import Work
 
 FUSED = ("Adam", "AdamW", "SGD")  # torch 2.4 and later have a fused CUDA implementation of these
 _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")

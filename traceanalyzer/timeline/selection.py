@@ -1,17 +1,85 @@
-"""What all views have in common: rows of one kind, chosen by masks, grouped by what they share."""
+"""Selections of the rows of one trace: chosen by masks, grouped by a key, parallel columns."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped
+from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped
+from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.views.events import Events
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.user_code import UserCode
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """One trace with the indexes that its selections read.
+
+    Attributes:
+        work: None where no device was recorded.
+        calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
+        entries: int64, all of `DeviceWork`: what `Work` has.
+    """
+
+    trace: Trace
+    nesting: Nesting
+    steps: Steps
+    user_code: UserCode
+    work: DeviceWork | None
+    calls: Rows
+    entries: Rows
+    _cached: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(
+        cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
+    ) -> Self:
+        calls = np.flatnonzero(nesting.thread >= 0)
+        entries = np.arange(0 if work is None else len(work.row))
+        calls.flags.writeable = entries.flags.writeable = False  # views have these very arrays
+        return cls(trace, nesting, steps, user_code, work, calls, entries)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes, once: most rules begin with the same views, whose properties are kept."""
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]  # type: ignore[no-any-return]
+
+
+def bounds_of(events: Events) -> tuple[int, int]:
+    """When the first event of a trace begins and the last ends."""
+
+    def made() -> tuple[int, int]:
+        starts, ends = [events.nesting.start_ns], [events.nesting.end_ns]
+        if events.work is not None:
+            starts.append(events.work.start_ns)
+            ends.append(events.work.end_ns)
+        return int(np.concatenate(starts).min(initial=2**62)), int(np.concatenate(ends).max(initial=0))
+
+    return events.once(bounds_of, made)
+
+
+def lanes_of(events: Events) -> int:
+    """How many threads and streams a trace has."""
+
+    def made() -> int:
+        threads = int(events.nesting.thread.max(initial=-1)) + 1
+        work = events.work
+        return threads + (0 if work is None else len(distinct_pairs(work.device, work.stream)[0]))
+
+    return events.once(lanes_of, made)
+
 
 Chosen = Mask | Rows | Sequence[int] | slice | int
 Key = Texts | Rows
@@ -194,3 +262,19 @@ def _value(key: Key, row: int) -> Any:
 
 def _sortable(value: Any) -> tuple[bool, Any]:
     return value is None, value if value is not None else ""
+
+
+_IS_TEXT = {
+    frame.name: {column.name: column.storage.interned for column in frame.columns}
+    for frame in FRAMES.values()
+}
+
+
+def check_column(frame: str, column: str, *, text: bool) -> None:
+    """Raises ValueError where a frame has no column of that name, or one of numbers where texts are asked for."""
+    if _IS_TEXT[frame].get(column) is text:
+        return
+    known = [name for name, is_text in _IS_TEXT[frame].items() if is_text is text]
+    what = "texts" if text else "numbers"
+    hint = meant(str(column), known) or f"; there are {', '.join(known)}"
+    raise ValueError(f"trace.{frame} has no {what} {column!r}{hint}")

@@ -1,0 +1,363 @@
+"""Selections of CPU calls (ops, runtime calls, annotations) and of GPU work (kernels, copies, memsets)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, distinct_pairs, pick
+from traceanalyzer.model.containment import nearest_marked
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.shapes import product_of
+from traceanalyzer.model.texts import ClosedTexts, Texts
+from traceanalyzer.model.trace import ints, ints_at, matching
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.host_memory import pageable
+from traceanalyzer.timeline.selection import (
+    Events,
+    Selection,
+    cached_readonly,
+    check_column,
+    check_same_trace,
+)
+
+
+class Calls(Selection):
+    """Rows of threads of the CPU lane. As an index it holds all of them, in order of event_id.
+
+    A row may be missing (a kernel without op has an op that is not there): then `there` is False, texts are
+    null, times and numbers are meaningless.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls, events: Events) -> Self:
+        every: Self = events.once(cls.__name__, lambda: cls(events, events.calls))
+        return every
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of `trace.cpu`, no positions in `Calls`; -1 where there is none: what edits are made of."""
+        return self._rows
+
+    @property
+    def there(self) -> Mask:
+        """Whether there is a row."""
+        return self._rows >= 0
+
+    @cached_readonly
+    def name(self) -> Texts:
+        """Name of the op, call or annotation."""
+        return self.text("name")
+
+    def text(self, column: str) -> Texts:
+        """A text column of `trace.cpu`, such as input_dims."""
+        check_column("cpu", column, text=True)
+        return Texts.column(self.events.trace.lanes.cpu, column, self._rows)
+
+    @cached_readonly
+    def start_ns(self) -> Rows:
+        return self._of_rows(self.events.nesting.start_ns)
+
+    @cached_readonly
+    def end_ns(self) -> Rows:
+        return self._of_rows(self.events.nesting.end_ns)
+
+    def _of_rows(self, column: Rows) -> Rows:
+        """A column of `trace.cpu`; the column itself where these are all of its rows."""
+        every = self._rows is self.events.calls and len(column) == len(self._rows)
+        return column if every else pick(column, self._rows)
+
+    @property
+    def self_ns(self) -> Rows:
+        """Duration less what is inside."""
+        return pick(self.events.nesting.self_ns, self._rows)
+
+    @property
+    def thread(self) -> Rows:
+        """The operating system's thread."""
+        return ints_at(self.events.trace.lanes.cpu, "tid", self._rows)
+
+    @cached_readonly
+    def step(self) -> Rows:
+        """Position of the step in which it began."""
+        return np.where(self.there, self.events.steps.at_cpu(self.start_ns), -1)
+
+    @cached_readonly
+    def is_op(self) -> Mask:
+        """cpu_op rows, annotations left out."""
+        return np.asarray(self.there & (pick(self.events.nesting.op, self._rows) == self._rows))
+
+    @cached_readonly
+    def is_top_op(self) -> Mask:
+        """Ops in no other op: what the user called, or a wrapper of it."""
+        return np.asarray(self.is_op & (self.events.nesting.top_op(self._rows) == self._rows))
+
+    @cached_readonly
+    def is_call(self) -> Mask:
+        """Runtime and driver calls."""
+        calls = matching(self.events.trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+        return pick(calls, self._rows, False)
+
+    @cached_readonly
+    def is_annotation(self) -> Mask:
+        """record_function blocks, step marks among them."""
+        return pick(self.events.nesting.annotation, self._rows, False)
+
+    @property
+    def op(self) -> Calls:
+        """The innermost op that is or contains each row."""
+        return Calls(self.events, pick(self.events.nesting.op, self._rows))
+
+    @property
+    def outer_op(self) -> Calls:
+        """The outermost op that is or contains each row: what the user called."""
+        return Calls(self.events, self.events.nesting.top_op(self._rows))
+
+    @property
+    def parent(self) -> Calls:
+        """The innermost row around each."""
+        return Calls(self.events, pick(self.events.nesting.parent, self._rows))
+
+    @cached_readonly
+    def line(self) -> Texts:
+        """`path.py(12): function` of the user's own code around each row; null without stacks."""
+        return self.events.user_code.around(self._rows)
+
+    @cached_readonly
+    def annotation(self) -> Texts:
+        """The innermost annotation around each row that is no step mark."""
+        marks = self.events.once("marks", partial(_marks, self.events))
+        return Calls(self.events, nearest_marked(self.events.nesting.parent, marks, self._rows)).name
+
+    def inside(self, outer: Calls) -> Mask:
+        """Which rows lie in, or are, one of the others."""
+        return self.index_of_enclosing(outer) >= 0
+
+    def index_of_enclosing(self, outer: Calls) -> Rows:
+        """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
+        if not isinstance(outer, Calls):
+            raise TypeError(f"rows lie in Calls, not in {type(outer).__name__}")
+        check_same_trace(self, outer)
+        there = outer.rows[outer.there]
+        if len(there) == 0:
+            return np.full(len(self), -1, np.int64)
+        marked = np.zeros(len(self.events.nesting.parent), bool)
+        marked[there] = True
+        place = np.full(len(marked) + 1, -1, np.int64)
+        place[there] = np.flatnonzero(outer.there)
+        return place[nearest_marked(self.events.nesting.parent, marked, self._rows)]
+
+    def contents(self) -> Calls:
+        """Everything inside these rows, and themselves."""
+        every = Calls.build(self.events)
+        return every[every.inside(self)]
+
+    def outermost(self) -> Self:
+        """Those that lie in no other of them: their times are disjoint on each thread."""
+        return self[~self.parent.inside(self)]
+
+    def launched(self) -> tuple[Work, Rows]:
+        """(the work launched by these rows or what is inside them, position of the row in this selection)."""
+        everything = Work.build(self.events)
+        owner = everything.launch.index_of_enclosing(self)
+        return everything[owner >= 0], owner[owner >= 0]
+
+    def joined(self, parts: Sequence[Calls]) -> Calls:
+        """All rows of several selections of the same events, one after the other."""
+        for part in parts:
+            check_same_trace(self, part)
+        return Calls(self.events, np.concatenate([part.rows for part in parts]))
+
+    def distinct(self) -> Calls:
+        """Each row once, none missing, in the order of `event_id`."""
+        return Calls(self.events, distinct(self._rows[self.there]))
+
+
+def _marks(events: Events) -> Mask:
+    """Which rows of `trace.cpu` are annotations other than step marks."""
+    marks = Calls(events, np.flatnonzero(events.nesting.annotation))
+    found = np.zeros(len(events.nesting.parent), bool)
+    found[marks.rows[~marks.name.matches(r"^ProfilerStep#")]] = True
+    return found
+
+
+class Work(Selection):
+    """Kernels, copies and memsets. As an index it holds all of them, in order of start."""
+
+    __slots__ = ()
+
+    @classmethod
+    def build(cls, events: Events) -> Self:
+        if events.work is None:
+            raise Unavailable("no kernels, copies or memsets in the trace")
+        every: Self = events.once(cls.__name__, lambda: cls(events, events.entries))
+        return every
+
+    @property
+    def _work(self) -> DeviceWork:
+        assert self.events.work is not None
+        return self.events.work
+
+    def _at(self, column: NDArray[Value]) -> NDArray[Value]:
+        """A column of `DeviceWork` at the entries; the column itself where these are all."""
+        return column if self._rows is self.events.entries else column[self._rows]
+
+    @property
+    def entries(self) -> Rows:
+        """Entries of `DeviceWork`: what edits are made of."""
+        return self._rows
+
+    @cached_readonly
+    def name(self) -> Texts:
+        """Name of the kernel or copy."""
+        return self.text("name")
+
+    def text(self, column: str) -> Texts:
+        """A text column of `trace.gpu`, such as grid."""
+        check_column("gpu", column, text=True)
+        return Texts.column(self.events.trace.lanes.gpu, column, self._work.row[self._rows])
+
+    def number(self, column: str) -> Rows:
+        """A number column of `trace.gpu`, such as bytes; null is the least int64."""
+        check_column("gpu", column, text=False)
+        return ints(self.events.trace.lanes.gpu, column)[self._work.row[self._rows]]
+
+    @cached_readonly
+    def bytes(self) -> Rows:
+        """Bytes of copies and memsets, 0 where not recorded."""
+        return np.maximum(self.number("bytes"), 0)
+
+    @cached_readonly
+    def pageable(self) -> Mask:
+        """Copies from or to host memory that is not pinned, as far as the trace says."""
+        return pageable(self.events.trace)[self._work.row[self._rows]]
+
+    @cached_readonly
+    def kind(self) -> ClosedTexts:
+        """compute, communication, copy_h2d, copy_d2h, copy_p2p, copy_d2d, copy_other or memset."""
+        return ClosedTexts(self._at(self._work.kind), np.array(KINDS, object))
+
+    def of_kind(self, *kinds: str) -> Self:
+        """The pieces of these kinds, named as by `kind`.
+
+        Raises:
+            ValueError: there is no such kind.
+        """
+        return self[self.kind.one_of(*kinds)]
+
+    def by_device(self) -> Iterator[tuple[int, Self]]:
+        """(device, its pieces), by ordinal."""
+        device = self.device
+        if len(device) and (device == device[0]).all():
+            yield int(device[0]), self
+            return
+        for ordinal in distinct(device).tolist():
+            yield ordinal, self[device == ordinal]
+
+    @cached_readonly
+    def start_ns(self) -> Rows:
+        return self._at(self._work.start_ns)
+
+    @cached_readonly
+    def end_ns(self) -> Rows:
+        return self._at(self._work.end_ns)
+
+    @cached_readonly
+    def device(self) -> Rows:
+        """GPU ordinal within the process."""
+        return self._at(self._work.device)
+
+    @cached_readonly
+    def stream(self) -> Rows:
+        return self._at(self._work.stream)
+
+    @cached_readonly
+    def step(self) -> Rows:
+        """Position of the step that launched it."""
+        return self._at(self.events.steps.of_work)
+
+    @cached_readonly
+    def launch(self) -> Calls:
+        """The call that started it."""
+        return Calls(self.events, self._at(self._work.call))
+
+    @cached_readonly
+    def in_graph(self) -> Mask:
+        """Started together with other work by one call: a CUDA graph."""
+        return self._at(self._work.shared)
+
+    @cached_readonly
+    def op(self) -> Calls:
+        """The innermost op that launched it."""
+        return Calls(self.events, self._at(self._work.op))
+
+    @cached_readonly
+    def outer_op(self) -> Calls:
+        """The outermost op that launched it: what the user called."""
+        return self.op.outer_op
+
+    @cached_readonly
+    def line(self) -> Texts:
+        """The user's line that launched it; of backward work that of the forward op where it is known."""
+        return self.launch.line.or_else(self.op.line)
+
+    @cached_readonly
+    def dims(self) -> Texts:
+        """Recorded input shapes of the op, as JSON text."""
+        return self.op.text("input_dims")
+
+    @cached_readonly
+    def types(self) -> Texts:
+        """Recorded element types of the op, as JSON text."""
+        return self.op.text("input_type")
+
+    @cached_readonly
+    def blocks(self) -> Rows:
+        """Blocks of the grid, 0 where not recorded."""
+        return _products(self.text("grid"))
+
+    @cached_readonly
+    def threads(self) -> Rows:
+        """Threads of a block, 0 where not recorded."""
+        return _products(self.text("block"))
+
+    @cached_readonly
+    def delay_ns(self) -> Rows:
+        """work.start - launch.start; the least int64 where the launch is not in the trace."""
+        return self._at(self._work.delay_ns)
+
+    def beside_ns(self) -> Rows:
+        """How long work of another stream of the same device ran beside each piece."""
+        beside, every = np.zeros(len(self), np.int64), self._work
+        for device, stream in zip(*distinct_pairs(self.device, self.stream), strict=True):
+            others = (every.device == device) & (every.stream != stream)
+            cover = intervals.union(every.start_ns[others], every.end_ns[others])
+            own = (self.device == device) & (self.stream == stream)
+            beside[own] = intervals.covered(cover, self.start_ns[own], self.end_ns[own])
+        return beside
+
+    def in_order(self) -> Self:
+        """Sorted by device, stream and start: neighbours ran one after the other."""
+        start, stream, device = self.start_ns, self.stream, self.device
+        if (start[1:] < start[:-1]).any():
+            return self[np.lexsort((start, stream, device))]
+        if (stream == stream[:1]).all() and (device == device[:1]).all():
+            return self
+        return self[np.lexsort((stream, device))]  # stable: each stream stays in the order of start
+
+
+def _products(texts: Texts) -> Rows:
+    """Product of the sizes in each JSON list, 0 where there are none."""
+    sizes = np.zeros(len(texts.names) + 1, np.int64)
+    for code in texts.occurring():
+        sizes[code] = product_of(texts.names[code])
+    products: NDArray[np.int64] = sizes[texts.code]
+    return products
