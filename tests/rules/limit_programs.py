@@ -41,7 +41,6 @@ from tests.rules.test_networks import guided, observed
 from tests.rules.test_outside_autocast import HALF, full
 from tests.rules.test_padded_replay import served
 from tests.rules.test_partly_used import head, select
-from tests.rules.test_planned_anew import GROWING, decoding
 from tests.rules.test_product_order import linear_attention, orthogonalised
 from tests.rules.test_rebuilt_constants import USE, WINDOW, calling
 from tests.rules.test_recomputation import anomaly_mode
@@ -50,11 +49,8 @@ from tests.rules.test_repeated_calls import sent_and_used
 from tests.rules.test_scattered_weights import recurrent
 from tests.rules.test_sort_without_shapes import sorting
 from tests.rules.test_stalled_threads import paused
-from tests.rules.test_strided_access import component, populations
 from tests.rules.test_unchanged_inputs import ANGLES, DEGREES, LAYER, RELU, training
-from tests.rules.test_uncoalesced_sparse import iterating
 from tests.rules.test_unfused_optimizer import stepping
-from tests.rules.test_unlabelled_positions import masked
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
@@ -248,11 +244,6 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
         lambda: pipeline([FORWARD, FORWARD, BACK, BACK]),
         lambda: pipeline([FORWARD, BACK], compute=600 * US),
     ],
-    "planned-anew": [
-        lambda: decoding(GROWING),
-        lambda: decoding(GROWING, stalled=[0, 2, 3, 4]),
-        lambda: decoding([101, 102, 102, 103, 104, 105]),
-    ],
     "product-order": [lambda: program(linear_attention()), lambda: program(orthogonalised())],
     "recomputation": [anomaly_mode],
     "recomputed-prefix": [lambda: program(forecast())],
@@ -263,15 +254,12 @@ PROGRAMS: Mapping[str, Sequence[Callable[[], Made]]] = {
     ],
     "explicit-inverse": [lambda: program(fitted())],
     "encoded-copies": [lambda: program(windows())],
-    "unlabelled-positions": [lambda: program(masked())],
     "unchanged-inputs": [lambda: training([*DEGREES, ANGLES, LAYER, RELU] * 3).load()],
-    "uncoalesced-sparse": [lambda: iterating(products=6, made=2).load()],
     "rebuilt-constants": [lambda: calling(*[[*WINDOW, *USE]] * 4)],
     "repeated-calls": [guided, lambda: guided(others=80), lambda: sent_and_used(2), observed],
     "repeated-parameter-work": [lambda: program(weights(8, 1))],
     "scattered-weights": [lambda: recurrent(2)],
     "small-buckets": [lambda: bucketed(1 << 20, 8), lambda: bucketed(1 << 18, 30)],
-    "strided-access": [lambda: program(component([27648, 61])), lambda: program(populations())],
     "throttling": [lambda: throttled(300.0, 60.0), lambda: throttled(500.0, 88.0)],
     "trace-health": [
         lambda: losing(lambda number: number % 4 != 0),

@@ -13,12 +13,10 @@ from tests.rules.test_full_size_update import NETWORK, added, cloned, spread
 from tests.rules.test_full_spectrum import there_and_back
 from tests.rules.test_lost_layout import broken as broken_layout
 from tests.rules.test_needless_work import spectral
-from tests.rules.test_padded_batch import speech, tokenised
 from tests.rules.test_picked_state import beams
 from tests.rules.test_repeated_preparation import filtered, searched
 from tests.rules.test_repeated_readers import attended
 from tests.rules.test_repeated_weights import normed as rollout
-from tests.rules.test_uneven_batches import batch
 from tests.rules.test_unread_results import BETWEEN, LARGE, refined
 from tests.rules.test_what_fixes_do import residual
 from traceanalyzer.model.trace import Trace
@@ -34,11 +32,6 @@ MORE_PROGRAMS: Mapping[str, Sequence[Callable[[], Trace]]] = {
     "data-movement": [patterns.reordering, beams],
     "computed-weight": [lambda: program(weight_normed()), lambda: program(adapted()), lambda: rollout(48, 6)],
     "repeated-preparation": [lambda: program(searched()), lambda: program(filtered())],
-    "padded-batch": [
-        lambda: program(speech()),
-        lambda: program(tokenised(70, 90, 40, 128)),
-        lambda: batch([100, 10, 60, 50], [4, 100, 512]),
-    ],
     "fixed-length": [lambda: program(layer([32, 1, 1, 512]), steps=4)],
     "unread-results": [lambda: program(refined(BETWEEN, after=[both("sub", LARGE)]))],
     "full-size-update": [

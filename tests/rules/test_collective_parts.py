@@ -13,7 +13,6 @@ from tests.rules.test_recording import _found, stepped
 from traceanalyzer.rules.communication.pipeline_bubble import _most_in_a_step
 from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
 from traceanalyzer.rules.communication.uneven_experts import _mirrored
-from traceanalyzer.rules.host.planned_anew import _first_of
 
 
 @pytest.mark.parametrize(
@@ -117,11 +116,6 @@ def test_exchanges_of_two_devices_are_no_pairs() -> None:
         trace.events.append(event)
     (one,) = found(trace, "uneven-experts")
     assert (one.device, one.count, one.evidence["times_sent"]) == (0, STEPS, 2.0)
-
-
-def test_the_first_call_with_each_shape_is_the_earliest() -> None:
-    number, start = np.array([1, 0, 1, 0, 2]), np.array([5, 9, 2, 1, 7])
-    assert _first_of(number, start).tolist() == [False, False, True, True, True]
 
 
 def test_launches_of_which_none_has_work_are_counted() -> None:

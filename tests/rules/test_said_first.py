@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
 from tests.support.cached_reports import reported
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
@@ -50,24 +49,6 @@ def test_a_synchronisation_after_the_last_work_idles_nothing() -> None:
     trace = adds(2 * US)
     trace.launch("cudaDeviceSynchronize", 4 * 40 * 11 * US, 20 * US, 1_000)
     assert "long-device-sync" not in {one.rule for one in diagnose(trace.load()).findings}
-
-
-def chain(strided: int) -> list[str]:
-    """Rules said of steps of eight pointwise ops in a row, of which so many read every ninth number."""
-    shape, types = [4_194_304, 1], [F32] * 2
-    names = ("mul", "add", "sub", "mul", "div", "add", "mul", "add")
-    strides = [[[9, 9] if at < strided else [1, 1]] * 2 for at in range(len(names))]
-    ops = [
-        Op(f"aten::{name}", POINTWISE, 100, [shape] * 2, types, strides=steps)
-        for name, steps in zip(names, strides, strict=True)
-    ]
-    report = diagnose(program([*ops, Op("aten::mm", NVJET, 300, [[4096, 4096]] * 2, [BF16] * 2)]))
-    return [one.rule for one in report.findings if one.severity is not Severity.INFO]
-
-
-def test_why_a_chain_takes_so_long_is_said_before_that_it_could_be_fused() -> None:
-    assert chain(8)[:2] == ["strided-access", "unfused-pointwise"]
-    assert chain(2)[:2] == ["unfused-pointwise", "strided-access"]
 
 
 @pytest.mark.parametrize(

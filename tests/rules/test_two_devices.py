@@ -80,7 +80,6 @@ def shares(findings: list[Finding], device: int) -> list[tuple[Any, ...]]:
 
 OF_ALL_DEVICES = {  # why another device changes what is said of one
     "other-program": "it compares ranks",
-    "uncoalesced-sparse": "the CPU waits for all devices",
 }
 ONE_THREAD = {  # why two threads are not told apart
     "padded-replay": "slices are matched with replays by time",

@@ -18,7 +18,7 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _MASKS = r"^aten::(masked_fill_?|where|add_?)$"  # of scores that are computed by hand
 _SOFTMAX = re.compile(r"^aten::_?softmax$")
 _MASK = 3  # place among the inputs of attention
-_LENGTHS = r"ctc_loss"  # with it `padded-batch` knows the lengths
+_LENGTHS = r"ctc_loss"  # which gets the lengths
 
 
 @dataclass(frozen=True, slots=True)
