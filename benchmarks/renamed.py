@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts

@@ -11,8 +11,7 @@ import pytest
 from tests.support.cached_reports import analysed, loaded
 from tests.support.trace_builder import TraceBuilder
 from tests.torch_table.truth import torch_rows
-from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, MemoryView
+from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints

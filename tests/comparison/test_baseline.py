@@ -15,9 +15,9 @@ from tests.comparison.programs import ADDED, MM, built
 from traceanalyzer import BadOption, UnreadableTrace, compare
 from traceanalyzer.comparison import baseline
 from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
+from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes
-from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.comparison.sides import Side
 from traceanalyzer.comparison.snapshot import TABLES

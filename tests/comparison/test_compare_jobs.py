@@ -10,9 +10,9 @@ import pytest
 from tests.comparison.programs import ADDED, MM, TANH, built
 from tests.rules.kernel_programs import Op
 from traceanalyzer import Trace, compare
+from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes
-from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.render.text.comparison import render_comparison
 

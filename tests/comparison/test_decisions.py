@@ -9,15 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.exact import _counted, _where, _word, program_changed
-from traceanalyzer.comparison.faults import fault_changes
-from traceanalyzer.comparison.functions import functions_told
+from traceanalyzer.comparison.compared_rows import _by_time, _side
+from traceanalyzer.comparison.count_axis import _counted, _where, _word, program_changed
+from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
-from traceanalyzer.comparison.pace import at_pace, host_pace
+from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes
 from traceanalyzer.comparison.result import Counted, Word, WorkSide
-from traceanalyzer.comparison.rows import _by_time, _side
-from traceanalyzer.comparison.shown import source_line
 from traceanalyzer.comparison.snapshot import KnownFault, StepTime
+from traceanalyzer.comparison.step_axis import at_pace, host_pace
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_new_function_is_told_where_it_takes_half_of_the_difference(added_ns: 
     new: Any = SimpleNamespace(
         functions={("g", "main"): 1e6, ("f", "main"): added_ns}, step=SimpleNamespace(recorded_ns=20e6)
     )
-    said = functions_told(base, new)
+    said = changed_functions_note(base, new)
     assert said.startswith("f is new (") if told else said == ""
 
 
@@ -111,7 +110,7 @@ def test_functions_are_told_that_one_side_alone_calls(
         )
         for functions, step_ms in zip((base_ms, new_ms), steps_ms, strict=True)
     ]
-    assert functions_told(*sides) == said
+    assert changed_functions_note(*sides) == said
 
 
 def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:

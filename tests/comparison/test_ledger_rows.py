@@ -10,9 +10,8 @@ import pytest
 
 from tests.comparison.test_pieces_of_sides import of
 from tests.comparison.test_verdicts import axis
-from traceanalyzer.comparison.frame import rows_frame
 from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
-from traceanalyzer.comparison.result import DeviceAxis, FaultChange, Row, Word
+from traceanalyzer.comparison.result import DeviceAxis, FaultChange, Row, Word, rows_frame
 from traceanalyzer.version import __version__
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.comparison.names import canonical_kernel, family_of, plain_name, region_name
+from traceanalyzer.comparison.canonical_names import canonical_kernel, family_of, plain_name, region_name
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import pytest
 
 from tests.comparison.test_told_changes import row
 from tests.comparison.test_verdicts import EQUAL, MORE, axis, judged, side
-from traceanalyzer.comparison import shown
-from traceanalyzer.comparison.exposure import _in_turn
-from traceanalyzer.comparison.merging import Captures
+from traceanalyzer.comparison import formatting
+from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import (
     CallRow,
@@ -31,6 +30,7 @@ from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.statistics import _ranks, permutation_p
 from traceanalyzer.comparison.step_axis import _by_size, step_axis
 from traceanalyzer.comparison.waterfall import Busy, BusyPart, _busy_part, _whole, waterfall_of
+from traceanalyzer.comparison.work_tables import _in_turn
 
 MS = 1_000_000
 
@@ -53,7 +53,7 @@ def test_equal_values_have_their_mean_rank() -> None:
     ],
 )
 def test_a_large_count_is_in_powers_of_ten(value: float, said: str) -> None:
-    assert shown.number(value) == said
+    assert formatting.number(value) == said
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_counters_that_are_equal_are_as_short_as_others(
     counter: str, base: float, new: float, said: str
 ) -> None:
     one = Counted(counter, base, new, (base, base), (new, new), Word.SAME)
-    assert shown.counter_values(one) == said
+    assert formatting.counter_values(one) == said
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_counters_that_are_equal_are_as_short_as_others(
 )
 def test_what_a_fix_was_said_to_add_has_no_interval(share: float | None, interval: bool, said: str) -> None:
     fault = FaultChange("gone", ("a",), "a", "high", share, 0.12, 0.30, 0.15, None, None)
-    assert shown.said_and_got(fault, interval=interval) == said
+    assert formatting.said_and_got(fault, interval=interval) == said
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_count_that_is_the_same_is_shown_once(
         for count, time in zip(counts, ns, strict=True)
     ]
     one: Any = SimpleNamespace(base=sides[0], new=sides[1])
-    assert shown.row_values(one) == said
+    assert formatting.row_values(one) == said
 
 
 @pytest.mark.parametrize(("word", "sign"), [(Word.FASTER, -1), (Word.SAME, 1), (Word.SLOWER, 1)])

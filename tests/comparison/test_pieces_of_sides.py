@@ -12,22 +12,20 @@ import pytest
 from tests.comparison.test_decisions import fault, host
 from tests.comparison.test_verdicts import side
 from traceanalyzer.comparison import recorded
-from traceanalyzer.comparison.exact import _where, changed_calls, counted
-from traceanalyzer.comparison.exposure import exposed_ns
-from traceanalyzer.comparison.faults import fault_changes
-from traceanalyzer.comparison.functions import functions_told
-from traceanalyzer.comparison.matching import Pair
-from traceanalyzer.comparison.merging import Captures, _merged
-from traceanalyzer.comparison.notes import other_grids, other_inputs
-from traceanalyzer.comparison.pace import host_pace
-from traceanalyzer.comparison.recorded import _step_time, _worth
-from traceanalyzer.comparison.result import Word, WorkSide
-from traceanalyzer.comparison.roles import roles_of
-from traceanalyzer.comparison.rows import (
+from traceanalyzer.comparison.captures import Captures, _merged
+from traceanalyzer.comparison.compared_rows import (
     compared_row,
 )
+from traceanalyzer.comparison.count_axis import _where, changed_calls, counted
+from traceanalyzer.comparison.jobs import roles_of
+from traceanalyzer.comparison.matching import Pair
+from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes
+from traceanalyzer.comparison.recorded import _step_time, _worth
+from traceanalyzer.comparison.result import Word, WorkSide
+from traceanalyzer.comparison.sides import other_grids, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
-from traceanalyzer.comparison.tables import Chosen
+from traceanalyzer.comparison.step_axis import host_pace
+from traceanalyzer.comparison.work_tables import Chosen, exposed_ns
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.registry import Kind
 from traceanalyzer.timeline.device_work import KINDS
@@ -126,7 +124,7 @@ def test_half_as_much_on_the_other_side_may_be_another_name(other_ms: float, tol
         )
         for more, step_ms in (({("old", "main"): 1e6 * other_ms}, 10), ({("f", "main"): 6e6}, 20))
     ]
-    assert bool(functions_told(sides[0], sides[1])) is told
+    assert bool(changed_functions_note(sides[0], sides[1])) is told
 
 
 def test_the_mean_step_is_of_the_captures_that_have_one() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.comparison.programs import MM, built
 from traceanalyzer.comparison import jobs
+from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
-from traceanalyzer.comparison.merging import Captures
 from traceanalyzer.comparison.result import RankChange, Word
 
 MS = 1_000_000

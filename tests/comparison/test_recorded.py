@@ -10,7 +10,7 @@ import pytest
 
 from traceanalyzer.comparison import recorded
 from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults
-from traceanalyzer.comparison.tables import Chosen
+from traceanalyzer.comparison.work_tables import Chosen
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.saving import Saving

@@ -14,10 +14,8 @@ from tests.comparison.programs import ADDED, MM, built
 from tests.comparison.test_pieces_of_sides import of, work
 from tests.rules.kernel_programs import Op
 from traceanalyzer import compare
-from traceanalyzer.comparison.matching import Pair
-from traceanalyzer.comparison.merging import Captures
-from traceanalyzer.comparison.result import Word, WorkSide
-from traceanalyzer.comparison.rows import (
+from traceanalyzer.comparison.captures import Captures
+from traceanalyzer.comparison.compared_rows import (
     ComparedRow,
     _alike,
     _by_total,
@@ -26,6 +24,8 @@ from traceanalyzer.comparison.rows import (
     compared_row,
     corrected,
 )
+from traceanalyzer.comparison.matching import Pair
+from traceanalyzer.comparison.result import Word, WorkSide
 from traceanalyzer.comparison.sides import _device, _identical, _rungs, _with_deltas
 from traceanalyzer.comparison.snapshot import TABLES
 from traceanalyzer.comparison.waterfall import Busy, BusyPart

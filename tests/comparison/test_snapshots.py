@@ -11,11 +11,11 @@ import pytest
 
 from tests.comparison.programs import ADDED, MM, US, built
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.comparison import strip
+from traceanalyzer.comparison import recorded
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults
 from traceanalyzer.comparison.snapshot import Snapshot
-from traceanalyzer.comparison.tables import Chosen, _put_counts, _samples
+from traceanalyzer.comparison.work_tables import Chosen, _put_counts, _samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -170,7 +170,7 @@ def test_the_drawn_step_is_that_of_median_length_with_its_longest_pieces(
     chosen = Chosen(np.array([-1, 0, 1, 2, -1]), 3, 0)
     lengths = steps.durations_ns(0).tolist()
     middle = lengths.index(sorted(lengths[1:])[1])
-    drawn = strip.strip_of(analysis.trace, work, steps, chosen)
+    drawn = recorded.strip_of(analysis.trace, work, steps, chosen)
     assert (drawn.length_ns, drawn.left_out) == (lengths[middle], 0)
     assert [(one.name, one.stream, one.dur_ns // US) for one in drawn.pieces] == [
         (f"k{middle}0", 0, (500, 700, 600, 800)[middle]),
@@ -178,8 +178,8 @@ def test_the_drawn_step_is_that_of_median_length_with_its_longest_pieces(
         (f"k{middle}2", 0, 200),
     ]
     assert [one.start_ns - drawn.pieces[0].start_ns for one in drawn.pieces] == [0, 100 * US, 900 * US]
-    both = strip.strip_of(analysis.trace, work, steps, Chosen(np.array([-1, 0, 1, -1, -1]), 2, 0))
+    both = recorded.strip_of(analysis.trace, work, steps, Chosen(np.array([-1, 0, 1, -1, -1]), 2, 0))
     assert both.length_ns == min(lengths[1:3])  # of two the shorter
-    monkeypatch.setattr(strip, "_MOST", 2)
-    short = strip.strip_of(analysis.trace, work, steps, chosen)
+    monkeypatch.setattr(recorded, "_MAX_PIECES", 2)
+    short = recorded.strip_of(analysis.trace, work, steps, chosen)
     assert ([one.name for one in short.pieces], short.left_out) == ([f"k{middle}0", f"k{middle}2"], 1)

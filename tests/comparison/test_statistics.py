@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Counted, Word
 from traceanalyzer.comparison.statistics import holm, log_interval, permutation_p, spread
 from traceanalyzer.comparison.waterfall import _whole
@@ -100,7 +100,7 @@ def test_whole_parts_sum_to_the_whole(values: list[float]) -> None:
 
 def test_values_that_differ_are_never_shown_alike() -> None:
     def told(counter: str, base: float, new: float) -> str:
-        return shown.counter_values(Counted(counter, base, new, (base, base), (new, new), Word.MORE))
+        return formatting.counter_values(Counted(counter, base, new, (base, base), (new, new), Word.MORE))
 
     assert told("launches", 301, 1) == "301 -> 1"
     assert told("d2d bytes", 65_540, 65_536) == "65,540 -> 65,536"

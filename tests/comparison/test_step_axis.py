@@ -10,15 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.exposure import exposed_ns
-from traceanalyzer.comparison.functions import functions_of
-from traceanalyzer.comparison.merging import _mean_step, _merged
+from traceanalyzer.comparison.captures import _mean_step, _merged
+from traceanalyzer.comparison.jobs import _common, _score
+from traceanalyzer.comparison.recorded import functions_of
 from traceanalyzer.comparison.result import Word
-from traceanalyzer.comparison.roles import _common, _score
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
 from traceanalyzer.comparison.step_axis import _apart, _by_interval, _by_size, _needed, _steps
-from traceanalyzer.comparison.tables import Chosen
 from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
+from traceanalyzer.comparison.work_tables import Chosen, exposed_ns
 from traceanalyzer.timeline.device_work import KINDS
 
 US = 1_000

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.merging import Captures
+from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.result import StepAxis, Word
 from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.step_axis import step_axis

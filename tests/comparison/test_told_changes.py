@@ -13,12 +13,12 @@ from tests.comparison.programs import ADDED, MM, TANH
 from tests.comparison.test_compare_jobs import ranks_of, waiting
 from tests.comparison.test_verdicts import axis, side
 from traceanalyzer import compare
+from traceanalyzer.comparison.compared_rows import compared_row
 from traceanalyzer.comparison.jobs import slowest
 from traceanalyzer.comparison.matching import Pair
-from traceanalyzer.comparison.notes import notes_of, other_inputs
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import FaultChange, Word
-from traceanalyzer.comparison.rows import compared_row
+from traceanalyzer.comparison.sides import notes_of, other_inputs
 
 MS = 1_000_000
 

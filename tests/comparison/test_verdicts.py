@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from traceanalyzer.comparison.comparison_verdict import verdict_of
 from traceanalyzer.comparison.result import (
     Axes,
     Counted,
@@ -17,7 +18,6 @@ from traceanalyzer.comparison.result import (
     Word,
 )
 from traceanalyzer.comparison.snapshot import Snapshot, StepTime
-from traceanalyzer.comparison.verdict import verdict_of
 
 MS = 1_000_000
 MORE = Counted("launches", 1, 2, (1, 1), (2, 2), Word.MORE)

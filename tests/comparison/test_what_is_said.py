@@ -11,14 +11,13 @@ import pytest
 from tests.comparison.test_pieces_of_sides import of, work
 from tests.comparison.test_told_changes import compared, row
 from tests.comparison.test_verdicts import axis, side
+from traceanalyzer.comparison.captures import Captures
+from traceanalyzer.comparison.compared_rows import _note, compared_row
+from traceanalyzer.comparison.formatting import said_and_got
 from traceanalyzer.comparison.matching import Pair
-from traceanalyzer.comparison.merging import Captures
-from traceanalyzer.comparison.notes import other_grids, other_inputs
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import CallRow, FaultChange, Part, Waterfall, Word
-from traceanalyzer.comparison.rows import _note, compared_row
-from traceanalyzer.comparison.shown import said_and_got
-from traceanalyzer.comparison.sides import _identical
+from traceanalyzer.comparison.sides import _identical, other_grids, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cached_reports import analysed, reported
-from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceanalyzer.idle.evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence
+from traceanalyzer.idle.cause_conditions import refill
+from traceanalyzer.idle.gap_evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence, _chained
+from traceanalyzer.idle.gap_segments import Cutter, Proof
 from traceanalyzer.idle.gaps import longest_row
-from traceanalyzer.idle.judged import refill
-from traceanalyzer.idle.pieces import Cutter, Proof
-from traceanalyzer.idle.round_trips import _chained
 
 
 def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.cli.commands import call
 from tests.job.ranks import REDUCES, Recording, Reductions, job_of
 from traceanalyzer.job.clocks import clocks_of
+from traceanalyzer.job.cross_rank_indexes import measured
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.waits import measured
 from traceanalyzer.model.overlay import Drift
 from traceanalyzer.render.perfetto.evened import evened
 from traceanalyzer.report.diagnosis import analyses_of, report_of

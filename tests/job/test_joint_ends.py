@@ -11,7 +11,7 @@ from benchmarks.renamed import jobs_in, measured_of
 from tests.support.paths import SHARED
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
-from traceanalyzer.job.joint_ends import RankKernels, waiting_together
+from traceanalyzer.job.cross_rank_indexes import RankKernels, waiting_together
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
 

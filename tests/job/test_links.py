@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.clocks import clocks_of
+from traceanalyzer.job.cross_rank_indexes import measured
 from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, data_bytes, rates
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.view import JobView
-from traceanalyzer.job.waits import measured
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.device_work import DeviceWork

@@ -17,9 +17,9 @@ from traceanalyzer.job.links import (
     of_groups,
     without_links,
 )
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, rates
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.job.ranks import US, Reductions, job_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load_job
-from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 

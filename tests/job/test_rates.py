@@ -12,12 +12,11 @@ import pytest
 
 from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.job.joint_ends import waiting_together
+from traceanalyzer.job.cross_rank_indexes import waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
-from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes
-from traceanalyzer.job.roles import roles
+from traceanalyzer.job.ranks import JobView
+from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes, roles
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork

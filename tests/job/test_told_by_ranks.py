@@ -9,10 +9,9 @@ import pytest
 from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
 from tests.job.test_rates import REDUCES, reduced
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.job.joint_ends import RankKernels, waiting_together, with_waiting
+from traceanalyzer.job.cross_rank_indexes import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.ranks import Here, asked_once
-from traceanalyzer.job.rates import bus_factor, data_bytes
-from traceanalyzer.job.roles import roles
+from traceanalyzer.job.rates import bus_factor, data_bytes, roles
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable

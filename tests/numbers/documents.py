@@ -28,10 +28,9 @@ from tests.numbers.programs import (
 from tests.perfetto import reader
 from tests.support.cached_reports import analysed, reported
 from tests.support.fixtures import PROGRAMS, TRACES, name_of
-from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.comparison.compare import compare
-from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.cached_reports import analysed
 from tests.support.fixtures import FIXTURES
-from traceanalyzer.comparison import names as compared_names
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import canonical_names as compared_names
+from traceanalyzer.comparison import formatting
 from traceanalyzer.job.rates import bus_factor
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.model import offsets, shapes, short_names, units
@@ -36,7 +36,7 @@ from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline import collectives as collective_names
 from traceanalyzer.timeline import kernel_families, names, serving, user_code
 from traceanalyzer.torch_table.function_events import rewritten
-from traceanalyzer.torch_table.group_keys import shapes_text
+from traceanalyzer.torch_table.key_averages import shapes_text
 
 Grid = Iterable[tuple[Any, ...]]
 
@@ -160,14 +160,14 @@ def _one(values: Iterable[Any]) -> Grid:
 
 def _grids() -> Iterable[tuple[Callable[..., Any], Grid]]:
     for of_number in (
-        *(units.format_ns, units.format_bytes, shown.number, shown.signed_ns, table.format_memory),
+        *(units.format_ns, units.format_bytes, formatting.number, formatting.signed_ns, table.format_memory),
         *(table.format_time, rounded, offsets.format_offset, wire.varint),
     ):
         yield of_number, _one(NUMBERS)
-    for of_share in (units.format_share, shown.percent, savings._rounded):
+    for of_share in (units.format_share, formatting.percent, savings._rounded):
         yield of_share, _one(SHARES)
     pairs = [*product(NUMBERS[::23], NUMBERS[::19])]
-    for of_pair in (words.format_span, shown.times, table.format_share):
+    for of_pair in (words.format_span, formatting.times, table.format_share):
         yield of_pair, pairs
     yield late_share, product((-1.0, 0.0, 0.5, 3.0, 8.0), (0.0, 2.0, 9.0), (0.0, 1.0, 4.0, 10.0))
     yield savings._percents, _one(_savings())

@@ -15,12 +15,11 @@ import numpy as np
 from tests.numbers.loops import loop
 from tests.numbers.programs import traces_of
 from tests.numbers.returned import Returned
-from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.comparison.baseline import baseline_bytes, load_baseline
 from traceanalyzer.comparison.compare import compare, side_of
 from traceanalyzer.comparison.gates import broken, gates_of
-from traceanalyzer.job.introduce import introduce
+from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.allocator.memory_ops import ops_by_memory
-from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.text.memory import render_memory, sparkline
 

@@ -17,8 +17,7 @@ from tests.report.report_samples import MS
 from tests.report.test_diagnose import busy_trace
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
-from traceanalyzer.job.ranks import Here, Ranks
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.ranks import Here, JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault

@@ -14,7 +14,7 @@ import pytest
 
 from tests.job.ranks import Reductions, job_of
 from tests.report.pools import Here
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
 from traceanalyzer.model.trace import Damage, Trace

@@ -8,7 +8,7 @@ import pytest
 
 from traceanalyzer.roofline.op_model import flops_of, largest_odd_size, op_cost_of
 from traceanalyzer.tensors.signatures import Signature
-from traceanalyzer.torch_table.flops import torch_flops
+from traceanalyzer.torch_table.key_averages import torch_flops
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 

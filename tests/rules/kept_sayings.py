@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.rules import changed_copies
 from tests.rules.limit_cases import said_by
 from tests.support.trace_builder import content_of
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.hits import Hits

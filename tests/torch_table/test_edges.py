@@ -14,10 +14,8 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
-from traceanalyzer.torch_table.group_keys import shapes_text
-from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
-from traceanalyzer.torch_table.notes import table_notes
-from traceanalyzer.torch_table.printed import printed_table, sorted_rows
+from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages, shapes_text
+from traceanalyzer.torch_table.printed import printed_table, sorted_rows, table_notes
 
 
 def only_uncounted() -> Trace:

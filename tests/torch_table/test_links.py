@@ -19,7 +19,7 @@ from traceanalyzer.model.containment import (
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.torch_table.function_events import all_events, annotation_margin_ns
 from traceanalyzer.torch_table.key_averages import key_averages
-from traceanalyzer.torch_table.notes import table_notes
+from traceanalyzer.torch_table.printed import table_notes
 
 
 def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.key_averages import key_averages
-from traceanalyzer.torch_table.notes import table_notes
-from traceanalyzer.torch_table.printed import printed_table
+from traceanalyzer.torch_table.printed import printed_table, table_notes
 
 US = 1_000
 

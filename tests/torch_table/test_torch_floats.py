@@ -9,7 +9,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.torch_table.function_events import all_events
 from traceanalyzer.torch_table.key_averages import KeyAverages, key_averages
-from traceanalyzer.torch_table.torch_floats import torch_times
+from traceanalyzer.torch_table.printed import torch_times
 
 TIMES = ("self_cpu", "cpu", "self_device", "device")
 

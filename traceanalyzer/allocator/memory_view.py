@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,22 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
+from traceanalyzer.torch_table.key_averages import key_averages
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_SIZES = ["self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes"]
+
+
+def ops_by_memory(trace: Trace) -> pd.DataFrame:
+    """Largest own amount first: columns name, calls (int64), and the sizes of `KeyAverages.rows` in bytes (int64)."""
+    rows = key_averages(trace).rows
+    touched = rows[(rows[_SIZES] != 0).any(axis="columns")]
+    order = np.lexsort((-touched["self_cpu_bytes"].abs(), -touched["self_device_bytes"].abs()))
+    return touched.iloc[order][["name", "calls", *_SIZES]].reset_index(drop=True)
+
 
 DEVICE_TYPES = {0: "CPU", 1: "CUDA", 6: "HIP", 12: "XPU", 19: "MTIA", 20: "PrivateUse1"}
 NO_OP, NO_LINE = "(no op)", "(no python frame)"

@@ -35,8 +35,7 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.offsets import parse_window
 
 if TYPE_CHECKING:
-    from traceanalyzer.job.ranks import Ranks
-    from traceanalyzer.job.view import JobView
+    from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
 

@@ -33,8 +33,7 @@ def memory(
       traceanalyzer memory trace.json.gz
       traceanalyzer memory trace.json --parquet curve.parquet
     """
-    from traceanalyzer.allocator.memory_ops import ops_by_memory
-    from traceanalyzer.allocator.memory_view import MemoryView
+    from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
     from traceanalyzer.render.data.views import memory_fields
     from traceanalyzer.render.text.memory import render_memory
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from traceanalyzer.cli.loading import load_all, tell_of_iterations, warn_of_unranked
 
 if TYPE_CHECKING:
-    from traceanalyzer.job.ranks import Ranks
-    from traceanalyzer.job.view import JobView
+    from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.read.folders import Layout
     from traceanalyzer.report.diagnosis import Offsets
     from traceanalyzer.report.rank_pool import Pool

@@ -103,7 +103,7 @@ def table(**options: Any) -> None:
 def _run(request: Request) -> None:
     from traceanalyzer.cli.loading import load_one
     from traceanalyzer.torch_table.key_averages import key_averages
-    from traceanalyzer.torch_table.notes import table_notes
+    from traceanalyzer.torch_table.printed import table_notes
 
     check(request.trace, request.form, [request.output], request.force)
     loaded = load_one(request.trace)

@@ -1,4 +1,4 @@
-"""Snapshots kept as a small Parquet file that can be committed, to compare later recordings with."""
+"""Baselines: snapshots in a small Parquet file that can be committed."""
 
 from __future__ import annotations
 

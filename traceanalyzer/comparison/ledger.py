@@ -1,4 +1,4 @@
-"""Rows of a ledger: what a report said that a fix would save, and what it saved."""
+"""Ledger rows: the predicted saving of a fix and the measured one."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from traceanalyzer.comparison.names import family_of
+from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.snapshot import rows_of
 from traceanalyzer.model.lazy import pd
 

@@ -1,20 +1,135 @@
-"""What made the difference: faults that came or went, then ops, by what they add to the step or take off it."""
+"""Why the step changed: faults that came or went, then functions and ops, by their effect on the step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traceanalyzer.comparison.exact import MINOR
+from traceanalyzer.comparison.compared_rows import label_of
+from traceanalyzer.comparison.count_axis import MINOR
+from traceanalyzer.comparison.formatting import number, said_and_got
 from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis, Waterfall, Word
-from traceanalyzer.comparison.rows import label_of
-from traceanalyzer.comparison.shown import number, said_and_got
+from traceanalyzer.comparison.snapshot import KnownFault, Snapshot
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.registry import all_rules
+
+_ORDER = ("gone", "new", "worse", "better", "unchanged")
+_CHANGED = 0.2  # of the larger saving, for a fault to be worse or better; savings are said no nearer
+_MIN_CHANGE_SHARE = 0.01  # of the step, by which it must have changed; chosen
+
+
+def fault_changes(
+    base: Sequence[KnownFault], new: Sequence[KnownFault], got_share: float | None
+) -> tuple[FaultChange, ...]:
+    """Every fault of either side; gone and new ones first, the largest saving before.
+
+    Args:
+        got_share: what the step really lost (0 to 1, negative where it got longer), where that is known.
+    """
+    pairs = _pairs(base, new)
+    found = [_change(first, second) for first, second in pairs]
+    gone = [one for one in found if one.status == "gone"]
+    alone = len(gone) == 1 and not any(one.status in ("new", "worse") for one in found)
+    if alone and gone[0].said_share is not None:
+        found[found.index(gone[0])] = replace(gone[0], got_share=got_share)
+    found.sort(key=lambda one: (_ORDER.index(one.status), -(one.said_share or 0.0), one.title))
+    return tuple(found)
+
+
+def _pairs(
+    base: Sequence[KnownFault], new: Sequence[KnownFault]
+) -> list[tuple[KnownFault | None, KnownFault | None]]:
+    """By what tells a fault from others, else by the rule: an op or line may have got another name."""
+    pairs: list[tuple[KnownFault | None, KnownFault | None]] = []
+    first, second = list(base), list(new)
+    for same in (_same_key, _same_rule):
+        for one in list(first):
+            other = next((each for each in second if same(one, each)), None)
+            if other is not None:
+                pairs.append((one, other))
+                first.remove(one)
+                second.remove(other)
+    return pairs + [(one, None) for one in first] + [(None, one) for one in second]
+
+
+def _same_key(one: KnownFault, other: KnownFault) -> bool:
+    return one.key == other.key
+
+
+def _same_rule(one: KnownFault, other: KnownFault) -> bool:
+    return one.rules[0] == other.rules[0]
+
+
+def _change(base: KnownFault | None, new: KnownFault | None) -> FaultChange:
+    told = base or new
+    assert told is not None
+    return FaultChange(
+        _status(base, new),
+        told.rules,
+        told.title,
+        told.severity,
+        told.share,
+        told.low_share,
+        told.high_share,
+        None,
+        base.step_ns if base else None,
+        new.step_ns if new else None,
+    )
+
+
+def _status(base: KnownFault | None, new: KnownFault | None) -> str:
+    if base is None or new is None:
+        return "new" if base is None else "gone"
+    if base.share is None or new.share is None or base.step_ns is None or new.step_ns is None:
+        return "unchanged"
+    change = new.step_ns - base.step_ns
+    whole = base.step_ns / base.share if base.share else 0.0
+    if abs(change) <= max(
+        _CHANGED * max(abs(base.step_ns), abs(new.step_ns)), _MIN_CHANGE_SHARE * abs(whole)
+    ):
+        return "unchanged"
+    return "worse" if change > 0 else "better"
+
+
+_EXPLAINED_SHARE = (
+    0.5  # of the recorded step's difference, that calls of functions must take to be named; half
+)
+
+
+def changed_functions_note(base: Snapshot, new: Snapshot) -> str:
+    """The functions that one side alone calls, where they take half of the difference of the recorded steps.
+
+    Where the other side alone calls functions that take as long, one may have got another name, and nothing is said.
+    """
+    if not base.functions or not new.functions or base.step is None or new.step is None:
+        return ""
+    longer = new.step.recorded_ns > base.step.recorded_ns
+    only, others = _only(new, base), _only(base, new)
+    if not longer:
+        only, others = others, only
+    ns = sum(only.values())
+    needed = _EXPLAINED_SHARE * abs(new.step.recorded_ns - base.step.recorded_ns)
+    if not only or ns < needed or sum(others.values()) > _EXPLAINED_SHARE * ns:
+        return ""
+    lead, more = max(only, key=lambda name: (only[name], name)), len(only) - 1
+    what = f"{lead} and {more} more are" if more else f"{lead} is"
+    return f"{what} {'new' if longer else 'gone'} ({format_ns(ns)} a step as recorded)"
+
+
+def _only(ours: Snapshot, theirs: Snapshot) -> dict[str, float]:
+    """Function -> ns a step, of those that ours alone calls, without what is inside another one of them."""
+    known = {name for name, _ in theirs.functions}
+    alone = {name for name, _ in ours.functions} - known
+    found: dict[str, float] = {}
+    for (name, caller), ns in ours.functions.items():
+        if name in alone and caller not in alone:
+            found[name] = found.get(name, 0.0) + ns
+    return found
+
 
 _NAMED = 6
 _LEAST_SHARE = 0.1  # of the step's difference, for what is not proven to be named; chosen

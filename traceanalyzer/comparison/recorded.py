@@ -1,4 +1,4 @@
-"""Analysis and report of one recording -> its snapshot."""
+"""Builds the snapshot of one recording from its analysis and report."""
 
 from __future__ import annotations
 
@@ -8,24 +8,86 @@ from pathlib import Path
 
 import numpy as np
 
-from traceanalyzer.comparison.functions import functions_of
-from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
-from traceanalyzer.comparison.strip import strip_of
-from traceanalyzer.comparison.tables import Chosen, host_table, tables_of
+from traceanalyzer.comparison.canonical_names import plain_name
+from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
+from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, grouped, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.short_names import short_kernel
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run_at
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.registry import Kind, kind_of
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.user_code import UserCode
+
+
+def functions_of(code: UserCode, steps: Steps, chosen: Chosen) -> Mapping[tuple[str, str], float]:
+    """(function without its line, the function that calls it) -> ns a step; nothing where Python was not recorded.
+
+    Only functions that every chosen step calls.
+    """
+    place = chosen.place[steps.at_cpu(code.start_ns)]
+    place[code.start_ns >= steps.cpu_end_ns[-1]] = -1
+    caller = pick(code.code, code.caller)
+    own = np.flatnonzero((place >= 0) & (code.code != caller))  # a function that calls itself is called once
+    if len(own) == 0:
+        return {}
+    pair, first = grouped([code.code[own], caller[own]])
+    ns = np.bincount(pair, weights=(code.end_ns - code.start_ns)[own]) / chosen.count
+    always = _in_every_step(code.code[own], place[own], chosen.count)
+    found: dict[tuple[str, str], float] = {}
+    for at, time in zip(own[first].tolist(), ns.tolist(), strict=True):
+        if code.code[at] in always:
+            of = int(caller[at])
+            key = (
+                plain_name(str(code.names[code.code[at]])),
+                plain_name(str(code.names[of])) if of >= 0 else "",
+            )
+            found[key] = found.get(key, 0.0) + time
+    return found
+
+
+def _in_every_step(function: Rows, step: Rows, steps: int) -> set[int]:
+    seen = np.unique(np.stack((function, step)), axis=1)[0]
+    functions, count = np.unique(seen, return_counts=True)
+    return set(functions[count == steps].tolist())
+
+
+_MAX_PIECES = 300  # pieces: more are not seen on a page
+
+
+def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> StepStrip:
+    """The chosen step of median length on the main device."""
+    own = np.flatnonzero(chosen.place[:-1] >= 0)
+    lengths = steps.durations_ns(chosen.device)[own]
+    step = int(own[np.argsort(lengths, kind="stable")[(len(own) - 1) // 2]])
+    begin = int(steps.bounds_ns[chosen.device][step])
+    mine = np.flatnonzero((steps.of_work == step) & (work.device == chosen.device))
+    longest = mine[np.argsort(work.start_ns[mine] - work.end_ns[mine], kind="stable")[:_MAX_PIECES]]
+    shown = np.sort(longest)
+    streams = {stream: at for at, stream in enumerate(np.unique(work.stream[mine]).tolist())}
+    names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
+    pieces = tuple(
+        Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
+        for stream, start, end, kind, name in zip(
+            work.stream[shown].tolist(),
+            work.start_ns[shown].tolist(),
+            work.end_ns[shown].tolist(),
+            work.kind[shown].tolist(),
+            names,
+            strict=True,
+        )
+    )
+    return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(mine) - len(shown))
+
 
 _PACES = (
     0.4,

@@ -1,16 +1,37 @@
-"""What a comparison says: verdict, axes, waterfall, rows and faults, as renderers and users receive them."""
+"""Result of a comparison: verdict, axes, waterfall, rows and faults, for renderers and users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from traceanalyzer.model.lazy import pd
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from traceanalyzer.comparison.snapshot import Source, StepStrip
+
+
+_SIDES = ("count", "ns", "exposed_ns", "median_ns")
+
+
+def rows_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """The columns that `Comparison.to_frame` names; missing numbers are null."""
+    plain = [one.name for one in fields(Row) if one.name not in ("base", "new")]
+    records: list[dict[str, Any]] = []
+    for row in rows:
+        record: dict[str, Any] = {name: getattr(row, name) for name in plain}
+        record["word"] = str(row.word)
+        for side, work in (("base", row.base), ("new", row.new)):
+            record |= {f"{side}_{name}": work and getattr(work, name) for name in _SIDES}
+        records.append(record)
+    columns = [*plain, *(f"{side}_{name}" for side in ("base", "new") for name in _SIDES)]
+    frame = pd.DataFrame(records, columns=columns)
+    numbers = [name for name in columns if name.startswith(("base_", "new_"))] + ["ratio", "p"]
+    return frame.astype({**dict.fromkeys(numbers, "float64"), "delta_ns": "int64"})
 
 
 class Word(StrEnum):
@@ -292,6 +313,6 @@ class Comparison:
     def to_frame(self) -> pd.DataFrame:
         """One row per matched work: op, outer, region, kind, rung, word, axis, ratio, p, delta_ns, note, and of both
         sides `base_` and `new_` count, ns, exposed_ns and median_ns."""
-        from traceanalyzer.comparison.frame import rows_frame
+        from traceanalyzer.comparison.result import rows_frame
 
         return rows_frame(self.rows)

@@ -1,4 +1,4 @@
-"""What one recording says of its program, per step: all that a comparison needs, small enough to be kept."""
+"""Snapshot of a recording: all that a comparison needs per step, small enough to be stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one step to the other: every nanosecond of both belongs to one part, and the parts' differences add up."""
+"""The waterfall between two steps: every nanosecond belongs to one part, and the differences add up."""
 
 from __future__ import annotations
 

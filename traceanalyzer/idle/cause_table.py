@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.idle import judged, proven
-from traceanalyzer.idle.evidence import Evidence
-from traceanalyzer.idle.judged import Verdict
-from traceanalyzer.idle.pieces import Proof
+from traceanalyzer.idle import cause_conditions
+from traceanalyzer.idle.cause_conditions import Verdict
+from traceanalyzer.idle.gap_evidence import Evidence
+from traceanalyzer.idle.gap_segments import Proof
 from traceanalyzer.model.finding import Confidence
 
 HIGH, MEDIUM, LOW = Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW
@@ -58,7 +58,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "not-recorded",
         RECORDING,
-        proven.before_recording,
+        cause_conditions.before_recording,
         MEDIUM,
         "before the first recorded event of this device, while events of another device are recorded",
         "the device may have been busy with work from before the recording",
@@ -66,7 +66,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "graph-capture",
         FIRST,
-        proven.graph_capture,
+        cause_conditions.graph_capture,
         HIGH,
         "inside an op that captures a graph, or between the synchronisation before a capture and its end",
         "launches during a capture start no work",
@@ -74,7 +74,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "profiler-overhead",
         RECORDING,
-        proven.profiler,
+        cause_conditions.profiler,
         HIGH,
         "a stall by the profiler, or prof.step()",
         "it lengthens the op or call that contains it",
@@ -82,7 +82,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "data-loading",
         LATE,
-        proven.data_loading,
+        cause_conditions.data_loading,
         HIGH,
         "a data loader's next(), or an annotation of data loading",
         "data loading contains ops and waits",
@@ -90,7 +90,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "compilation",
         FIRST,
-        proven.compilation,
+        cause_conditions.compilation,
         HIGH,
         "rows of a compiler",
         "compilation contains ops, module loading and copies",
@@ -98,7 +98,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "module-loading",
         FIRST,
-        proven.module_loading,
+        cause_conditions.module_loading,
         HIGH,
         "rows and calls that load a module or a function",
         "module loading happens inside launch calls",
@@ -106,7 +106,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "first-use",
         FIRST,
-        proven.first_use,
+        cause_conditions.first_use,
         MEDIUM,
         "the op's time right before a kernel was loaded; allocator calls that do not recur from step to step; a "
         "call or op that stalls for at least 0.1 ms and ten times its usual time, and is the first of its name or "
@@ -116,7 +116,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "allocator",
         LATE,
-        proven.allocator,
+        cause_conditions.allocator,
         HIGH,
         "cudaMalloc, cudaFree and similar calls that most steps make",
         "cudaFree waits for the device",
@@ -124,7 +124,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "long-call",
         LATE,
-        proven.long_call,
+        cause_conditions.long_call,
         MEDIUM,
         "like first use, but not the first call of its kind",
         "else it would count as host work or launch-bound",
@@ -132,7 +132,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "unknown",
         OPEN,
-        proven.head_wait,
+        cause_conditions.head_wait,
         LOW,
         "a synchronising call or blocking copy before the first recorded work: the trace does not show what it "
         "waits for",
@@ -141,7 +141,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "host-work",
         LATE,
-        proven.host_work,
+        cause_conditions.host_work,
         HIGH,
         "an op of at least 0.1 ms that calls neither runtime nor driver and is not mostly views: it computes on the "
         "CPU",
@@ -150,7 +150,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "host-collective",
         LATE,
-        proven.host_collective,
+        cause_conditions.host_collective,
         HIGH,
         "an annotation of a collective on the CPU, such as gloo:all_reduce, while no other thread runs an op",
         "the collective's threads run no ops meanwhile: else it would count as host code",
@@ -158,7 +158,7 @@ PROVEN: tuple[Proven, ...] = (
     Proven(
         "not-recorded",
         RECORDING,
-        proven.not_recorded,
+        cause_conditions.not_recorded,
         MEDIUM,
         "at the end, after the first launch whose work is not in the trace; the whole end if the file was cut",
         "the device may have been busy",
@@ -169,7 +169,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "tail",
         RECORDING,
-        judged.tail,
+        cause_conditions.tail,
         HIGH,
         "no work follows on the device",
         "without next work there is no launch to explain the gap",
@@ -177,7 +177,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "in-graph",
         DEVICE,
-        judged.in_graph,
+        cause_conditions.in_graph,
         HIGH,
         "the next work belongs to a CUDA graph that is already running",
         "no launch lies between a graph's nodes",
@@ -185,7 +185,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "unlinked",
         RECORDING,
-        judged.unlinked,
+        cause_conditions.unlinked,
         HIGH,
         "the next work has no launch in the trace",
         "without a launch the CPU's events cannot explain the gap",
@@ -193,7 +193,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "synchronisation",
         WAITED,
-        judged.refill,
+        cause_conditions.refill,
         HIGH,
         "launched in time, but the queue was empty since a synchronising call, or the next work is the copy that "
         "such a call waits for",
@@ -202,7 +202,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "launch-latency",
         DEVICE,
-        judged.usual_latency,
+        cause_conditions.usual_latency,
         HIGH,
         "launched in time, started after the device's usual delay",
         "the CPU is not the cause",
@@ -210,7 +210,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "autotuning",
         FIRST,
-        judged.autotuning,
+        cause_conditions.autotuning,
         MEDIUM,
         "like synchronisation, if the call waits for an event inside a convolution or matrix product",
         "such an op waits for its own trial runs, not for a value",
@@ -218,7 +218,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "blocking-upload",
         WAITED,
-        judged.blocking_upload,
+        cause_conditions.blocking_upload,
         HIGH,
         "like synchronisation, if the call is a copy to the device or waits in an op that only copies there. A call "
         "that itself copies, and began while the device was idle, explains a gap only if it covers most of it",
@@ -227,7 +227,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "synchronisation",
         WAITED,
-        judged.drained,
+        cause_conditions.drained,
         HIGH,
         "launched late; a synchronising call or blocking copy of a launching thread reaches into the gap. The CPU "
         "was in this call when the device became idle, or the gap is shorter than 0.2 ms, or the call covers most "
@@ -238,7 +238,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "launch-latency",
         DEVICE,
-        judged.long_launch,
+        cause_conditions.long_launch,
         HIGH,
         "launched in time, and started when the launch call returned",
         "only the launch call was slow",
@@ -246,7 +246,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "waiting",
         DEVICE,
-        judged.waiting,
+        cause_conditions.waiting,
         LOW,
         "launched, but started later than usual, for most of the remaining gap: after a wait for an event, or at "
         "the start of the trace behind work that is not recorded",
@@ -255,7 +255,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "unknown",
         OPEN,
-        judged.unknown,
+        cause_conditions.unknown,
         LOW,
         "like waiting, but no recorded wait explains it",
         "the CPU is not the cause, and no other cause is recorded",
@@ -263,7 +263,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "engine",
         LATE,
-        judged.engine,
+        cause_conditions.engine,
         MEDIUM,
         "launched late; most of the gap between ops, on the autograd engine's thread",
         "Python stacks do not show the engine's code",
@@ -271,7 +271,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "python",
         LATE,
-        judged.python,
+        cause_conditions.python,
         HIGH,
         "launched late; most of the gap between ops of a thread that runs Python, as stacks show",
         "no op is open",
@@ -279,7 +279,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "host-code",
         LATE,
-        judged.host_code,
+        cause_conditions.host_code,
         MEDIUM,
         "launched late; most of the gap between ops, without stacks",
         "Python or other host code",
@@ -287,7 +287,7 @@ JUDGED: tuple[Judged, ...] = (
     Judged(
         "dispatching",
         LATE,
-        judged.dispatching,
+        cause_conditions.dispatching,
         HIGH,
         "launched late; most of the gap inside ops and calls",
         "no other cause applies",

@@ -1,4 +1,4 @@
-"""The words for every cause of idle time: all renderers, rules and verdicts take them from this table."""
+"""The words for every cause of idle time, for all renderers, rules and verdicts."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.idle.cause_table import CAUSES, JUDGED, PROVEN
-from traceanalyzer.idle.evidence import Evidence
+from traceanalyzer.idle.gap_evidence import Evidence
+from traceanalyzer.idle.gap_segments import Cutter, Proof
 from traceanalyzer.idle.gaps import Gaps, longest_row
-from traceanalyzer.idle.pieces import Cutter, Proof
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.trace import Trace

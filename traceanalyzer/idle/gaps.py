@@ -1,4 +1,4 @@
-"""The stretches in which a device did nothing, before anybody asks why."""
+"""The stretches in which a device ran nothing, without causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recurs from step to step, what happens once, and what only gets a recording under way."""
+"""Calls that recur in each step, that happen once, and that belong to the start of a recording."""
 
 from __future__ import annotations
 

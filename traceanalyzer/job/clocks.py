@@ -1,4 +1,4 @@
-"""The clocks of ranks against one of them, from the ends of collectives: all ranks leave one at about the same time."""
+"""Offsets between the clocks of ranks, from the ends of collectives: all ranks leave one at about the same time."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.clocks import line
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

@@ -1,4 +1,4 @@
-"""What each rank of a job computes in a step, beside how long it waits for the others."""
+"""What each rank computes in a step, and how long it waits for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank runs that most of the others do not: ranks of one job run one program, but for stages of a pipeline."""
+"""Work that only one rank runs: ranks of one job run one program, except stages of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collectives that one rank ran, as far as they can be told from those of other ranks."""
+"""The collectives of one rank, with what identifies them on other ranks."""
 
 from __future__ import annotations
 

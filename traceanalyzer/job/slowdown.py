@@ -15,8 +15,8 @@ from statistics import fmean, median
 
 import numpy as np
 
+from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.runs import is_pair
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.model.job_report import Slowdown
 

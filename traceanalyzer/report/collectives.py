@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from traceanalyzer.job.introduce import moved
-from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.job.cross_rank_indexes import moved
+from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.job_report import Clock, Slowdown
 

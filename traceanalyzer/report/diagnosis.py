@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from traceanalyzer.job.introduce import introduce
-from traceanalyzer.job.ranks import Here, Rank, Ranks
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.cross_rank_indexes import introduce
+from traceanalyzer.job.ranks import Here, JobView, Rank, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.fault import Fault

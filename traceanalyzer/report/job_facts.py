@@ -10,9 +10,8 @@ import numpy as np
 
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.job.ranks import Ranks
+from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.slowdown import of_job
-from traceanalyzer.job.view import JobView
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.finding import Finding, Severity

@@ -9,8 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.job.ranks import Ranks
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable

@@ -10,9 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from traceanalyzer.job.introduce import introduce
-from traceanalyzer.job.ranks import Ask, Rank, Ranks
-from traceanalyzer.job.view import JobView
+from traceanalyzer.job.cross_rank_indexes import introduce
+from traceanalyzer.job.ranks import Ask, JobView, Rank, Ranks
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
 from traceanalyzer.model.trace import Skipped
 from traceanalyzer.read.folders import Layout

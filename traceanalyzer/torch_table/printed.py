@@ -2,19 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.containment import depths
+from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.trace import NULL_INT, Trace
+from traceanalyzer.torch_table.event_links import frontend
+from traceanalyzer.torch_table.event_totals import EventTotals
+from traceanalyzer.torch_table.function_events import FunctionEvents
 from traceanalyzer.torch_table.key_averages import KeyAverages
-from traceanalyzer.torch_table.torch_floats import torch_times
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Us = np.ndarray[Any, np.dtype[np.float64]]
+
+def torch_times(averages: KeyAverages) -> pd.DataFrame:
+    """Columns self_cpu_us, cpu_us, self_device_us and device_us, parallel to `averages.rows`."""
+    totals = averages.totals
+    events = totals.events
+    dur = _durations_us(events)
+    work, below = _device_us(totals, dur)
+    on_cpu = ~events.on_device
+    own = on_cpu & ~events.asynchronous
+    cpu = np.where(on_cpu, dur, 0.0)
+    columns = {
+        "self_cpu_us": np.where(own, cpu - _sums(totals.parent, cpu), 0.0),
+        "cpu_us": cpu,
+        "self_device_us": np.where(on_cpu, work - below, work),
+        "device_us": work,
+    }
+    rows = len(averages.rows)
+    kept = {name: column[totals.counted] for name, column in columns.items()}
+    return pd.DataFrame(
+        {name: np.bincount(averages.group, weights=column, minlength=rows) for name, column in kept.items()}
+    )
+
+
+def _durations_us(events: FunctionEvents) -> Floats:
+    start, end = ((times - events.origin_ns) / 1000 for times in (events.start_ns, events.end_ns))
+    return np.asarray(end - start, dtype=np.float64)
+
+
+def _device_us(totals: EventTotals, dur: Floats) -> tuple[Floats, Floats]:
+    """Time on the device of each event with what it contains, and of its children alone."""
+    events = totals.events
+    kernels = np.where(events.on_device, dur, _kernels_us(totals, dur))
+    total, below = kernels.copy(), np.zeros(len(events))
+    depth = depths(totals.parent)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        rows = np.flatnonzero((depth == level) & totals.counted)
+        above = totals.parent[rows]
+        touched = np.unique(above)
+        sums = _sums(np.searchsorted(touched, above), total[rows], len(touched))
+        below[touched] = sums
+        total[touched] = kernels[touched] + sums
+    total[events.asynchronous] = 0.0
+    return total, below
+
+
+def _kernels_us(totals: EventTotals, dur: Floats) -> Floats:
+    """Python's sum of the durations of the work linked to each event, lifted as the exact ones are."""
+    events = totals.events
+    work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
+    found = np.zeros(len(events))
+    if len(work) == 0:
+        return found
+    ids, position = np.unique(events.linked_id[work], return_inverse=True)
+    sums = _sums(position.reshape(-1).astype(np.int64), dur[work], len(ids))
+    owners = np.flatnonzero(frontend(events))
+    at = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
+    found[owners] = np.where(ids[at] == events.own_id[owners], sums[at], 0.0)
+    return np.where(totals.counted, found[totals.bottom], 0.0)
+
+
+def _sums(into: Rows, values: Floats, size: int | None = None) -> Floats:
+    """Sums as Python's `sum` makes them; positions of -1 are left out."""
+    there = into >= 0
+    sums: Any = np.zeros(len(into) if size is None else size, np.longdouble)
+    np.add.at(sums, into[there], values[there].astype(np.longdouble))
+    return np.asarray(sums, dtype=np.float64)
+
+
+_OLD_IDS = ("torch 1.8 to 1.11", "torch 1.12 to 2.0", "torch 2.1 to 2.3", "torch 2.4 to 2.7")
+
+
+def table_notes(trace: Trace, averages: KeyAverages, *, python_functions: bool = False) -> tuple[str, ...]:
+    """Sentences for the user, none where the table is exact."""
+    return tuple(_notes(trace, averages, python_functions))
+
+
+def _notes(trace: Trace, averages: KeyAverages, python_functions: bool) -> Iterator[str]:
+    meta = trace.meta
+    asynchronous = int(averages.rows["is_async"].sum())
+    if asynchronous:
+        yield (
+            f"rows of communication ({asynchronous}) are taken to be asynchronous by their names, since the trace does"
+            " not say it: their own time is 0, and they take nothing from the time of what is around them"
+        )
+    python = sum(meta.rows.get("python", {}).values())
+    if python and not python_functions:
+        yield (
+            f"{python:,} python_function rows are left out; torch 2.12 and 2.13 list them:"
+            " pass --python-functions to compare with those"
+        )
+    if not meta.capabilities.get("nanoseconds", True):
+        yield "times are whole microseconds, as until torch 2.3: sums and nesting are only as exact as that"
+    if meta.damage:
+        yield "the file is damaged: " + "; ".join(damage.message for damage in meta.damage)
+    if meta.dialect.startswith(_OLD_IDS):
+        yield f"recorded with {meta.dialect}: checked against tables of torch 2.11 and 2.13 only"
+    if {"cuda_sync", "xpu_sync"} & set(meta.rows.get("gpu", {})):
+        yield "synchronisation records count as time on the device, as in torch's own table"
+    if meta.window_ns is None:
+        yield "the file does not say when the recording began: the last digit of a rounded number may differ"
+    if meta.capabilities.get("flops", False) and not meta.capabilities.get("shapes", False):
+        yield "FLOPs need shapes, which were not recorded"
+
 
 SORTS: Mapping[str, str] = {
     "cpu_time_total": "cpu_us",
@@ -79,7 +187,7 @@ def sorted_rows(rows: pd.DataFrame, sort_by: str | None) -> pd.DataFrame:
     return rows.iloc[np.argsort(-values, kind="stable")].reset_index(drop=True)
 
 
-def sort_values(rows: pd.DataFrame, sort_by: str) -> Us:
+def sort_values(rows: pd.DataFrame, sort_by: str) -> Floats:
     """The column to sort by, float64 of shape (rows,)."""
     name = sort_by
     for word in DEVICE_WORDS:

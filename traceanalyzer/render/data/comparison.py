@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.data.encode import INDENTED, signature, to_json, unicode_text, write_parquet
@@ -49,19 +49,25 @@ def comparison_markdown(found: Comparison) -> str:
     lines += [f"\nTo settle it: {found.verdict.settle}."] if found.verdict.settle else []
     text = "\n".join(lines).rstrip() + "\n\n"
     counters = [
-        (one.counter, shown.counter_values(one), ", ".join(one.where)) for one in shown.changed(found)
+        (one.counter, formatting.counter_values(one), ", ".join(one.where))
+        for one in formatting.changed(found)
     ]
     if counters:
         text += to_markdown(("per step", "BASE -> NEW", "where"), counters) + "\n"
     text += _waterfall(found)
     rows = [
-        (shown.row_name(row), str(row.word), shown.row_values(row), shown.signed_ns(row.delta_ns))
-        for row in shown.real(found)[:_ROWS]
+        (
+            formatting.row_name(row),
+            str(row.word),
+            formatting.row_values(row),
+            formatting.signed_ns(row.delta_ns),
+        )
+        for row in formatting.real(found)[:_ROWS]
     ]
     if rows:
         text += to_markdown(("work", "verdict", "per step", "of the step"), rows) + "\n"
     text += "".join(
-        f"- {_plain(shown.fault_line(one))}\n" for one in found.faults if one.status != "unchanged"
+        f"- {_plain(formatting.fault_line(one))}\n" for one in found.faults if one.status != "unchanged"
     )
     return text + "".join(f"\n> {_plain(note)}\n" for note in found.notes)
 
@@ -72,12 +78,12 @@ def _waterfall(found: Comparison) -> str:
         return ""
     parts = [part for part in fall.parts if part.delta_ns]
     cells = [("BASE", format_ns(fall.base_ns))]
-    cells += [(f"{part.group}: {part.name}", shown.signed_ns(part.delta_ns)) for part in parts[:_PARTS]]
+    cells += [(f"{part.group}: {part.name}", formatting.signed_ns(part.delta_ns)) for part in parts[:_PARTS]]
     if parts[_PARTS:]:
         cells.append(
             (
                 f"{len(parts) - _PARTS} other parts",
-                shown.signed_ns(sum(part.delta_ns for part in parts[_PARTS:])),
+                formatting.signed_ns(sum(part.delta_ns for part in parts[_PARTS:])),
             )
         )
     return to_markdown(("step", "time"), [*cells, ("NEW", format_ns(fall.new_ns))]) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.render.html.comparison_drawings import difference_flame, fall_drawing, strips_drawing
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
@@ -87,7 +87,7 @@ def _axes(found: Comparison) -> Iterator[Html]:
             word = quoted(_at("axes", "exact", i, "word"), str(one.word))
             lines.append((one.counter, *values, word, ", ".join(one.where)))
     yield _table("axes", ("a step", "BASE", "NEW", "verdict", "where"), lines)
-    if not shown.changed(found):
+    if not formatting.changed(found):
         yield tag("p", "No counter differs: launches, work, copies, waits and allocations are the same.")
 
 
@@ -127,7 +127,7 @@ def _waterfall(found: Comparison) -> Html:
 def _rows(found: Comparison) -> Html:
     lines: list[tuple[object, ...]] = []
     for i, row in enumerate(found.rows):
-        if row.word in shown.SILENT or len(lines) >= _ROWS:
+        if row.word in formatting.SILENT or len(lines) >= _ROWS:
             continue
         sides = (
             None if one is None else number(_at("rows", i, side, "ns"), one.ns, "ns")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import formatting
+from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.result import Comparison, Row, Waterfall, Word
-from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.comparison.snapshot import StepStrip
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
@@ -63,7 +63,13 @@ def fall_drawing(fall: Waterfall) -> Html:
     for (name, delta), before in zip(steps, levels, strict=False):
         kind = "longer" if delta > 0 else "shorter"
         lines.append(
-            (name, min(before, before + delta), max(before, before + delta), kind, shown.signed_ns(delta))
+            (
+                name,
+                min(before, before + delta),
+                max(before, before + delta),
+                kind,
+                formatting.signed_ns(delta),
+            )
         )
     lines.append(("NEW", whole, fall.new_ns, "whole-step", format_ns(fall.new_ns)))
     drawn = []
@@ -132,7 +138,7 @@ def difference_flame(found: Comparison) -> Html:
     for label in sorted(groups, key=lambda label: (-widths[label], label))[:_FLAMES]:
         rows = sorted(groups[label], key=lambda row: (-_longer(row), row.op, row.kind))
         base, new = (sum(_ns(row, side) for row in rows) for side in ("base", "new"))
-        told = [row.word for row in rows if row.word not in shown.SILENT]
+        told = [row.word for row in rows if row.word not in formatting.SILENT]
         word = Word.SAME if not told else Word.SLOWER if new > base else Word.FASTER
         drawn += _flame_box(x, 0, widths[label] * scale, label, (base, new), word)
         inner = x
@@ -162,5 +168,5 @@ def _longer(row: Row) -> float:
 def _flame_box(
     x: float, y: float, width: float, name: str, ns: tuple[float, float], word: Word
 ) -> list[Html]:
-    title = f"{name}: {shown.times(*ns)} a step, {word}"
+    title = f"{name}: {formatting.times(*ns)} a step, {word}"
     return [_box(x, y, width, f"change-{word}", title), _text(x + 3, y + 13, name, width - 6)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceanalyzer.comparison import shown
+from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.job import ranks_in_words
@@ -38,7 +38,7 @@ def _verdict(page: Page, found: Comparison) -> None:
         style=_COLOURS.get(found.verdict.word, "bold"),
     )
     for name, side in (("BASE", found.base), ("NEW", found.new)):
-        page.put(f"{name:4}  {shortened(printable(shown.source_line(side)), page.width - 6)}")
+        page.put(f"{name:4}  {shortened(printable(formatting.source_line(side)), page.width - 6)}")
     page.blank()
     page.put(found.verdict.headline, style="bold")
     room = _REASON_WIDTHS * (page.width - 4)
@@ -60,28 +60,28 @@ def _axes(page: Page, found: Comparison) -> None:
     step, device = found.axes.step, found.axes.device
     if step is not None:
         own_pace = step.base_raw_ns, step.new_raw_ns
-        recorded = f"recorded {shown.times(step.base_recorded_ns, step.new_recorded_ns)}"
+        recorded = f"recorded {formatting.times(step.base_recorded_ns, step.new_recorded_ns)}"
         if own_pace != (step.base_ns, step.new_ns):
-            recorded = f"own pace {shown.times(*own_pace)}"
+            recorded = f"own pace {formatting.times(*own_pace)}"
         _axis(page, "Step", step.base_ns, step.new_ns, str(step.word), recorded)
     if step is not None and step.base_cpu_ns and step.new_cpu_ns:
         _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "without waiting, own pace")
     if device is not None:
-        told = f"beyond noise {shown.signed_ns(device.real_ns)}"
+        told = f"beyond noise {formatting.signed_ns(device.real_ns)}"
         _axis(page, "GPU", device.base_ns, device.new_ns, str(device.word), told)
-    counters = shown.changed(found)
+    counters = formatting.changed(found)
     if not counters:
         page.put("Exact   no counter differs: launches, work, copies, waits and allocations are the same")
     for at, one in enumerate(counters[:_COUNTERS]):
-        line = f"{'Exact' if at == 0 else '':7} {one.counter:20} {shown.counter_values(one):>18}  "
+        line = f"{'Exact' if at == 0 else '':7} {one.counter:20} {formatting.counter_values(one):>18}  "
         page.put(line + shortened(printable(", ".join(one.where)), page.width - len(line)))
     if len(counters) > _COUNTERS:
         page.put(f"and {len(counters) - _COUNTERS} more", indent=8)
 
 
 def _axis(page: Page, name: str, base_ns: int, new_ns: int, word: str, note: str) -> None:
-    change = shown.percent(new_ns / base_ns - 1) if base_ns else ""
-    page.put(f"{name:7} {shown.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
+    change = formatting.percent(new_ns / base_ns - 1) if base_ns else ""
+    page.put(f"{name:7} {formatting.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
 
 
 def _waterfall(page: Page, found: Comparison) -> None:
@@ -96,24 +96,26 @@ def _waterfall(page: Page, found: Comparison) -> None:
     for part in parts[:_PARTS]:
         bar = "█" * max(round(_BAR * abs(part.delta_ns) / largest), 1)
         name = f"{part.group} {part.name}" if part.group != "compute" else part.name
-        left = f"{shown.signed_ns(part.delta_ns):>10}  {bar:{_BAR}}  "
+        left = f"{formatting.signed_ns(part.delta_ns):>10}  {bar:{_BAR}}  "
         page.lines.append((left + shortened(printable(name), page.width - len(left))).rstrip())
     rest = sum(part.delta_ns for part in parts[_PARTS:])
     if parts[_PARTS:]:
-        page.put(f"{shown.signed_ns(rest):>10}  {'':{_BAR}}  {len(parts) - _PARTS} other parts")
+        page.put(f"{formatting.signed_ns(rest):>10}  {'':{_BAR}}  {len(parts) - _PARTS} other parts")
     page.put(f"{format_ns(fall.new_ns):>10}  NEW")
 
 
 def _rows(page: Page, found: Comparison) -> None:
-    rows = shown.real(found)
+    rows = formatting.real(found)
     if not rows:
         return
     page.blank()
     page.put(f"Work that changed, beyond noise ({len(rows)} of {len(found.rows)})", style="bold")
     for row in rows[:_ROWS]:
-        values = shown.row_values(row)
-        left = f"{row.word:7} {shown.signed_ns(row.delta_ns):>9}  "
-        name = shortened(printable(shown.row_name(row)), max(page.width - len(left) - len(values) - 2, 16))
+        values = formatting.row_values(row)
+        left = f"{row.word:7} {formatting.signed_ns(row.delta_ns):>9}  "
+        name = shortened(
+            printable(formatting.row_name(row)), max(page.width - len(left) - len(values) - 2, 16)
+        )
         page.put(shortened(f"{left}{name}  {values}", page.width))
         if row.note:
             page.put(shortened(printable(row.note.partition("; ")[0]), page.width - 19), indent=19)
@@ -127,7 +129,7 @@ def _faults(page: Page, found: Comparison) -> None:
     page.blank()
     page.put("Faults" + f" ({kept} unchanged)" * bool(kept), style="bold")
     for fault in faults[:_FAULTS]:
-        page.put(shortened(printable(shown.fault_line(fault)), page.width - 2), indent=2)
+        page.put(shortened(printable(formatting.fault_line(fault)), page.width - 2), indent=2)
     if len(faults) > _FAULTS:
         page.put(f"{len(faults) - _FAULTS} others", indent=2)
 

@@ -1,4 +1,4 @@
-"""Cutting gaps into pieces: what is proven is cut out, and what remains is judged as a whole."""
+"""Splits gaps: proven spans are cut out, and the rest gets one cause."""
 
 from __future__ import annotations
 

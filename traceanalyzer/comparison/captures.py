@@ -1,4 +1,4 @@
-"""Several captures of one program as one snapshot: means per step, and what differs from capture to capture."""
+"""Several captures of one program as one snapshot: means per step, and the values of each capture."""
 
 from __future__ import annotations
 

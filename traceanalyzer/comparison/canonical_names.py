@@ -1,4 +1,4 @@
-"""Names as two recordings share them: without addresses, hashes, numbers of generated code, tiles, and vendors."""
+"""Names that are equal in two recordings: without addresses, hashes, generated numbers, tiles and vendors."""
 
 from __future__ import annotations
 

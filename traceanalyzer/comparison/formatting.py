@@ -1,4 +1,4 @@
-"""Numbers and phrases of a comparison as every form of it shows them."""
+"""Formatting of numbers and phrases, shared by all renderers of a comparison."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The verdict in words: what can be said of the step, on what it rests, and what would settle the rest."""
+"""The verdict in words: what holds for the step, its evidence, and how to settle the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceanalyzer.comparison.exact import program_changed
+from traceanalyzer.comparison.compared_rows import PRODUCT_FLOOR
+from traceanalyzer.comparison.count_axis import program_changed
+from traceanalyzer.comparison.formatting import percent
 from traceanalyzer.comparison.result import Axes, StepAxis, Verdict, Waterfall, Word
-from traceanalyzer.comparison.rows import PRODUCT_FLOOR
-from traceanalyzer.comparison.shown import percent
 from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.model.units import format_ns
 

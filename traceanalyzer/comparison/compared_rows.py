@@ -1,4 +1,4 @@
-"""Matched work -> rows: how often, how long, and whether a difference is more than noise."""
+"""Rows of a comparison from matched work: counts, durations, and whether a difference is more than noise."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.matching import Pair, Parts
-from traceanalyzer.comparison.names import family_of
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
 from traceanalyzer.comparison.waterfall import Busy, BusyPart

@@ -1,4 +1,4 @@
-"""The tables of a snapshot: work, calls, totals, idle time and the host's ops, each per step."""
+"""The tables of a snapshot: work, calls, totals, idle time and host ops, each per step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.comparison.exposure import exposed_ns
-from traceanalyzer.comparison.names import canonical_kernel, plain_name
-from traceanalyzer.comparison.regions import regions_of
+from traceanalyzer.comparison.canonical_names import canonical_kernel, plain_name, region_name
 from traceanalyzer.comparison.snapshot import SAMPLES, TABLES
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
+from traceanalyzer.model.containment import nearest_marked, running_at
 from traceanalyzer.model.lazy import pd
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
@@ -35,6 +35,89 @@ from traceanalyzer.timeline.names import (
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+def exposed_ns(work: DeviceWork) -> Rows:
+    """Time in which each piece of work is the one that counts; int64 (work,).
+
+    Compute goes before communication, that before copies and memsets, as in the accounting; of two of one kind the
+    one that started first. On a device they sum to the time in which anything runs.
+    """
+    exposed = np.zeros(len(work.row), np.int64)
+    for device in np.unique(work.device).tolist():
+        before: intervals.Set = (np.empty(0, np.int64), np.empty(0, np.int64))
+        for kind in range(len(KINDS)):
+            own = np.flatnonzero((work.device == device) & (work.kind == kind))
+            start, end = _in_turn(work.start_ns[own], work.end_ns[own])
+            exposed[own] = (end - start) - intervals.covered(before, start, end)
+            starts, ends = np.append(before[0], start), np.append(before[1], end)
+            before = intervals.union(starts, ends)
+    return exposed
+
+
+def _in_turn(start: Rows, end: Rows) -> tuple[Rows, Rows]:
+    """Each interval without what those that started before it cover; they come by start."""
+    if len(start) == 0:
+        return start, end
+    reached = np.maximum.accumulate(end)
+    begin = np.maximum(start, np.append(start[:1], reached[:-1]))
+    return begin, np.maximum(end, begin)
+
+
+_STEP = "ProfilerStep#"
+_MODULE = "nn.Module: "
+
+
+def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArray[np.object_]]:
+    """(number of each row's region, the distinct regions), "" where there is none.
+
+    Args:
+        rows: of `trace.cpu`, int64; -1 for none.
+    """
+    marks = nesting.annotation & ~matching(trace.cpu, "name", lambda name: name.startswith(_STEP))
+    annotation = codes_at(
+        trace.cpu, "name", nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
+    )
+    modules, module = _modules(trace, nesting, rows)
+    pair, first = grouped([annotation, module]) if len(rows) else (rows, rows)
+    names = texts_of(trace.cpu, "name")
+    told = [_told(names, int(annotation[at]), modules, int(module[at])) for at in first.tolist()]
+    values = sorted(set(told))
+    place = {value: at for at, value in enumerate(values)}
+    number = np.array([place[value] for value in told], np.int64)
+    return (number[pair] if len(rows) else rows), np.array(values or [""], object)
+
+
+def _told(
+    annotations: NDArray[np.object_],
+    annotation: int,
+    modules: NDArray[np.object_],
+    module: int,
+) -> str:
+    """`train > nn.Module: Linear_3`."""
+    parts = [region_name(str(annotations[annotation]))] if annotation >= 0 else []
+    return " > ".join([*parts, plain_name(str(modules[module]))] if module >= 0 else parts)
+
+
+def _modules(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[NDArray[np.object_], Rows]:
+    """(names, of each row the code of the innermost module that is open when it begins, -1 for none)."""
+    none = np.full(len(rows), -1, np.int64)
+    if not trace.meta.rows.get("python"):
+        return np.empty(0, object), none
+    python = trace.python
+    found = np.flatnonzero(matching(python, "name", lambda name: name.startswith(_MODULE)))
+    if len(found) == 0 or len(rows) == 0:
+        return np.empty(0, object), none
+    start = ints(python, "start_ns")[found]
+    end = start + ints(python, "dur_ns")[found]
+    tid = ints(python, "tid")[found]
+    there = np.flatnonzero(rows >= 0)
+    asked = nesting.start_ns[rows[there]], ints(trace.cpu, "tid")[rows[there]]
+    inside = running_at(start, end, tid, *asked)
+    module = none
+    module[there] = codes_at(python, "name", pick(found, inside))
+    return texts_of(python, "name"), module
+
 
 _NO_CAUSE = ("profiler-overhead",)  # the user's run has none of it
 _KIND_COUNTERS = {"communication": "collectives", "memset": "memsets", "compute": "kernels"}

@@ -1,11 +1,11 @@
-"""The exact axis: what a program does per step is the same each time it runs, so that one recording a side tells."""
+"""The exact axis: counts per step repeat in each run, so one recording a side is enough."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.result import CallRow, Counted, Row, Word
-from traceanalyzer.comparison.rows import label_of
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
 from traceanalyzer.model.short_names import short_ops
 

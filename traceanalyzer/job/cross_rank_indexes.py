@@ -1,0 +1,270 @@
+"""Cross-rank indexes: adds to each rank's analysis what only several ranks' traces show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traceanalyzer.job.clocks import clocks_of
+from traceanalyzer.job.links import NO_LINKS, RankLinks, between_two, of_groups, without_links
+from traceanalyzer.job.loads import Load, RankLoads, comparable
+from traceanalyzer.job.pairing import at_once, partners, told_apart
+from traceanalyzer.job.programs import Hashes, OtherProgram, program_of, rare_in
+from traceanalyzer.job.ranks import JobView, Ranks
+from traceanalyzer.job.rates import PEERS, Moved, rates
+from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.communication import Kernels, unexplained
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.names import COMMUNICATION
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+
+_COMMUNICATES = KINDS.index("communication")
+_EXECUTIONS = 4  # fewer correlate by chance
+_MAKING_UP = (
+    -0.6
+)  # correlation of start and duration: collectives -0.66 to -1.0, 2 to 8 ranks of H200 and V100
+_LESS_SPREAD = (
+    0.95  # ends to starts: collectives 0.0 to 0.93, kernels that compute 0.98 and more, beside noise
+)
+_DIFFERING = 0.02  # of the duration: matmuls beside a collective correlate as well, by up to 0.02 of theirs
+
+
+@dataclass(frozen=True, slots=True)
+class RankKernels:
+    """Kernels of one rank that may communicate.
+
+    Attributes:
+        runs: name -> starts and durations in ns, float64, in order of start.
+        known: names of those that the rank's own trace shows to communicate.
+    """
+
+    runs: Mapping[str, tuple[Floats, Floats]]
+    known: frozenset[str]
+
+    @classmethod
+    def of(cls, trace: Trace, work: DeviceWork) -> RankKernels:
+        """What of a rank others are compared with."""
+        kernels = Kernels(trace, work.row, work.device, work.stream, work.op)
+        every = Texts.column(trace.lanes.gpu, "name", work.row)
+        known = frozenset(every[work.kind == _COMMUNICATES].distinct())
+        rows = np.flatnonzero(unexplained(kernels, every.matches(COMMUNICATION)))
+        names = Texts.column(trace.lanes.gpu, "name", work.row[rows])
+        order = np.lexsort((work.start_ns[rows], names.code))
+        parts = np.split(order, np.flatnonzero(np.diff(names.code[order])) + 1) if len(order) else []
+        start, dur = work.start_ns[rows], (work.end_ns - work.start_ns)[rows]
+        return cls(
+            {str(names[part[0]]): (start[part].astype(float), dur[part].astype(float)) for part in parts},
+            known,
+        )
+
+
+def waiting_together(ranks: Mapping[int, RankKernels]) -> frozenset[str]:
+    """Names of kernels that communicate on one rank at least, or end together on all since they wait for each other."""
+    if len(ranks) < 2:
+        return frozenset()
+    known: frozenset[str] = frozenset().union(*(rank.known for rank in ranks.values()))
+    shared = set.intersection(*(set(rank.runs) for rank in ranks.values())) - known
+    return known.union(name for name in shared if _wait([rank.runs[name] for rank in ranks.values()]))
+
+
+def with_waiting(trace: Trace, work: DeviceWork, names: frozenset[str]) -> DeviceWork:
+    """The work with those kernels as communication."""
+    chosen = Texts.column(trace.lanes.gpu, "name", work.row).meets(names.__contains__) & (work.kind == 0)
+    return replace(work, kind=np.where(chosen, _COMMUNICATES, work.kind))
+
+
+def _wait(runs: list[tuple[Floats, Floats]]) -> bool:
+    count = min(len(start) for start, _ in runs)
+    if count < _EXECUTIONS or max(len(start) for start, _ in runs) > 2 * count:
+        return False
+    start, dur = (np.stack([run[column][-count:] for run in runs]) for column in (0, 1))
+    start = start - start[:1]
+    late, longer = _apart(start), _apart(dur)
+    spread = np.abs(late).sum()
+    if spread == 0 or np.abs(longer).mean() < _DIFFERING * dur.mean():
+        return False
+    together = (late * longer).sum() / max(np.sqrt((late**2).sum() * (longer**2).sum()), 1.0)
+    return bool(together <= _MAKING_UP and np.abs(late + longer).sum() <= _LESS_SPREAD * spread)
+
+
+def _apart(values: Floats) -> Floats:
+    """How far each rank is from the mean of an execution, without what it always is: clocks differ, and devices."""
+    own = values - np.median(values, axis=1, keepdims=True)
+    return np.asarray(own - own.mean(axis=0))
+
+
+def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
+    """Rank -> its waiting; without the ranks none of whose collectives any other trace has.
+
+    Where ranks of a group are missing the waiting is what it is at least: one of them may have come later still.
+    """
+    shortest = {rank: one.dur_ns.copy() for rank, one in runs.items()}
+    last = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
+    number = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
+    meets = {rank: np.zeros(len(one), np.bool_) for rank, one in runs.items()}
+    begin = 0
+    for group in dict.fromkeys(name for one in runs.values() for name in one.group if name is not None):
+        members = {rank: np.flatnonzero(one.group == group) for rank, one in runs.items()}
+        table = _table(runs, {rank: own for rank, own in members.items() if len(own)})
+        if not table:
+            continue
+        least, comer, ranks = _last(runs, table)
+        longest = _longest(table)
+        for rank, own in table.items():
+            seen = (own >= 0) & (ranks > 1)
+            shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
+            number[rank][own[seen]] = begin + np.flatnonzero(seen)
+            meets[rank][own[seen & _meets(runs, table, rank, longest)]] = True
+        begin += len(comer)
+    return {
+        rank: CollectiveWaits(
+            one.entry[known],
+            (one.dur_ns - shortest[rank])[known],
+            last[rank][known],
+            number[rank][known],
+            meets[rank][known],
+        )
+        for rank, one in runs.items()
+        if (known := last[rank] >= 0).any()
+    }
+
+
+def _table(runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows]) -> dict[int, Rows]:
+    """Rank -> position in its runs of each collective of the rank that has most, -1 where it has none."""
+    if len(members) < 2:
+        return {}
+    longest = max(members, key=lambda rank: len(members[rank]))
+    own = members[longest]
+    return {
+        rank: own if rank == longest else partners(runs[longest], own, runs[rank], other)
+        for rank, other in members.items()
+    }
+
+
+def _longest(table: Mapping[int, Rows]) -> int:
+    """The rank that has most collectives."""
+    has = {rank: int((own >= 0).sum()) for rank, own in table.items()}
+    return max(has, key=has.__getitem__)
+
+
+def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int, longest: int) -> Mask:
+    """Whether a rank's collectives run at once with those of the rank that has most."""
+    if rank == longest:
+        return np.ones(len(table[rank]), np.bool_)
+    return at_once(runs[longest], table[longest], runs[rank], table[rank])
+
+
+def _last(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows]) -> tuple[Rows, Rows, Rows]:
+    """(shortest duration of each collective, the rank that has it, how many ranks have the collective)."""
+    ranks = np.array(list(table), np.int64)
+    most = np.iinfo(np.int64).max
+    took = np.stack([np.where(own >= 0, runs[rank].dur_ns[own], most) for rank, own in table.items()])
+    return took.min(axis=0), ranks[took.argmin(axis=0)], (took < most).sum(axis=0)
+
+
+def introduce(ranks: Ranks) -> JobView | None:
+    """Give `CollectiveWaits` and `RankLoads` to all ranks that have a collective in common with another.
+
+    Returns:
+        what they have in common; None where no two of them have a collective in common.
+    """
+    every = [rank for rank in ranks.all if rank is not None]
+    # Kernels that wait for other ranks are communication, before anything else is made of them.
+    names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
+    found = ranks.each(runs, dict.fromkeys(every), tuple(sorted(names)))
+    own = told_apart({rank: one for rank, (one, _) in found.items()})
+    waits = measured(own) if len(own) > 1 else {}
+    if not waits:
+        return None
+    base_ns = {rank: found[rank][1] for rank in waits}
+    view = JobView(own, waits, clocks_of(own, waits, base_ns), base_ns)
+    links = _links(ranks, view)
+    view = replace(
+        view,
+        waits={rank: without_links(one, links.get(rank, NO_LINKS)) for rank, one in waits.items()},
+    )
+    held = view.held_up_ns()
+    loads = ranks.each(load, {rank: (one, held[rank], links.get(rank)) for rank, one in view.waits.items()})
+    shared = {rank: one for rank, one in loads.items() if one is not None}
+    if len(shared) > 1 and comparable(shared):
+        ranks.each(know, {rank: rank for rank in shared}, shared)
+    if not view.pipelined:
+        ranks.each(know_program, rare_in(ranks.each(program, dict.fromkeys(waits))), len(waits) - 1)
+    return view
+
+
+def _links(ranks: Ranks, view: JobView) -> dict[int, RankLinks]:
+    """Rank -> its slow links; without the ranks of which no link can be compared."""
+    found = between_two(view)
+    groups = {group for one in view.runs.values() for group in one.group}
+    if len(groups) >= PEERS:
+        ranks.each(give_waits, view.waits)
+        told = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
+        for rank, own in of_groups(view, told).items():
+            found[rank] = RankLinks((*found.get(rank, NO_LINKS).slow, *own.slow))
+    return found
+
+
+# -- what each rank is asked -----------------------------------------------------------------------------
+
+
+def kernels(analysis: Analysis, _: None, __: None) -> RankKernels:
+    """What of the rank others are compared with."""
+    return RankKernels.of(analysis.trace, analysis.index(DeviceWork))
+
+
+def runs(analysis: Analysis, _: None, names: tuple[str, ...]) -> tuple[CollectiveRuns, int]:
+    """(the rank's collectives, base time of its file); kernels of these names are communication."""
+    if names:
+        with suppress(Unavailable):
+            work = analysis.index(DeviceWork)
+            analysis.provide(with_waiting(analysis.trace, work, frozenset(names)))
+    return analysis.index(CollectiveRuns), analysis.trace.meta.base_time_ns
+
+
+def give_waits(analysis: Analysis, waits: CollectiveWaits, _: None) -> None:
+    """Let the rank know how long it waits."""
+    analysis.provide(waits)
+
+
+def moved(analysis: Analysis, _: None, __: None) -> Moved:
+    """What the rank's collectives move."""
+    trace, work = analysis.trace, analysis.index(DeviceWork)
+    known = analysis.index(CollectiveRuns), analysis.index(CollectiveWaits), analysis.index(Nesting)
+    return Moved.of(trace, work, *known)
+
+
+def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats, RankLinks | None], _: None) -> Load | None:
+    """What the rank computes in a step, once it knows how long it waits, and others for it; None without steps."""
+    waits, held_ns, links = given
+    analysis.provide(waits)
+    if links is not None:
+        analysis.provide(links)
+    with suppress(Unavailable):
+        return Load.of(analysis.index(DeviceWork), analysis.index(Steps), waits, held_ns)
+    return None
+
+
+def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
+    """Give the loads of all ranks."""
+    analysis.provide(RankLoads(rank, loads))
+
+
+def program(analysis: Analysis, _: None, __: None) -> Hashes:
+    """What the rank runs."""
+    return program_of(analysis.trace)
+
+
+def know_program(analysis: Analysis, rare: Hashes, others: int) -> None:
+    """Give what the rank runs that the others do not."""
+    analysis.provide(OtherProgram.of(analysis.trace, rare, others))
