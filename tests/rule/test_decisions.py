@@ -14,7 +14,7 @@ from traceanalyzer.rule.claims import Claims, settled
 from traceanalyzer.rule.grouping import _typical, pending_of
 from traceanalyzer.rule.quicker_work import not_below
 from traceanalyzer.rule.registry import Rule, all_rules
-from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, usual_at_full_clock
+from traceanalyzer.rules.kernels.throttling import after_ramp, usual_at_full_clock
 from traceanalyzer.timeline.transfers import at_most
 
 

@@ -13,7 +13,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Work
-from traceanalyzer.rules.kernels.dtype_casts.neighbours import neighbours
+from traceanalyzer.rules.kernels.dtype_casts import neighbours
 
 
 def test_casts_before_products_are_found() -> None:

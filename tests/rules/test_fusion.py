@@ -8,7 +8,7 @@ import pytest
 from tests.rules.kernel_programs import Op, program
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rules.kernels.unfused_pointwise.fusion import (
+from traceanalyzer.rules.kernels.unfused_pointwise import (
     closing_reductions,
     equal_parts,
     first_ops,

@@ -11,7 +11,7 @@ from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Severity, Status
-from traceanalyzer.rules.kernels.unfused_pointwise.fusion import shown
+from traceanalyzer.rules.kernels.unfused_pointwise import shown
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor> >(ReduceOp)"

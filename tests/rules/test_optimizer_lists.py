@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+    Zeroing,
     chunks,
     first_updated,
     updated_at_an_end,
 )
-from traceanalyzer.rules.kernels.unused_gradient.set_to_zero import Zeroing
 
 ONE, TWO, THREE = (65_536,), (65_537,), (3, 65_536)
 """Tensors of one, two and three blocks."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from traceanalyzer import diagnose
-from traceanalyzer.rules.kernels.far_from_bound.reasons import reason
+from traceanalyzer.rules.kernels.far_from_bound import reason
 from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"

@@ -16,18 +16,14 @@ from tests.rules.test_unused_gradient_limits import tuned
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.kernels.unused_gradient import _of_shapes
-from traceanalyzer.rules.kernels.unused_gradient.beyond_trained import _forward, _hooked, _opaque
-from traceanalyzer.rules.kernels.unused_gradient.discarded import _Pass, _verdict
-from traceanalyzer.rules.kernels.unused_gradient.never_cleared import _makes
+from traceanalyzer.rules.kernels.unused_gradient import _makes, _of_shapes
+from traceanalyzer.rules.kernels.unused_gradient.discarded import _forward, _hooked, _opaque, _Pass, _verdict
 from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+    Zeroing,
     blocks_of,
     counted,
     lists_of,
     taken_by,
-)
-from traceanalyzer.rules.kernels.unused_gradient.set_to_zero import Zeroing
-from traceanalyzer.rules.kernels.unused_gradient.unused_parameters import (
     updates_are_recorded,
     used_by_optimizers,
 )

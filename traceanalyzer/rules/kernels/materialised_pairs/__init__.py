@@ -16,10 +16,9 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.materialised_pairs.gathered import gathered_pairs
-from traceanalyzer.rules.kernels.materialised_pairs.limits import Limits
-from traceanalyzer.rules.kernels.materialised_pairs.listed import listed_pairs
+from traceanalyzer.rules.kernels.materialised_pairs.listed import gathered_pairs, listed_pairs
 from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
+    Limits,
     Shape,
     passes,
     picked,

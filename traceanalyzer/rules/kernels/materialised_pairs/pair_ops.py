@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.rule import limit
 from traceanalyzer.tensors.signatures import Signature, tensors
 
 Shape = tuple[int, ...]
@@ -63,3 +65,67 @@ def shapes_in(op: Signature) -> set[Shape]:
     return {
         tuple(one) for one in op.dims if isinstance(one, list) and one and all(type(n) is int for n in one)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_times: float = limit(
+        8.0,
+        "reported only if the result for all pairs has at least this many times as many elements as all "
+        "inputs together; if it has fewer, an input is probably a bias or a mask; chosen",
+    )
+    min_elements: int = limit(
+        1 << 20,
+        "reported only if there are at least this many pairs; fewer fit into a cache; chosen",
+    )
+    min_side_elements: int = limit(
+        16,
+        "reported only if each input has at least this many numbers; fewer are probably coefficients of a "
+        "formula, not items to pair. Inputs of comparisons (==, <) may have fewer; chosen",
+    )
+    min_gpu_share: float = limit(0.05, "work on the pairs must take at least this share of GPU time; chosen")
+    selected_passes: float = limit(
+        14.0,
+        "for `selected`: to gather the selected pairs and compute them again, kernels read or write the "
+        "values of these pairs this many times in all (forward and backward); counted in a trace",
+    )
+    memory_share: float = limit(
+        0.6,
+        "for `selected`: the reads and writes of selected_passes reach this share of the memory's peak "
+        "rate, as pointwise kernels do on an H200; not measured for gathers",
+    )
+    reached_share: float = limit(
+        0.5,
+        "for the saving: a fused kernel reaches this share of the float32 peak; chosen",
+    )
+    min_pairs_share: float = limit(
+        0.25,
+        "for `gathered`: reported only if the gathered pairs are at least this share of all pairs of "
+        "rows; if they are fewer, a matrix product of all rows computes and writes too much; chosen",
+    )
+    min_pair_times: float = limit(
+        4.0,
+        "for `gathered`: reported only if the number of gathered pairs is at least this many times the "
+        "number of rows; chosen",
+    )
+    max_listed_share: float = limit(
+        0.05,
+        "for `listed`: reported only if at most this share of the compared pairs is listed; if more are "
+        "listed, a search that skips the other pairs saves little; chosen",
+    )
+    tests_per_listed: float = limit(
+        8.0,
+        "for `listed`: a search by cells compares this many pairs for each pair that it lists. It reads "
+        "27 cells, and the sphere of the listed pairs has the volume of 4.2 cells. 27 / 4.2 is 6.4; the "
+        "limit adds a margin",
+    )
+    max_columns: int = limit(
+        3,
+        "for `listed`: reported only if points have at most this many coordinates (n), because a search "
+        "by cells reads 3**n cells for each point; chosen",
+    )
+    min_listed_rows: int = limit(
+        128,
+        "for `listed`: reported only if both sides have at least this many rows; with fewer, sorting "
+        "costs as much as comparing; chosen",
+    )

@@ -7,17 +7,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.roofline.images import Dims
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rule.recorders import recorders
-from traceanalyzer.rules.kernels.partly_used.chains import Chain, Thresholds, chains
-from traceanalyzer.rules.kernels.partly_used.readers import Readers
-from traceanalyzer.rules.kernels.partly_used.sources import is_diagonal
-from traceanalyzer.tensors.signatures import signatures_of
+from traceanalyzer.rules.kernels.partly_used.sources import (
+    FAR,
+    Cut,
+    Readers,
+    cut_at,
+    cuts_alike,
+    is_diagonal,
+    joined,
+    sources,
+    taken,
+    viewed,
+)
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
+
+_Step = tuple[Shape, list[tuple[Shape, Dims]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +133,217 @@ def _advice(chain: Chain) -> str:
         )
     begin = f" of {'x'.join(map(str, chain.begin))}" if chain.begin else ""
     return f"Take the part{begin} before {short_ops(chain.first.name)}, and compute only that."
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Of the rule; `min_ns` is the GPU time that a chain must take."""
+
+    max_part: float
+    near_ops: int
+    tried: int
+    min_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What is computed whole before a part of it is taken.
+
+    Attributes:
+        cut: the op that takes the part.
+        part: share that is taken.
+        averaged: whether the part is a mean or sum over the rest.
+        begin: the tensor of which a part would be enough; empty where it is not one.
+        first: the op that reads it.
+        cuts, makers: positions of the ops that take the part, and of those before that make the whole.
+    """
+
+    cut: Signature
+    part: float
+    averaged: bool
+    begin: Shape
+    first: Signature
+    cuts: Rows
+    makers: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An op whose result is taken in part.
+
+    Attributes:
+        at: its position.
+        result, begin: shape of what it makes, and of that of which a part is enough, empty where that is not one.
+        within: share of the tensor before that a slice keeps of the taken dimensions; 1 of other ops.
+        inputs: of how many tensors a part is enough.
+    """
+
+    at: int
+    result: Shape
+    begin: Shape
+    within: float
+    inputs: int
+
+
+"""(what an op makes, what it needs a part of, with the dimensions; what a slice keeps of them)"""
+
+
+def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain]:
+    """Every chain that takes long enough; an op is in one of them.
+
+    Args:
+        spent_ns: GPU time of each op, its backward included, parallel to them.
+    """
+    claimed = np.zeros(len(ops.number), bool)
+    for cuts in cuts_alike(ops, limits.max_part):
+        left = cuts
+        for _ in range(limits.tried):
+            left = left[~claimed[left]]
+            if len(left) == 0:
+                break
+            links, alike = _chain_before(int(left[0]), left, ops, limits.near_ops)
+            own = left[alike]
+            left = left[~alike]
+            places = own[:, None] + [0, *(one.at - int(own[0]) for one in links)]
+            if not links or claimed[places].any() or spent_ns[places[:, 1:]].sum() < limits.min_ns:
+                continue
+            parts = _parts(ops, own, places, links, limits)
+            kept = _trimmed(ops, parts, links, limits.max_part)
+            if not kept or spent_ns[places[:, 1 : kept + 1]].sum() < limits.min_ns:
+                continue
+            claimed[places[:, : kept + 1]] = True
+            cut = ops.op(int(own[0]))
+            yield Chain(
+                cut,
+                float(parts[:kept].max()),
+                joined(cut) is not None,
+                links[kept - 1].begin,
+                ops.op(links[kept - 1].at),
+                own,
+                places[:, 1 : kept + 1].ravel(),
+            )
+
+
+def _chain_before(at: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[list[_Link], np.ndarray]:
+    """(ops whose results the one at a position takes a part of, the nearest first; which cuts have the same before)."""
+    cut = cut_at(at, ops)
+    links = [] if cut is None else _links(at, cut, ops, near_ops)
+    chain = np.array([one.at for one in links], np.int64)
+    before = cuts[:, None] + (chain - at)
+    same = (before >= 0) & (ops.number[np.maximum(before, 0)] == ops.number[chain])
+    return links, (same & (ops.last[np.maximum(before, 0)] == ops.last[cuts][:, None])).all(axis=1)
+
+
+def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
+    """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only.
+
+    Where an op joins several tensors of a batch, what makes any of them follows.
+    """
+    links: list[_Link] = []
+    needed, seen = {ops.op(at).shape(0): cut.dims}, 0
+    for before in range(at - 1, max(at - 1 - FAR, -1), -1):
+        if ops.last[before] != ops.last[at] or seen >= near_ops or not needed:
+            break
+        op, views = ops.op(before), bool(ops.views[before])
+        step = _viewed(op, needed) if views else _made(before, needed, ops)
+        if step is None and cut.diagonal and product_of(op) in needed:
+            step = ops.op(at).shape(0), [], 1.0
+        if step is None:
+            if taken(op) is None and any(ops.reads(before, shape) for shape in needed):
+                break
+            seen += not views
+            continue
+        result, inputs, within = step
+        if len(inputs) < 2 and len(needed) == 1 and not _joins(links):
+            needed = {}
+        links.append(_Link(before, result, inputs[0][0] if inputs else (), within, len(inputs)))
+        needed.update(inputs)
+        seen = 0
+        if cut.averaged and not views:
+            return links if product_of(op) is not None and not _batched(op) else []
+    return links
+
+
+def _joins(links: list[_Link]) -> bool:
+    return any(link.inputs > 1 for link in links)
+
+
+def _viewed(op: Signature, needed: dict[Shape, Dims]) -> _Step | None:
+    """What a view of a needed tensor shows; None where it shows none of them."""
+    for whole, part in needed.items():
+        if found := viewed(op, whole, part):
+            shape, dims, within = found
+            fits = needed.get(shape, dims) == dims and (len(needed) == 1 or within == 1)
+            return (whole, [(shape, dims)], within) if fits else None
+    return None
+
+
+def _made(at: int, needed: dict[Shape, Dims], ops: Readers) -> _Step | None:
+    """What an op that makes a needed tensor needs a part of; None where it makes none of them, or needs more."""
+    whole = ops.result(at)
+    found = sources(ops.op(at), whole, needed[whole]) if whole in needed else None
+    if found is None or any(needed.get(shape, part) != part for shape, part in found):
+        return None
+    return whole, found, 1.0
+
+
+def _batched(op: Signature) -> bool:
+    """Whether it multiplies by several matrices."""
+    return op.name != "aten::linear" and any(len(shape) > 2 for shape in tensors(op)[1:])
+
+
+def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: Thresholds) -> Floats:
+    """The largest share of each result that is taken, among the first occurrences."""
+    found, begin = [], links[-1].begin
+    for row in places[: limits.tried].tolist():
+        cut, parts = cut_at(row[0], ops), []
+        used = cut.part if cut else 1.0
+        ends = np.minimum.accumulate([ops.next_alike(at, row[0]) for at in row[:0:-1]])[::-1].tolist()
+        anew = _made_anew(ops, row[-1], ends[-1], row[0], begin, limits.near_ops)
+        for count, (link, end) in enumerate(zip(links, ends, strict=True)):
+            until = min(end, anew) if link.result == begin else end
+            used = min(1.0, used * link.within + _others(ops, row, count, link, until))
+            parts.append(used)
+        found.append(parts)
+    return np.maximum.accumulate(np.array(found).max(axis=0))
+
+
+def _made_anew(ops: Readers, at: int, end: int, cut: int, begin: Shape, near_ops: int) -> int:
+    """Where the next chain's own tensor is made, of the shape that the chain begins with; `end` where that is not seen.
+
+    Ops before both chains must be the same, from there on: they read that tensor, not what the chain made.
+
+    Args:
+        at, end: positions of the first op of the chain and of the next one.
+        cut: position of what takes the part.
+    """
+    if end >= ops.last[at]:
+        return end
+    seen = 0
+    for back in range(1, min(at, end - cut - 1, FAR) + 1):
+        same = ops.number[at - back] == ops.number[end - back] and ops.last[at - back] == ops.last[at]
+        if not same or seen >= near_ops:
+            break
+        if ops.result(at - back) == begin:
+            return end - back
+        seen += not ops.views[at - back]
+    return end
+
+
+def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
+    """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
+    own, more = set(row), 0.0
+    for op, places in ops.between(row[count + 1], end, link.result):
+        beside = sum(at not in own for at in places.tolist())
+        if beside:
+            found = taken(op)
+            more += beside * found[1] if found else 1.0
+    return more
+
+
+def _trimmed(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:
+    """How many links count: the first of them makes a new tensor, and none is used more than in part."""
+    kept = int((parts <= max_part).sum())
+    while kept and (ops.views[links[kept - 1].at] or ops.op(links[kept - 1].at).name.endswith("_")):
+        kept -= 1
+    return kept

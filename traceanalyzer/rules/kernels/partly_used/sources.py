@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.roofline.images import Dims, mixes_no
-from traceanalyzer.roofline.made import ALONG, ATTENTION, NORM, REDUCTIONS, UNREADABLE, left_over
+from traceanalyzer.roofline.made import ALONG, ATTENTION, NORM, REDUCTIONS, UNREADABLE, left_over, made
 from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _BATCH = Dims({0})
 _RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")
 _DIAGONALS = ("diagonal", "diag", "trace")
-
 _EACH = re.compile(  # what makes each number of a result of the numbers at its place
     r"^(to|_to_copy|type_as|contiguous|clone|add|r?sub|mul|(true_|floor_)?divide|div|remainder|fmod|pow|neg|abs|square|r?sqrt"
     r"|log(2|10|1p)?|exp(2|m1)?|sinh?|cosh?|tanh|sigmoid|reciprocal|floor|ceil|round|clamp\w*|(max|min)imum|lt|le|gt|ge|eq|ne"
     r"|masked_fill|where|(logical|bitwise)_(and|or|xor|not)|atan2|dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus"
     r"|hard(tanh|swish|sigmoid)|logsigmoid|erf|nan_to_num)_?$"
 )
+FAR = 2_000  # no more ops than this are looked at, views counted
 
 
 def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]] | None:
@@ -202,3 +208,153 @@ def _regrouped(whole: Shape, shape: Shape, part: Dims) -> Dims:
 
 def _name(op: Signature) -> str:
     return op.name.removeprefix("aten::")
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Ops in order of thread and time, and which of them read a tensor of some size.
+
+    Attributes:
+        number, signatures: of each op, and what the numbers stand for.
+        views: whether an op only views.
+        last: position after the last op of its thread.
+        places: positions of the ops of each signature.
+        by_size: signatures by columns and elements of an input.
+        unknown: positions of ops whose inputs are not recorded.
+        results: shapes of what ops make, by signature, as far as they were asked for.
+    """
+
+    number: Rows
+    signatures: Sequence[Signature]
+    views: Mask
+    last: Rows
+    places: Sequence[Rows]
+    by_size: Mapping[tuple[int, int], set[int]]
+    unknown: Rows
+    results: dict[int, Shape] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, number: Rows, signatures: Sequence[Signature], views: Mask, thread: Rows) -> Self:
+        """Of all ops; those of a thread follow each other."""
+        ends = np.cumsum(np.bincount(number, minlength=len(signatures)))
+        by_size: dict[tuple[int, int], set[int]] = {}
+        for which, op in enumerate(signatures):
+            for shape in tensors(op):
+                by_size.setdefault(_size(shape), set()).add(which)
+        places = np.split(np.argsort(number, kind="stable"), ends[:-1])
+        unknown = np.flatnonzero(np.array([not op.dims for op in signatures], bool)[number])
+        last = np.searchsorted(thread, thread, side="right")
+        return cls(number, signatures, views, last, places, by_size, unknown)
+
+    def op(self, at: int) -> Signature:
+        """The op at a position, with its inputs."""
+        return self.signatures[int(self.number[at])]
+
+    def result(self, at: int) -> Shape:
+        """Shape of what the op at a position makes; empty where that is not known."""
+        which = int(self.number[at])
+        if which not in self.results:
+            self.results[which] = made(self.signatures[which]) or ()
+        return self.results[which]
+
+    def next_alike(self, at: int, after: int) -> int:
+        """Position of the next op on the thread, after another one, with the same inputs; or after its last op."""
+        alike = self.places[self.number[at]]
+        following = alike[np.searchsorted(alike, after, side="right") :][:1]
+        return int(following[0]) if len(following) and following[0] < self.last[at] else int(self.last[at])
+
+    def between(self, at: int, end: int, whole: Shape) -> Iterator[tuple[Signature, Rows]]:
+        """Ops after one position and before another that read so many rows and columns, with their positions."""
+        for which in sorted(self.by_size.get(_size(whole), ())):
+            own = self.places[which]
+            low, high = np.searchsorted(own, (at + 1, end))
+            if high > low:
+                yield self.signatures[which], own[low:high]
+
+    def reads(self, at: int, whole: Shape) -> bool:
+        """Whether an op takes a tensor of so many rows and columns, or its inputs are not known."""
+        return int(self.number[at]) in self.by_size.get(_size(whole), ()) or not self.op(at).dims
+
+
+def _size(shape: Shape) -> tuple[int, int]:
+    return shape[-1], math.prod(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What an op takes of a tensor.
+
+    Attributes:
+        part: share that is taken, or one over the number of rows that are joined.
+        dims: dimensions that it is a part of.
+        averaged: whether it is a mean or sum over them.
+        diagonal: whether it is a diagonal.
+    """
+
+    part: float
+    dims: Dims
+    averaged: bool
+    diagonal: bool
+
+
+def cuts_alike(ops: Readers, max_part: float) -> Iterator[Rows]:
+    """Positions of what takes a small part, or a mean, of tensors of the same shape."""
+    groups: dict[object, list[Rows]] = {}
+    for which, op in enumerate(ops.signatures):
+        if pieces(op) or (op.name == "aten::index" and op.dims[1:] == ([],) and len(tensors(op)) == 1):
+            key: object = (op.name, str(op.dims), op.scalars)
+        else:
+            found = taken(op) or joined(op)
+            if found is None or found[1] > max_part:
+                continue
+            key = (op.name, str(op.dims), found[0])
+        groups.setdefault(key, []).append(ops.places[which])
+    for places in groups.values():
+        yield np.sort(np.concatenate(places))
+
+
+def cut_at(at: int, ops: Readers) -> Cut | None:
+    """What an op takes of its input; of an index that is not recorded, by what the next op reads."""
+    op = ops.op(at)
+    if found := taken(op):
+        return Cut(found[1], found[0], averaged=False, diagonal=is_diagonal(op))
+    if found := joined(op):
+        return Cut(found[1], found[0], averaged=True, diagonal=False)
+    if found_pieces := pieces(op):
+        return _read_pieces(at, ops, *found_pieces)
+    if op.name != "aten::index":
+        return None
+    whole = op.shape(0)
+    for later in range(at + 1, min(int(ops.last[at]), at + 1 + FAR)):
+        if ops.views[later]:
+            continue
+        read = [_picked(shape, whole) for shape in tensors(ops.op(later))]
+        if read:
+            return next(filter(None, read), None) or _viewed_next(at, whole, ops)
+    return _viewed_next(at, whole, ops)
+
+
+def _viewed_next(at: int, whole: Shape, ops: Readers) -> Cut | None:
+    """What an index takes if the very next op views its result."""
+    later = at + 1
+    if later >= ops.last[at] or not ops.views[later]:
+        return None
+    return next(filter(None, (_picked(shape, whole) for shape in tensors(ops.op(later)))), None)
+
+
+def _picked(shape: Shape, whole: Shape) -> Cut | None:
+    """An index of a tensor whose result has such a shape; None where it has another."""
+    rest = next((n for n in range(1, len(whole)) if shape[-len(whole) + n :] == whole[n:]), 0)
+    if not rest or math.prod(shape) >= math.prod(whole):
+        return None
+    return Cut(math.prod(shape) / math.prod(whole), Dims(range(rest)), averaged=False, diagonal=False)
+
+
+def _read_pieces(at: int, ops: Readers, dim: int, piece: Shape, count: int) -> Cut | None:
+    """At most as many of the pieces as ops read tensors of their shape; None where an op's inputs are not known."""
+    end = ops.next_alike(at, at)
+    low, high = np.searchsorted(ops.unknown, (at, end))
+    if low < high or not piece:
+        return None
+    read = sum(len(places) * tensors(op).count(piece) for op, places in ops.between(at, end, piece))
+    return Cut(read / count, Dims({dim}), averaged=False, diagonal=False) if 0 < read < count else None

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.recomputed_ops import recomputed
-from traceanalyzer.rules.kernels.recomputation.gradient_checks import gradient_checks
+from traceanalyzer.rule.recomputed_ops import recomputed, right_in
+
+_EVALUATION = f"^{ENGINE}"
+_CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
+_ASKS = ("aten::item", "aten::is_nonzero")
+_NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +80,12 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
             evidence={"checks": asks},
         )
+
+
+def gradient_checks(calls: Calls) -> tuple[Calls, int, float]:
+    """(checks for NaN right in the engine's nodes, how many ask for the answer, the same for each node to check)."""
+    name = calls.name
+    nodes = name.matches(_EVALUATION)
+    checks = calls[calls.is_op & name.one_of(*_CHECKS) & right_in(calls, nodes)]
+    asks = int(checks.name.one_of(*_ASKS).sum())
+    return checks, asks, asks / max(int((nodes & ~name.matches(_NOTHING_TO_CHECK)).sum()), 1)

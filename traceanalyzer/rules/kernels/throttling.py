@@ -7,10 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.rule import Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.throttling.full_clock import after_ramp, median_known, usual_at_full_clock
 from traceanalyzer.timeline.clock_samples import ClockSamples, Values
+
+_CAUSES = {
+    "thermal": (
+        " at {temperature_c} C",
+        "Check the cooling (airflow, fan, dust, room); lower the power cap until it is fixed.",
+    ),
+    "power": (
+        " at {power_w} W, the highest seen",
+        "Raise the power cap (nvidia-smi -pl) where allowed.",
+    ),
+    "clocks": (
+        " at {power_w} W",
+        "See `nvidia-smi -q -d PERFORMANCE` for the reason; lock the clocks (nvidia-smi -lgc) to compare runs.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +50,6 @@ class Limits:
         "a kernel is compared only if it runs at least this often at full clock, so that its time at full "
         "clock is known",
     )
-
-
-_CAUSES = {
-    "thermal": (
-        " at {temperature_c} C",
-        "Check the cooling (airflow, fan, dust, room); lower the power cap until it is fixed.",
-    ),
-    "power": (
-        " at {power_w} W, the highest seen",
-        "Raise the power cap (nvidia-smi -pl) where allowed.",
-    ),
-    "clocks": (
-        " at {power_w} W",
-        "See `nvidia-smi -q -d PERFORMANCE` for the reason; lock the clocks (nvidia-smi -lgc) to compare runs.",
-    ),
-}
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_CAUSES))
@@ -102,3 +101,25 @@ def _hits(
             "slowdown": float(slow.dur_ns.sum() / usual.sum()),
         },
     )
+
+
+def median_known(values: Values) -> float:
+    """Median of the known ones; NaN where none is."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def after_ramp(kernels: Work, full: Mask) -> Mask:
+    """Which ran after the clock had been full for the first time: before that it rises, and nothing lowers it."""
+    first = kernels.start_ns[full].min(initial=np.iinfo(np.int64).max)
+    return np.asarray(kernels.start_ns > first)
+
+
+def usual_at_full_clock(kernels: Work, full: Mask, min_runs: int) -> Values:
+    """Median duration at full clock of each kernel's name, grid and block; NaN where fewer ran then."""
+    number, first = grouped([kernels.text(column).code for column in ("name", "grid", "block")])
+    order: Rows = np.lexsort((kernels.dur_ns, ~full, number))
+    count = np.bincount(number, weights=full, minlength=len(first)).astype(np.int64)
+    begins = np.searchsorted(number[order], np.arange(len(first)))
+    median = kernels.dur_ns[order][np.minimum(begins + count // 2, len(order) - 1)].astype(np.float64)
+    return np.where(count >= min_runs, median, np.nan)[number]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,30 +11,90 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs, sums_of
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.call_times import call_times
+from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.op_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.far_from_bound.reasons import reason, reduces_nothing
-from traceanalyzer.rules.kernels.far_from_bound.slow_calls import (
-    BROADCAST,
-    EQUAL,
-    FLASH,
-    NORM,
-    PASSES,
-    RATES,
-    REMEDIES,
-    SHAPE,
-    SQUEEZE,
-)
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 _DETERMINISTIC = r"^aten::index_add_?$"  # adds by index_put_, which sorts, as it was told to
 _BACKWARD = r"Backward\d*$"
+_FEW = 0.5  # of the multiprocessors: fewer blocks leave half of the device empty
+_SHORT = 256  # elements of a row: a block of torch's norms has that many threads
+_ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
+cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
+topk cummax cummin"""
+_ALONG = frozenset(_ALONG_ONE.split())
+_SORTS = dict.fromkeys(
+    ("indexed sum", "indexed row sum"), "it sorts the indices, and adds equal ones one after the other"
+)
+_ADDS_ROWS = {"index_add_": 2, "index_add": 2, "index_copy_": 2, "scatter_add_": 2, "scatter_add": 2}
+SHAPE = (
+    "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
+)
+_PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
+_COUNTS = (
+    "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
+    "after the other in the result"
+)
+EQUAL = (
+    "Equal indices are added one after the other: use F.embedding or index_select instead of table[index], and "
+    "index_add_ instead of index_put_(accumulate=True); they add many at once"
+)
+_ORDER = "Reduce along the dimension that is contiguous in memory, or transpose once before"
+BROADCAST = (
+    "In backward it sums the gradient of a bias or another broadcast tensor: put the layer under {torch.compile}, or "
+    "drop a bias before a batch norm (bias=False)"
+)
+NORM = "Put the norm under {torch.compile}: torch's own kernels use one block per row, which short rows do not fill"
+_FFT = (
+    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
+    "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
+)
+PASSES = (
+    "If the filter is the product of a column and a row, as a Gaussian or a mean is, convolve in two passes: "
+    "conv2d(conv2d(x, row), column), with weights of 1 x k and k x 1"
+)
+RATES = (
+    "Resample to a rate that shares a large divisor with the old one (8000 to 8100 has 81 kernels of 94 taps, 8000 to "
+    "8101 has 8101 of 8014), or by FFT (scipy's resample: rfft, cut or pad, irfft); build the kernels once "
+    "(torchaudio.transforms.Resample)"
+)
+_ATTENTION = (
+    "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
+    "and other masks torch.nn.attention.flex_attention"
+)
+SQUEEZE = "Drop the dimension with a view (squeeze): one element needs no reduction"
+FLASH = (
+    "The flash kernel runs already: give it more parallel work (more heads, sequences or queries), or a head size "
+    "that it is made for (64 or 128)"
+)
+_DEPTHWISE = (
+    "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
+)
+REMEDIES: Mapping[str, str] = {
+    "scatter": _PLACES,
+    "row scatter": _PLACES,
+    "histogram": _COUNTS,
+    **dict.fromkeys(("sorted sum", "sorted row sum", "indexed sum", "indexed row sum"), EQUAL),
+    "softmax": _ORDER,
+    "reduction": f"{_ORDER}, or put it under {{torch.compile}}",
+    "norm": NORM,
+    "norm backward": NORM,
+    "scan": f"{_ORDER}; cut a few long rows into pieces",
+    "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
+    "attention": _ATTENTION,
+    "long conv": _FFT,
+    "separable conv": PASSES,
+    "resampling conv": RATES,
+    "depthwise conv": _DEPTHWISE,
+    "batch norm": "Use {channels_last}, or more channels or images at once",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +260,106 @@ def _in_one_kernel(found: Work, fixed: Floats, cpu_ns: int) -> Replace:
     _, first, call = np.unique(found.op.rows, return_index=True, return_inverse=True)
     op = found[first].op
     return Replace(op.start_ns, op.end_ns, np.bincount(call, fixed).astype(np.float64)[:, None], cpu_ns)
+
+
+def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
+    """The end of a sentence; empty where the trace does not show it.
+
+    Args:
+        kind: of its bound.
+        blocks: blocks of its kernels' grids, those of one call or of all.
+    """
+    if reduces_nothing(op):
+        return ": the dimension that it reduces has one element, so that its input is only copied"
+    try:
+        told = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
+        told = told or _short_rows(op, kind)
+        told = _phases(op) if kind == "resampling conv" else told
+        told = _taps(op) if kind == "separable conv" else told
+    except (LookupError, TypeError, ValueError):
+        told = _few_blocks(blocks, sms)
+    return f": {told}" if told else ""
+
+
+def _phases(op: Signature) -> str:
+    """Of a convolution that changes a sampling rate: how few of its taps count."""
+    weight = op.shape(1)
+    old = nth(op.scalar(3), len(weight) - 3)
+    return (
+        f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, of which {weight[-1] - old:,} "
+        f"count: {weight[0]:,} and {old:,} have no common divisor"
+    )
+
+
+def _taps(op: Signature) -> str:
+    """Of a filter that passes in each direction could replace: its taps, and theirs."""
+    taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
+    return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
+
+
+def reduces_nothing(op: Signature) -> bool:
+    """Whether the dimension that it reduces has one element: such a call only copies its input."""
+    try:
+        tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
+        shape = op.shape(tensors[0])
+        dim = _dimension(op, len(shape))
+    except (LookupError, TypeError, ValueError):
+        return False
+    return dim is not None and shape[dim] == 1
+
+
+def _contention(op: Signature, kind: str) -> str:
+    """Additions that meet in few places."""
+    name = op.name.removeprefix("aten::")
+    if name == "embedding_dense_backward":
+        added, places = math.prod(op.shape(1)), int(op.scalar(2))
+    elif name in _ADDS_ROWS:
+        dim = int(op.scalar(1))
+        along = op.shape(_ADDS_ROWS[name])
+        added, places = along[dim] if len(along) > 1 else math.prod(along), op.shape(0)[dim]
+    elif name == "_index_put_impl_" and "sum" in kind:
+        added, places = math.prod(op.shape(2)) // max(math.prod(op.shape(0)[1:]), 1), op.shape(0)[0]
+    else:
+        return ""
+    if added < CONTENDED * max(places, 1):
+        return ""
+    return f"each of {places:,} rows takes about {added // max(places, 1):,} additions, one after the other"
+
+
+def _few_blocks(blocks: Rows, sms: int | None) -> str:
+    most = int(np.median(blocks)) if len(blocks) else 0
+    if not sms or not 0 < most < _FEW * sms:
+        return ""
+    return f"{most} blocks leave most of {sms} multiprocessors empty"
+
+
+def _stride(op: Signature) -> str:
+    """Along which dimension it works, and how far apart neighbours lie there."""
+    tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
+    largest = max(tensors, key=lambda i: math.prod(op.shape(i)))
+    shape, strides = op.shape(largest), op.stride(largest)
+    dim = _dimension(op, len(shape))
+    if dim is not None:
+        apart = strides[dim] if strides else math.prod(shape[dim + 1 :])
+        if apart > 1 and shape[dim] > 1:
+            return f"along dimension {dim} neighbours are {apart:,} elements apart in memory"
+    if strides and strides[-1] > 1 and shape[-1] > 1:
+        return f"neighbours in a row of its input are {strides[-1]:,} elements apart"
+    return ""
+
+
+def _dimension(op: Signature, rank: int) -> int | None:
+    """The one dimension that it reduces, scans or normalises; None of several, or none."""
+    if op.name.removeprefix("aten::") not in _ALONG:
+        return None
+    at = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
+    given = op.scalar(at)
+    dims = given if isinstance(given, list) else [given]
+    return int(dims[0]) % rank if len(dims) == 1 and type(dims[0]) is int else None
+
+
+def _short_rows(op: Signature, kind: str) -> str:
+    if not kind.startswith("norm"):
+        return ""
+    width = op.shape(1 if kind == "norm backward" else 0)[-1]
+    return f"rows of {width:,} do not fill a block" if width < _SHORT else ""
