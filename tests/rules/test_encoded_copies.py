@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, changed, found, program
-from traceanalyzer.rules.kernels.encoded_copies.networks import Ops
+from traceanalyzer.rules.tensors.encoded_copies.networks import Ops
 from traceanalyzer.tensors.signatures import Signature
 
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"

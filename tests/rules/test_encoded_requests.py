@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
-from traceanalyzer.rules.kernels.encoded_copies.networks import Others
+from traceanalyzer.rules.tensors.encoded_copies.networks import Others
 from traceanalyzer.tensors.signatures import Signature
 
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"

@@ -9,7 +9,7 @@ import pytest
 from tests.rules.kernel_programs import BF16, F32, Op, found, program
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Status
-from traceanalyzer.rules.kernels.full_sort import Sorted
+from traceanalyzer.rules.tensors.full_sort import Sorted
 from traceanalyzer.tensors.signatures import Signature
 
 SHAPE, LONG = [256, 200_000], "long int"

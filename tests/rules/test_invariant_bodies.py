@@ -7,7 +7,7 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.rules.kernels.loop_invariant import Bodies
+from traceanalyzer.rules.tensors.loop_invariant import Bodies
 from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"

@@ -12,7 +12,7 @@ import pytest
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
 from traceanalyzer.rule.loops import Loop
-from traceanalyzer.rules.kernels.unread_results import Body, Made, takes_items
+from traceanalyzer.rules.tensors.unread_results import Body, Made, takes_items
 from traceanalyzer.tensors.signatures import Signature
 
 Shape = tuple[int, ...]

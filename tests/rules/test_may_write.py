@@ -6,7 +6,7 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.rules.kernels.repeated_preparation import may_write, sizes_changed
+from traceanalyzer.rules.tensors.repeated_preparation import may_write, sizes_changed
 from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     Zeroing,
     chunks,
     first_updated,

@@ -6,9 +6,9 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.rules.kernels.materialised_pairs import _pairs_of, _rest, _staying
-from traceanalyzer.rules.kernels.materialised_pairs.listed import _equals, _keeps, _measures, _size
-from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
+from traceanalyzer.rules.tensors.materialised_pairs import _pairs_of, _rest, _staying
+from traceanalyzer.rules.tensors.materialised_pairs.listed import _equals, _keeps, _measures, _size
+from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     Limits,
     passes,
     picked,

@@ -13,8 +13,8 @@ from tests.roofline.test_made import op
 from tests.rules.kernel_programs import changed, found, program
 from tests.rules.test_partly_used import CAST, head, select
 from tests.rules.test_readers import in_order
-from traceanalyzer.rules.kernels.partly_used import Thresholds, chains
-from traceanalyzer.rules.kernels.partly_used.sources import cuts_alike
+from traceanalyzer.rules.tensors.partly_used import Thresholds, chains
+from traceanalyzer.rules.tensors.partly_used.sources import cuts_alike
 from traceanalyzer.tensors.signatures import Signature
 
 LIMITS = Thresholds(max_part=0.3, near_ops=4, tried=4, min_ns=1.0)

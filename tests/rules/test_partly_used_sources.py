@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.kernel_programs import F32
 from traceanalyzer.roofline.made import made
-from traceanalyzer.rules.kernels.partly_used.sources import (
+from traceanalyzer.rules.tensors.partly_used.sources import (
     is_diagonal,
     joined,
     pieces,

@@ -9,7 +9,7 @@ import pytest
 from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
 from tests.rules.test_partly_used import CAST, ROW, SMALL, WHOLE, between, head, select
 from tests.rules.test_partly_used_sources import signature
-from traceanalyzer.rules.kernels.partly_used.sources import (
+from traceanalyzer.rules.tensors.partly_used.sources import (
     is_diagonal,
     joined,
     pieces,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.roofline.test_made import op
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.rules.kernels.product_order import _gram, _pair, _used_as_gram
-from traceanalyzer.rules.kernels.recomputed_prefix import _causal, _extended, _first_of_steps, _Growth
-from traceanalyzer.rules.kernels.repeated_preparation import _chains, _results
+from traceanalyzer.rules.tensors.product_order import _gram, _pair, _used_as_gram
+from traceanalyzer.rules.tensors.recomputed_prefix import _causal, _extended, _first_of_steps, _Growth
+from traceanalyzer.rules.tensors.repeated_preparation import _chains, _results
 from traceanalyzer.tensors.signatures import Signature
 
 QUERY = [2, 4, 9, 8]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.rules.kernels.partly_used.sources import Cut, Readers, cut_at
+from traceanalyzer.rules.tensors.partly_used.sources import Cut, Readers, cut_at
 from traceanalyzer.tensors.signatures import Signature
 
 MUL, ADD = op("mul", [4, 5]), op("add", [4, 5], [4, 5])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.roofline.test_op_families import signature
 from tests.rules.kernel_programs import Op, found, program
-from traceanalyzer.rules.kernels.repeated_preparation import may_write
+from traceanalyzer.rules.tensors.repeated_preparation import may_write
 from traceanalyzer.tensors.signatures import Signature
 
 F32, LONG = "float", "long int"

@@ -86,7 +86,9 @@ ONE_THREAD = {  # why two threads are not told apart
     "throttling": "the clock of one device is recorded",
 }
 SLUGS = [
-    slug for slug in PROGRAMS if find_rule(slug).function.__module__.split(".")[2] in ("kernels", "facts")
+    slug
+    for slug in PROGRAMS
+    if find_rule(slug).function.__module__.split(".")[2] in ("kernels", "tensors", "facts")
 ]
 SLUGS = sorted(set(SLUGS) - OF_ALL_DEVICES.keys())
 

@@ -13,7 +13,7 @@ from tests.rules.test_loop_invariant import ADD, of_one
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
-from traceanalyzer.rules.kernels.unread_results import Made
+from traceanalyzer.rules.tensors.unread_results import Made
 from traceanalyzer.tensors.signatures import Signature
 
 SLUG = "unread-results"

@@ -16,9 +16,9 @@ from tests.rules.test_unused_gradient_limits import tuned
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.kernels.unused_gradient import _makes, _of_shapes
-from traceanalyzer.rules.kernels.unused_gradient.discarded import _forward, _hooked, _opaque, _Pass, _verdict
-from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+from traceanalyzer.rules.tensors.unused_gradient import _makes, _of_shapes
+from traceanalyzer.rules.tensors.unused_gradient.discarded import _forward, _hooked, _opaque, _Pass, _verdict
+from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     Zeroing,
     blocks_of,
     counted,

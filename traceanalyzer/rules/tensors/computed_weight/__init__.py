@@ -28,7 +28,7 @@ from traceanalyzer.rule import (
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rule.recorders import recorded_nodes
-from traceanalyzer.rules.kernels.computed_weight.weight_chains import (
+from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
     Chain,
     Computed,
     chains_of,

@@ -17,7 +17,7 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import Limits, Shape, shapes_in
+from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import Limits, Shape, shapes_in
 from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.timeline.names import VIEWING_OP
 

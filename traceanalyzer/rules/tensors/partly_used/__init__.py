@@ -15,7 +15,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Wor
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rule.recorders import recorders
-from traceanalyzer.rules.kernels.partly_used.sources import (
+from traceanalyzer.rules.tensors.partly_used.sources import (
     FAR,
     Cut,
     Readers,

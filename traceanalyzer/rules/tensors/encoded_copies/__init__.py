@@ -16,7 +16,7 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.rule.recorders import recorders
-from traceanalyzer.rules.kernels.encoded_copies.networks import (
+from traceanalyzer.rules.tensors.encoded_copies.networks import (
     BY_ROW,
     FAR,
     Copied,

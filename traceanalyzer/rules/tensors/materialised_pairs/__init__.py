@@ -16,8 +16,8 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rules.kernels.materialised_pairs.listed import gathered_pairs, listed_pairs
-from traceanalyzer.rules.kernels.materialised_pairs.pair_ops import (
+from traceanalyzer.rules.tensors.materialised_pairs.listed import gathered_pairs, listed_pairs
+from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     Limits,
     Shape,
     passes,

@@ -15,8 +15,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.kernels.unused_gradient import optimizer_lists as lists
-from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+from traceanalyzer.rules.tensors.unused_gradient import optimizer_lists as lists
+from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     COUNTS,
     ENGINE,
     FUSED,

@@ -12,8 +12,8 @@ from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence import shapes_in_words, told
-from traceanalyzer.rules.kernels.unused_gradient.discarded import beyond_trained, discarded
-from traceanalyzer.rules.kernels.unused_gradient.optimizer_lists import (
+from traceanalyzer.rules.tensors.unused_gradient.discarded import beyond_trained, discarded
+from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     NODE,
     for_unused_alone,
     passes_of,

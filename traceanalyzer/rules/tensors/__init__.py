@@ -1,0 +1,1 @@
+"""Rules about tensors: computed again, in full, unread, on copies or in a costlier order."""
