@@ -160,6 +160,11 @@ class Calls(Selection):
         every = Calls.build(self.events)
         return every[every.inside(self)]
 
+    def in_order(self, *, by_step: bool = False) -> Self:
+        """Sorted by thread and start, or by step, thread and start: neighbours began one after the other."""
+        order = (self.start_ns, self.thread, self.step) if by_step else (self.start_ns, self.thread)
+        return self[np.lexsort(order)]
+
     def outermost(self) -> Self:
         """Those that lie in no other of them: their times are disjoint on each thread."""
         return self[~self.parent.inside(self)]
@@ -261,6 +266,14 @@ class Work(Selection):
             return
         for ordinal in distinct(device).tolist():
             yield ordinal, self[device == ordinal]
+
+    def device_shares(self, min_share: float = 0.0) -> Iterator[tuple[Self, float]]:
+        """(pieces of one device, their share of its GPU time), by ordinal; without shares below `min_share`."""
+        every = Work.build(self.events)
+        for device, pieces in self.by_device():
+            share = pieces.total_ns / max(every[every.device == device].total_ns, 1)
+            if share >= min_share:
+                yield pieces, share
 
     @cached_readonly
     def start_ns(self) -> Rows:

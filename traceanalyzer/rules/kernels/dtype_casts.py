@@ -84,15 +84,11 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     moved = _converting(work[~compute])
     fused = np.isin(found.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
     for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
-        for device, own in found[chosen].by_device():
-            share = own.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= least:
-                reader, known = beside[1]
-                mine = chosen & known & (found.device == device)
-                readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
-                yield _hits(
-                    own, inputs, share, readers if which == "results" else {}, which, _fix(own, moved)
-                )
+        for own, share in found[chosen].device_shares(least):
+            reader, known = beside[1]
+            mine = chosen & known & (found.device == own.device[0])
+            readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
+            yield _hits(own, inputs, share, readers if which == "results" else {}, which, _fix(own, moved))
 
 
 def _converting(work: Work) -> Rows:

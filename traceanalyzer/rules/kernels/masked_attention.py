@@ -69,10 +69,9 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     behind &= work.op.name.matches("backward")
     if not (forward & fused).any():  # written by hand inside, which another rule names
         return
-    for device, found in work[(forward | behind) & work.kind.one_of("compute")].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[(forward | behind) & work.kind.one_of("compute")].device_shares(
+        limits.min_gpu_share
+    ):
         backward = found.op.name.matches("backward")
         own = found.op.name.matches(_FUSED)
         kept = np.where(own, np.where(backward, limits.backward_share, limits.forward_share), 0.0)

@@ -88,11 +88,10 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
         "matmul": ~convolution & ~attention,
     }
     for kind, chosen in kinds.items():
-        for device, found in slow[chosen].by_device():
-            share = found.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= limits.min_gpu_share:
-                left_out = kind == "convolution" and bool((in_tf32.device == device).any())
-                yield _hits(kind, found, inputs, gpus[device], share, left_out, limits)
+        for found, share in slow[chosen].device_shares(limits.min_gpu_share):
+            device = int(found.device[0])
+            left_out = kind == "convolution" and bool((in_tf32.device == device).any())
+            yield _hits(kind, found, inputs, gpus[device], share, left_out, limits)
 
 
 def _by_channel(work: Work) -> Mask:

@@ -54,12 +54,11 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     product = name.matches(families.GEMM) | name.matches(families.CONVOLUTION)
     full = product & name.matches(families.TENSOR_CORES_FP32) & ~name.matches(families.HALF_ARITHMETIC)
     half = name.matches(families.LOW_PRECISION) & ~full
-    for device, found in work[full].by_device():
-        busy_ns = work[work.device == device].total_ns
-        beside_ns = work[half & (work.device == device)].total_ns
-        meant = beside_ns >= limits.min_half_share * (beside_ns + found.total_ns)
-        if meant and found.total_ns >= limits.min_gpu_share * busy_ns:
-            yield _hits(found, gpus[device], found.total_ns / max(busy_ns, 1), limits)
+    for found, share in work[full].device_shares(limits.min_gpu_share):
+        device = int(found.device[0])
+        half_ns = work[half & (work.device == device)].total_ns
+        if half_ns >= limits.min_half_share * (half_ns + found.total_ns):
+            yield _hits(found, gpus[device], share, limits)
 
 
 def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:

@@ -87,10 +87,9 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limi
     moved = np.array([_bytes_made(op) for op in inputs.signatures] + [0.0])[inputs.number]
     passes_ns = limits.moved_times * moved / gpus.memory_gbps(work.device)
     needed_ns = np.minimum(limits.left_share * work.dur_ns, np.maximum(passes_ns, limits.moved_floor_ns))
-    for device, found in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].device_shares(
+        limits.min_gpu_share
+    ):
         yield Hits(
             **quicker(found, np.where(read, needed_ns, 0.0)[found.entries]),
             named_by=f"{gate.experts} experts",

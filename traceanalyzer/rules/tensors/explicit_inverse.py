@@ -119,10 +119,7 @@ def _hits(
     left = np.array([parts[at] for at in order.tolist()])
     owner = work.outer_op.index_of_enclosing(ops[order])
     mine = (owner >= 0) & work.kind.one_of("compute")
-    for device, found in work[mine].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[mine].device_shares(limits.min_gpu_share):
         needed = not_below(found.dur_ns * left[owner[found.entries]], found, limits.floor_ns)
         inverts = ops[order[left > 0]]
         yield Hits(

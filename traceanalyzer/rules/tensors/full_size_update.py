@@ -163,10 +163,7 @@ def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> 
     rows = work.op.rows
     shares = np.array([needed.get(row, -1.0) for row in rows.tolist()])
     largest = max(updates, key=lambda one: math.prod(one.whole))
-    for device, found in work[shares >= 0].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[shares >= 0].device_shares(limits.min_gpu_share):
         part = shares[found.entries]
         needed_ns = not_below(found.dur_ns * part, found, limits.floor_ns)
         yield Hits(

@@ -135,10 +135,9 @@ def _of(
 ) -> Iterator[Hits]:
     """Of the work on full spectra, `member`, half is needed, and of conversions to complex numbers, `widened`, none."""
     size = "x".join(map(str, shape)) if shape else ""
-    for device, found in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
+        limits.min_gpu_share
+    ):
         needed = not_below(
             np.multiply(found.dur_ns, limits.left_share, dtype=np.float64), found, limits.floor_ns
         )

@@ -64,9 +64,10 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
         if not products.any() or as_width.any():
             continue
         part = min(limits.capacity_times * kept / experts, 1.0)
-        for device, found in work[dense & work.kind.one_of("compute", "copy_d2d")].by_device():
-            share = found.total_ns / max(work[work.device == device].total_ns, 1)
-            if share < limits.min_gpu_share or not products[found.entries].any():
+        for found, share in work[dense & work.kind.one_of("compute", "copy_d2d")].device_shares(
+            limits.min_gpu_share
+        ):
+            if not products[found.entries].any():
                 continue
             yield Hits(
                 **quicker(found, np.asarray(found.dur_ns * part)),

@@ -115,11 +115,11 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     ]
     for one in late:
         part = np.array([_left(one, op) for op in inputs.signatures])[inputs.number]
-        for device, found in work[(part < 1) & work.kind.one_of("compute")].by_device():
-            share = found.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= limits.min_gpu_share:
-                needed = not_below(found.dur_ns * part[found.entries], found, limits.floor_ns)
-                yield _hits(one, found, needed, share)
+        for found, share in work[(part < 1) & work.kind.one_of("compute")].device_shares(
+            limits.min_gpu_share
+        ):
+            needed = not_below(found.dur_ns * part[found.entries], found, limits.floor_ns)
+            yield _hits(one, found, needed, share)
 
 
 def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:

@@ -132,10 +132,7 @@ def _hits(
     again: Calls, times: int, signatures: Sequence[Signature], number: Rows, work: Work, limits: Limits
 ) -> Iterator[Hits]:
     owner = work.op.index_of_enclosing(again)
-    for device, found in work[owner >= 0].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         yield Hits(
             occurrences=found,
             lost=LostTime.all_of(found),

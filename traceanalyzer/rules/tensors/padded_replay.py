@@ -62,9 +62,8 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     left = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)
     owner = work.launch.index_of_enclosing(launches)
     chosen = (owner >= 0) & padded[owner]
-    for device, found in work[chosen].by_device():
-        if found.total_ns >= limits.min_gpu_share * work[work.device == device].total_ns:
-            yield _hits(found, left[owner[found.entries]], rows[padded], whole[padded], limits)
+    for found, _ in work[chosen].device_shares(limits.min_gpu_share):
+        yield _hits(found, left[owner[found.entries]], rows[padded], whole[padded], limits)
 
 
 def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:

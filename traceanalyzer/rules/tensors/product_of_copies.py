@@ -103,15 +103,13 @@ def product_of_copies(
     gradients |= biases & work.kind.one_of("compute")
     passed = passed & of_copy | of_parts & (times_wider > 0) & names.matches(_LINEAR_OPS)
     again = of_parts & (times_wider > 0) & names.matches(_SUMS)
-    for device, found in work[chosen].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[chosen].device_shares(limits.min_gpu_share):
+        on_device = work.device == found.device[0]
         (rows, _), (times, _) = max(copied.items(), key=lambda item: item[0][0])
-        spent = work[(chosen | passed) & work.kind.one_of("compute") & (work.device == device)]
-        added = _added_ns(inputs, copied, only_weight, gpus.memory_gbps(np.array([device])).item())
+        spent = work[(chosen | passed) & work.kind.one_of("compute") & on_device]
+        added = _added_ns(inputs, copied, only_weight, gpus.memory_gbps(found.device[:1]).item())
         left = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added, 0.0)
-        longer = work[(again | forward & chosen) & (work.device == device)]
+        longer = work[(again | forward & chosen) & on_device]
         resized = np.where(forward, left, work.dur_ns * times_wider)[longer.entries]
         quick = quicker(spent, np.minimum(left[spent.entries], spent.dur_ns))
         yield Hits(

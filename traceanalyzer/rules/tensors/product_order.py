@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -100,12 +101,10 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
         if pair is not None and alone and pair.operations <= limits.max_operations_share:
             pairs[pair.between] = pair
     for pair in pairs.values():
-        chosen = inputs.meets(lambda op, pair=pair: _is_of(op, pair))  # type: ignore[misc]
-        for device, found in work[chosen & work.kind.one_of("compute")].by_device():
-            share = found.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= limits.min_gpu_share:
-                needed = not_below(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
-                yield _hits(pair, found, needed, share)
+        chosen = work.kind.one_of("compute") & inputs.meets(partial(_is_of, pair=pair))
+        for found, share in work[chosen].device_shares(limits.min_gpu_share):
+            needed = not_below(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
+            yield _hits(pair, found, needed, share)
 
 
 def _long_sides(
@@ -122,11 +121,9 @@ def _long_sides(
             parts.setdefault(shape, {}).update(shares)
     for shape, shares in parts.items():
         chosen, part = ordered[np.array(list(shares))], np.array(list(shares.values()))
-        for device, own in chosen.by_device():
-            share = own.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= limits.min_gpu_share:
-                needed = not_below(own.dur_ns * part[chosen.device == device], own, limits.floor_ns)
-                yield _long_side(shape, own, needed, share)
+        for own, share in chosen.device_shares(limits.min_gpu_share):
+            needed = not_below(own.dur_ns * part[chosen.device == own.device[0]], own, limits.floor_ns)
+            yield _long_side(shape, own, needed, share)
 
 
 def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> Hits:

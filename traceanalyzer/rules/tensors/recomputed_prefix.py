@@ -102,16 +102,13 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     chosen = np.flatnonzero((part[number] < 1) & ~first)
     owner = work.op.index_of_enclosing(ops[chosen]) if len(chosen) else np.full(len(work), -1, np.int64)
     recurrent = ops[chosen].name.one_of(*_RECURRENT)
-    for device, found in work[owner >= 0].by_device():
-        every_ns = work[work.device == device].total_ns
-        if found.total_ns < limits.min_gpu_share * every_ns:
-            continue
+    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         call = owner[found.entries]
         needed = not_below(found.dur_ns * part[number[chosen]][call], found, limits.floor_ns)
         whole = sums_of(call, found.dur_ns, len(chosen))[call]
         least = np.minimum(limits.recurrent_floor_ns / np.maximum(whole, 1), 1.0) * found.dur_ns
         needed = np.where(recurrent[call], np.maximum(needed, least), needed)
-        yield _hits(found, needed, grown, found.total_ns / max(every_ns, 1))
+        yield _hits(found, needed, grown, share)
 
 
 def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -> Hits:

@@ -185,12 +185,9 @@ def _sorted_again(
     """
     inside = work.launch.index_of_enclosing(calls) >= 0
     others = work[(work.launch.index_of_enclosing(again) < 0) & (work.step >= 0)]
-    for device, found in work[inside].by_device():
-        rest, gbps = others[others.device == device], gpus.memory_gbps(np.array([device])).item()
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share or _may_make(
-            rest, math.prod(shape), size, limits.writing_share / gbps
-        ):
+    for found, share in work[inside].device_shares(limits.min_gpu_share):
+        rest, gbps = others[others.device == found.device[0]], gpus.memory_gbps(found.device[:1]).item()
+        if _may_make(rest, math.prod(shape), size, limits.writing_share / gbps):
             continue
         looked_up = calls.name.values()[0] == "aten::isin"
         left = _lookups_ns(calls, gbps, limits) if looked_up else np.zeros(len(calls))

@@ -208,10 +208,7 @@ def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> It
     needless = ops[distinct(np.concatenate([one.at[:-1].ravel() for one in found]))]
     largest = max((one.block.makes for one in found), key=lambda shape: (np.prod(shape), shape))
     owner = work.op.index_of_enclosing(needless)
-    for device, unread in work[owner >= 0].by_device():
-        share = unread.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for unread, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         yield Hits(
             occurrences=unread,
             lost=LostTime.all_of(unread),

@@ -74,10 +74,7 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
         chosen[later], part[later] = True, count / shape[-1]
         kept = (count, shape[-1]) if len(later) else kept
     owner = work.op.index_of_enclosing(ops[chosen]) if chosen.any() else np.full(len(work), -1, np.int64)
-    for device, found in work[owner >= 0].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         needed = not_below(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
         yield Hits(
             **quicker(found, needed),

@@ -141,10 +141,7 @@ def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: L
         inside[one.first : one.layer] = True
     makes = ops[inside]
     packed = cause == "quantised"
-    for device, found in work[work.launch.index_of_enclosing(makes) >= 0].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[work.launch.index_of_enclosing(makes) >= 0].device_shares(limits.min_gpu_share):
         layers = len(chains) // max(len(np.unique(ops.step[first])), 1)
         yield Hits(
             occurrences=found,
@@ -191,11 +188,11 @@ def _low_rank(
     rows = {_rows(signatures[number[one.layer]]) for one in chains}
     backward = work.outer_op.name.matches(_BACKWARD)
     backward &= inputs.meets(lambda op: _of_gradient(op, large, rows))
-    for device, found in work[backward | (work.launch.index_of_enclosing(ops[inside]) >= 0)].by_device():
-        gbps = gpus.memory_gbps(np.array([device]))[0]
+    chosen = backward | (work.launch.index_of_enclosing(ops[inside]) >= 0)
+    for found, share in work[chosen].device_shares(limits.min_gpu_share):
+        gbps = gpus.memory_gbps(found.device[:1])[0]
         moved = sum(limits.passes * _bytes(signatures[number[one.layer]]) for one in chains)
         keeps = min(moved / gbps / REACHED["elementwise"] / max(found.total_ns, 1), 1.0)
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
         if share * (1 - keeps) < limits.min_gpu_share:
             continue
         less = quicker(found, np.asarray(found.dur_ns * keeps))

@@ -89,11 +89,8 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     owner[(left[owner] == 1) | ~work.kind.one_of("compute")] = -1
     pairs = zip(copies[owner].tolist(), inputs.number.tolist(), strict=True)
     chosen = np.array([n > 0 and _has_all(inputs.signatures[one], n) for n, one in pairs], bool)
-    for device, found in work[chosen].by_device():
+    for found, share in work[chosen].device_shares(limits.min_gpu_share):
         mine = owner[found.entries]
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
         maker, copied = makers[int(mine[np.argmax(found.dur_ns)])]
         yield Hits(
             **quicker(found, not_below(found.dur_ns * left[mine], found, limits.floor_ns)),

@@ -131,15 +131,14 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         lambda op: bool(_LISTS.search(op.name)) and bool({pairs.shape, *rest} & shapes_in(op))
     )
     stays = _staying(pairs, rest, inputs.signatures, limits)[inputs.number]
-    for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
-        share = members.total_ns / max(work[work.device == device].total_ns, 1)
-        peaks = gpus[device].peaks
-        if share < limits.min_gpu_share or peaks is None:
+    member &= work.kind.one_of("compute", "copy_d2d")
+    for members, share in work[member].device_shares(limits.min_gpu_share):
+        if (peaks := gpus[int(members.device[0])].peaks) is None:
             continue
         each = math.prod(pairs.shape) / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
         least = members.dur_ns * stays[members.entries]
         texts = [_text(shape) for shape in pairs.inputs]
-        listing = work[lists & (work.device == device)].op
+        listing = work[lists & (work.device == members.device[0])].op
         often = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
         yield Hits(
             **quicker(members, np.maximum(np.minimum(members.dur_ns, each), least)),
@@ -181,22 +180,22 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
             continue
         passing = np.array([shape in shapes_in(op) for op in signatures], bool)
         member = passing[inputs.number[work.entries]] & backward
-        for device, members in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
-            share, peaks = members.total_ns / max(work[work.device == device].total_ns, 1), gpus[device].peaks
+        member &= work.kind.one_of("compute", "copy_d2d")
+        for members, share in work[member].device_shares(limits.min_gpu_share):
+            peaks = gpus[int(members.device[0])].peaks
             pass_ns = 0.0 if peaks is None else number_bytes(picks[0]) / (limits.memory_share * peaks.gbps)
             numbers = sum(picked(one) for one in picks) * made[math.prod(shape)]
             needed, advice = _least_of_two(members, shape, numbers * limits.selected_passes, pass_ns)
-            if share >= limits.min_gpu_share:
-                yield Hits(
-                    **quicker(members, needed),
-                    cause="selected",
-                    named_by=picks[0].name,
-                    message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
-                    "all of them: {gpu} of all GPU work in {ops}",
-                    advice=advice,
-                    confidence=Confidence.MEDIUM,
-                    evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
-                )
+            yield Hits(
+                **quicker(members, needed),
+                cause="selected",
+                named_by=picks[0].name,
+                message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
+                "all of them: {gpu} of all GPU work in {ops}",
+                advice=advice,
+                confidence=Confidence.MEDIUM,
+                evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
+            )
 
 
 def _least_of_two(members: Work, shape: Shape, numbers: float, pass_ns: float) -> tuple[Floats, str]:

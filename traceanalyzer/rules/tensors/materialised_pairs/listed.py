@@ -93,10 +93,9 @@ def listed_pairs(
 def _listed_hits(pairs: _Pairs, work: Work, member: Mask, limits: Limits) -> Iterator[Hits]:
     few = pairs.kept / math.prod(pairs.shape)
     tests = 1.0 if pairs.equal else limits.tests_per_listed
-    for device, found in work[member & work.kind.one_of("compute", "copy_d2d")].by_device():
-        share = found.total_ns / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_gpu_share:
-            continue
+    for found, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
+        limits.min_gpu_share
+    ):
         yield Hits(
             **quicker(found, np.asarray(found.dur_ns * min(tests * few, 1.0))),
             cause="listed",
