@@ -20,6 +20,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limi
 from traceanalyzer.rule.evidence import kernel_times
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.top_ops import require_shapes
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 _DETERMINISTIC = r"^aten::index_add_?$"  # adds by index_put_, which sorts, as it was told to
@@ -157,8 +158,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     Saving: the recorded time minus the expected time, with a wide range.
     Source: the roofline model (Williams et al., 2009); the factors were measured on an H200.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows the least that each op needs")
+    require_shapes(inputs.signatures, "shows the least that each op needs")
     if not any(gpu.peaks for gpu in gpus.known.values()):
         raise Unavailable("the device is not in the table of peaks")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]

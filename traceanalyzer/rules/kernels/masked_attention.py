@@ -9,9 +9,10 @@ import numpy as np
 
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import require_shapes
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED = r"^aten::_(cudnn|efficient|flash)_attention_(forward|backward)$"
@@ -54,8 +55,7 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     Saving: not predicted. The cost is the time that the mask causes, in conversions and in attention kernels.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; measured on an H200 with torch 2.11.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows masks of attention")
+    require_shapes(inputs.signatures, "shows masks of attention")
     outer = work.outer_op
     masks = _masks(work, limits)
     if not masks:

@@ -12,11 +12,12 @@ import numpy as np
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
+from traceanalyzer.tensors.top_ops import require_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,7 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     Saving: the time of all work on the tensor, minus the predicted time to move the rows by index.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017); measured on an H200 with torch 2.11.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows how tokens get to experts")
+    require_shapes(inputs.signatures, "shows how tokens get to experts")
     forward = in_forward(work)
     for gate in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
         for slots in _capacities(gate, inputs.signatures):

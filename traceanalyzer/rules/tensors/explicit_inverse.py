@@ -10,11 +10,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 
 _INVERTS = r"^aten::(linalg_inv(_ex)?|inverse)$"
 _FACTORISES = (
@@ -77,12 +77,7 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     included.
     Source: torch.linalg.inv in PyTorch's documentation: "Consider using torch.linalg.solve() if possible".
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True shows how large matrices are")
-    ops = ops[~ops.name.meets(VIEWING_OP.search)]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "shows how large matrices are", views=False)
     inverts, factorises = ops.name.matches(_INVERTS), ops.name.matches(_FACTORISES)
     shares: dict[Shape, dict[int, float]] = {}
     for at in np.flatnonzero(inverts).tolist():

@@ -12,10 +12,11 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
+from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline.names import ALLOCATING_OP, VIEWING_OP
 
 _FRESH = re.compile(r"^aten::(fill_|zero_|copy_)$")
@@ -116,8 +117,7 @@ def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limit
     Source: measured on an H100 with torch 2.11; "In-place operations with autograd" in PyTorch's
     documentation.
     """
-    if not any(one.dims for one in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows the sizes of tensors")
+    require_shapes(inputs.signatures, "shows the sizes of tensors")
     wholes = _large(work, inputs, limits)
     updates = [one for one in updates_of(calls, wholes) if _is_small(one, limits)] if wholes else []
     for cause, found in _by_cause(updates, calls, limits):

@@ -124,8 +124,7 @@ def _owners(inner: Calls, ops: Calls) -> Rows:
 
 def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
     """Whether the next op of the thread takes the real part."""
-    every = calls[calls.is_top_op]
-    every = every[np.lexsort((every.start_ns, every.thread))]
+    every = calls[calls.is_top_op].in_order()
     after = np.append(every.name.matches(_REAL_PART)[1:] & (every.thread[1:] == every.thread[:-1]), False)
     return np.isin(ops.rows, every.rows[after])
 

@@ -9,11 +9,12 @@ from functools import partial
 import numpy as np
 
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.tensors.top_ops import require_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     some experts get more tokens than others.
     Source: Shazeer et al., "Outrageously Large Neural Networks" (2017).
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows the number of experts")
+    require_shapes(inputs.signatures, "shows the number of experts")
     forward = in_forward(work)
     for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
         dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))

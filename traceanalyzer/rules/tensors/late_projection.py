@@ -12,11 +12,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
-from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 
 Shape = tuple[int, ...]
 
@@ -103,12 +103,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels.
     Source: calculated, not measured: (A X) W = A (X W).
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True shows how wide tensors are")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    ops = ops[~ops.name.meets(VIEWING_OP.search) & ~ops.name.matches(_UNCHANGED)]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, _, _ = top_ops(calls, "shows how wide tensors are", views=False)
+    ops, number, signatures = with_inputs(ops[~ops.name.matches(_UNCHANGED)])
     late = [
         *_upsampled(ops, number, signatures, limits),
         *_aggregated(ops, number, signatures, limits),

@@ -14,10 +14,11 @@ from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import PRODUCTS, result_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, step_edges, whole_loops
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
@@ -79,11 +80,7 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     Saving: the time of this work in all iterations except the first.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True tells the tensors of ops apart")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread, ops.step))]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "tells the tensors of ops apart", by_step=True)
     kind, _ = grouped([ops.name.code, ops.text("input_dims").code])
     launched, owner = ops.launched()
     spent = np.zeros(len(signatures))

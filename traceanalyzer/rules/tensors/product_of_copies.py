@@ -15,11 +15,11 @@ from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
+from traceanalyzer.tensors.top_ops import require_shapes, with_inputs, without_views
 
 _GATHER = r"^aten::(index_select|index)$"
 _CONVERTS = ("aten::copy_", "aten::_to_copy", "aten::clone")
@@ -75,8 +75,7 @@ def product_of_copies(
     Saving: the recorded time of forward and backward pass, minus the predicted time of the good code.
     Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows which rows are copies")
+    require_shapes(inputs.signatures, "shows which rows are copies")
     copied = {**(expanded := _copied(inputs, limits)), **_gathered(calls, limits)}
     backward = work.outer_op.name.matches(_BACKWARD)
     made = np.array([_product(op, copied) is not None for op in inputs.signatures], bool)
@@ -257,10 +256,8 @@ def _taken_apart(work: Work, inputs: WorkInputs, copied: Collection[Size]) -> Ma
 
 def _gathered(calls: Calls, limits: Limits) -> dict[Size, Copied]:
     """(rows, width) of gathered rows, or of what the next op joins them to -> how often each row is there."""
-    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search)]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    ops, number, signatures = with_inputs(without_views(calls[calls.is_top_op]).in_order())
     gathers = np.flatnonzero(ops.name.matches(_GATHER)[:-2])
-    number, signatures = signatures_of(calls.events.trace, ops.rows)
     in_order = (number[gathers + later].tolist() for later in range(3))
     found: dict[Size, Copied] = {}
     for first, second, third in set(zip(*in_order, strict=True)):

@@ -11,10 +11,11 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
 from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import require_shapes
 
 Shape = tuple[int, ...]
 
@@ -82,8 +83,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     Saving: the time of these products, minus the time of the other order.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what is multiplied")
+    require_shapes(inputs.signatures, "shows what is multiplied")
     forward = work[work.kind.one_of("compute") & ~work.outer_op.name.matches("^autograd::")]
     ordered = forward[np.lexsort((forward.start_ns, forward.stream, forward.device))]
     scaling = np.array([_scales(op) for op in inputs.signatures])[inputs.number[ordered.entries]]

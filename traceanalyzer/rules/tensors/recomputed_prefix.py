@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, sums_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
-from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _RECURRENT = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
@@ -87,11 +88,9 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     elements.
     Source: "KV cache" in Hugging Face's documentation; nn.LSTM in PyTorch's documentation, on the state.
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what grows")
-    ops = ops[np.argsort(ops.start_ns, kind="stable")]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "shows what grows")
+    order = np.argsort(ops.start_ns, kind="stable")
+    ops, number = ops[order], number[order]
     grown = _growing(number, signatures, limits)
     lengths = {size: one.by / size for one in grown for size in one.lengths}
     # without a causal mask a new element changes the earlier results, as in layers of both directions

@@ -16,11 +16,11 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import op_cost_of
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.top_ops import top_ops, with_inputs, without_views
 
 _SCALES = r"^aten::(div|mul|sub|clamp_min|clamp|add|sqrt|rsqrt|reciprocal)$"
 _WRITES = r"_$|::(slice|select|narrow|unbind|split\w*|chunk|tensor_split)$"
@@ -119,14 +119,10 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
     Saving: the time of all this work. For isin, the predicted time of searchsorted is subtracted.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True tells the tensors of ops apart")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    ops, _, _ = top_ops(calls, "tells the tensors of ops apart")
     yield from _sorted(ops, work, gpus, limits)
     touched = _touched(ops)
-    ops = ops[~ops.name.meets(VIEWING_OP.search)]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = with_inputs(without_views(ops))
     reduces = ops.name.matches(REDUCES)
     for which in distinct(number[reduces]).tolist():
         shape, size = _tensor(signatures[which])

@@ -21,13 +21,13 @@ from traceanalyzer.rule import (
     Hits,
     IdleTime,
     LostTime,
-    Unavailable,
     limit,
     rule,
 )
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import step_edges
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
@@ -73,16 +73,12 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     data set, the ops can run when the data is prepared: then no run in the step is needed.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True tells the tensors of ops apart")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread, ops.step))]
+    ops, _, _ = top_ops(calls, "tells the tensors of ops apart", by_step=True)
     nodes = ops[ops.name.matches(_BACKWARD)]
-    ops = ops[~ops.name.matches(_BACKWARD)]
+    ops, number, signatures = with_inputs(ops[~ops.name.matches(_BACKWARD)])
     steps = len(distinct(nodes.step))
     if steps < limits.min_steps:
         return
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
     launched, owner = ops.launched()
     spent = np.zeros(len(signatures))
     np.maximum.at(spent, number[owner], launched.dur_ns)

@@ -16,10 +16,11 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.made import UNREADABLE, made
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import LAYER, Loop, step_edges, whole_loops
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
@@ -91,11 +92,7 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers); RAFT, which upsamples the flow in each
     iteration.
     """
-    ops = calls[calls.is_top_op]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True tells which tensors ops read")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread, ops.step))]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "tells which tensors ops read", in_steps=False, by_step=True)
     launched, owner = ops.launched()
     spent = np.bincount(owner, launched.dur_ns, len(ops)).astype(np.float64)
     trained = distinct(calls.step[calls.name.matches(_BACKWARD)])

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import not_below, quicker
-from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 
 Shape = tuple[int, ...]
 
@@ -59,12 +59,7 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     Saving: predicted as if the later ops worked on k elements of each row, instead of on whole rows.
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True shows the length of rows")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    ops = ops[~ops.name.meets(VIEWING_OP.search)]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "shows the length of rows", views=False)
     chosen, part, kept = np.zeros(len(ops), bool), np.ones(len(ops)), (0, 0)
     for at in np.flatnonzero(ops.name.one_of("aten::topk")).tolist():
         shape, count = _kept(signatures[number[at]])

@@ -36,7 +36,7 @@ from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
     matrix,
 )
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.top_ops import with_inputs, without_views
 
 _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -106,10 +106,8 @@ def computed_weight(
     gradients, minus the time of the two small products with A and B.
     Source: Hu et al., LoRA (2021), section 4.1; torch.nn.utils.parametrize in PyTorch's documentation.
     """
-    making = ~calls.name.meets(VIEWING_OP.search) & ~calls.name.one_of(_LEAF)
-    ops = calls[calls.is_top_op & (calls.step >= 0) & making]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    number, signatures = signatures_of(calls.events.trace, ops.rows)
+    making = calls.is_top_op & (calls.step >= 0) & ~calls.name.one_of(_LEAF)
+    ops, number, signatures = with_inputs(without_views(calls[making]).in_order())
     shaped = any(op.dims for op in signatures)
     chains = chains_of(ops, number, signatures, limits.min_calls_share) if shaped else []
     trained = calls.name.matches(_BACKWARD).any()

@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.rule.quicker_work import not_below, quicker
@@ -26,7 +26,8 @@ from traceanalyzer.rules.tensors.encoded_copies.networks import (
     rows_read,
     types_read,
 )
-from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")
@@ -72,11 +73,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     dimension, the saving includes the backward pass.
     Source: shapes; measured on an H200 with torch 2.11.
     """
-    ops = calls[calls.is_top_op]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    number, signatures = signatures_of(calls.events.trace, ops.rows)
-    if not any(one.dims for one in signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows which items are copies")
+    ops, number, signatures = top_ops(calls, "shows which items are copies", in_steps=False)
     left, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
     trained = np.zeros(len(ops) + 1, bool)
     for find in (networks, equal_rows):

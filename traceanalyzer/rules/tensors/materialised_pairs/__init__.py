@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.tensors.materialised_pairs.listed import gathered_pairs, listed_pairs
@@ -28,6 +28,7 @@ from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     weighs,
 )
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes
+from traceanalyzer.tensors.top_ops import require_shapes
 
 _BACKWARD = r"Backward\d*$"
 _PICKED_BACK = r"\b(Min|Max|Amin|Amax)Backward\d*$"
@@ -99,8 +100,7 @@ def materialised_pairs(
     Source: PyTorch's documentation of broadcasting; the saving is calculated with a roofline model, not
     measured.
     """
-    if not any(op.dims for op in inputs.signatures):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what is broadcast")
+    require_shapes(inputs.signatures, "shows what is broadcast")
     found = [_pairs_of(op, limits) for op in inputs.signatures]
     origins = {one.shape: one for one in found if one is not None}
     reduced = {shape for op in inputs.signatures if _reduces(op) for shape in shapes_in(op)}

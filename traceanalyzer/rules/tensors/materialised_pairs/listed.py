@@ -19,7 +19,7 @@ from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import Limits, Shape, shapes_in
 from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.top_ops import without_views
 
 _LISTS = "aten::nonzero"
 _DISTANCES = ("aten::cdist", "aten::_euclidean_dist", "aten::_cdist_forward")
@@ -210,8 +210,7 @@ def gathered_pairs(
     calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
     """Pairs of gathered rows that nothing reads but the sum over each pair."""
-    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search)]
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
+    ops = without_views(calls[calls.is_top_op]).in_order()
     backward = work.outer_op.name.matches(_BACKWARD)
     for one, places in _chains(ops, limits).items():
         forward = work.launch.index_of_enclosing(ops[places]) >= 0

@@ -11,7 +11,7 @@ from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.roofline.images import Dims
 from traceanalyzer.roofline.results import product_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import told
 from traceanalyzer.rule.quicker_work import quicker
 from traceanalyzer.rule.recorders import recorders
@@ -27,7 +27,8 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
     taken,
     viewed,
 )
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _Step = tuple[Shape, list[tuple[Shape, Dims]], float]
@@ -74,11 +75,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Saving: the unused share of the time of these ops and of their backward ops.
     Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if not any(ops.text("input_dims").distinct()):
-        raise Unavailable("no shapes recorded: record_shapes=True shows what is sliced")
-    ops = ops[np.lexsort((ops.start_ns, ops.thread))]
-    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    ops, number, signatures = top_ops(calls, "shows what is sliced")
     readers = Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search), ops.thread)
     own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")

@@ -1,0 +1,57 @@
+"""The ops that the user's code called, in order of execution, with their recorded inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.tensors.signatures import Signature, signatures_of
+from traceanalyzer.timeline.calls_and_work import Calls
+from traceanalyzer.timeline.names import VIEWING_OP
+
+Sequence = tuple[Calls, Rows, list[Signature]]
+
+
+def require_shapes(signatures: Iterable[Signature], shows: str) -> None:
+    """Continue only if the inputs of some op were recorded.
+
+    Args:
+        shows: what the shapes would show, the end of a sentence such as "what is sliced".
+
+    Raises:
+        Unavailable: no op has recorded inputs.
+    """
+    if not any(op.dims for op in signatures):
+        raise Unavailable(f"no shapes recorded: record_shapes=True {shows}")
+
+
+def with_inputs(ops: Calls) -> Sequence:
+    """(the ops, position of each op's inputs in the signatures as int64 (ops,), the distinct signatures)."""
+    return (ops, *signatures_of(ops.events.trace, ops.rows))
+
+
+def top_ops(
+    calls: Calls, shows: str, *, in_steps: bool = True, by_step: bool = False, views: bool = True
+) -> Sequence:
+    """Ops in no other op, sorted by thread and start, with their inputs: see `with_inputs`.
+
+    Args:
+        shows: what recorded shapes show, as for `require_shapes`.
+        in_steps: leave out ops that began outside of steps.
+        by_step: sort by step first.
+        views: keep ops that only view a tensor.
+
+    Raises:
+        Unavailable: no op has recorded inputs.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0) if in_steps else calls.is_top_op]
+    ops = ops if views else without_views(ops)
+    sequence = with_inputs(ops.in_order(by_step=by_step))
+    require_shapes(sequence[2], shows)
+    return sequence
+
+
+def without_views(ops: Calls) -> Calls:
+    """The ops that make or change a tensor."""
+    return ops[~ops.name.meets(VIEWING_OP.search)]
