@@ -67,12 +67,20 @@ def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
 def test_interrupted_quietly(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     os.mkfifo(tmp_path / "slow.json")
     command = [*PROGRAM, "diagnose", str(tmp_path / "slow.json")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        writer = (tmp_path / "slow.json").open("wb")  # opens once the program reads
+
+    # A process that a shell starts in the background ignores SIGINT, and its children inherit that.
+    def restore() -> None:
+        signal.signal(sent, signal.SIG_DFL)
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=restore)
+    # The pipe opens once the program reads.
+    with process, (tmp_path / "slow.json").open("wb"):
         time.sleep(0.2)
         process.send_signal(sent)
-        out, errors = process.communicate(timeout=30)
-        writer.close()
+        try:
+            out, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, out) == (code, b"")
     assert b"Traceback" not in errors
 
