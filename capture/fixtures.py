@@ -29,9 +29,8 @@ INTRODUCTION = """\
 Traces that torch.profiler recorded on a GPU, made by `python -m capture` as listed and by nothing else.
 A rule's folder holds `bad`, which shows the pattern, and `good`, which differs in that one thing; `healthy`
 deserves no finding; `broken` is damaged on purpose. Beside each trace, `.meta.json` gives versions, arguments
-and the step times without the profiler (ms, three repeats, sorted). `findings.json`, where a folder has one,
-is what the analyzer says about the traces beside it; no command here writes it. A folder of a rule that no
-pair can show has `unrecorded.txt`, which says why.
+and the step times without the profiler (ms, three repeats, sorted). tests/expected/fixtures has the findings.
+A folder of a rule that no pair can show has `unrecorded.txt`, which says why.
 
 This page is written by `python -m capture.fixtures --readme`; `make fixtures` records everything anew.
 """

@@ -110,12 +110,3 @@ def _named(item: pytest.Item, names: set[str]) -> str | None:
     code = getattr(getattr(item, "function", None), "__code__", None)
     texts = [text for text in (*given, *getattr(code, "co_consts", ())) if isinstance(text, str)]
     return next((full for text in texts for full in (text, f"{text}.bad") if full in names), None)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--update-findings` rewrites what tests/rules/test_fixtures.py and tests/numbers compare with."""
-    parser.addoption(
-        "--update-findings",
-        action="store_true",
-        help="rewrite what the fixtures show",
-    )

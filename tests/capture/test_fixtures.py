@@ -25,13 +25,9 @@ def measured(test: Callable[..., None]) -> Callable[..., None]:
 
 def test_page_and_folder_agree() -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w./-]+\.(?:json|json\.gz|txt))`", page)) - {
-        "findings.json",
-        "unrecorded.txt",
-        ".meta.json",
-    }
+    named = set(re.findall(r"`([\w./-]+\.(?:json|json\.gz|txt))`", page)) - {"unrecorded.txt", ".meta.json"}
     there = {p.relative_to(FOLDER).as_posix() for p in FOLDER.rglob("*") if p.is_file()}
-    ours = {path for path in there if Path(path).name not in {"README.md", "findings.json", "unrecorded.txt"}}
+    ours = {path for path in there if Path(path).name not in {"README.md", "unrecorded.txt"}}
     assert named == ours
 
 

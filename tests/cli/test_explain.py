@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import re
 
 import pytest
 
 from tests.cli.commands import call
+from tests.support.expected import FOLDER
 from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import all_rules
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-
 
 SEE = ": see traceanalyzer explain "
 
@@ -27,11 +24,14 @@ def rules_in(page: str) -> set[str]:
     }
 
 
+LINE = re.compile(r"^\w+ +(?:-?\d+ %)? +([\w-]+) \(([\w-]+)[,)]", re.MULTILINE)
+
+
 def found() -> set[tuple[str, str]]:
     """(rule, cause) of every finding in the fixtures."""
-    files = [json.loads(path.read_text()) for path in FIXTURES.glob("*/findings.json")]
-    every = [finding for file in files for variant in file.values() for finding in variant]
-    return {(finding["rule"], finding["cause"]) for finding in every if "cause" in finding}
+    sections = (FOLDER / "fixtures").glob("*.txt")
+    texts = (file.read_text(encoding="utf-8") for file in sections)
+    return {match for text in texts for match in LINE.findall(text)}
 
 
 def test_rules_state_every_cause_of_their_findings() -> None:

@@ -25,9 +25,7 @@ def sources() -> list[Path]:
     fixtures = (REPOSITORY / "fixtures").glob("*/*.json*")
     found = [*fixtures, *SHARED.glob("*/*.json.gz")]
     small = [path for path in found if path.stat().st_size < _MAX_SOURCE_BYTES]
-    return sorted(
-        path for path in small if not path.name.endswith((".meta.json", ".table.json.gz", "findings.json"))
-    )
+    return sorted(path for path in small if not path.name.endswith((".meta.json", ".table.json.gz")))
 
 
 @lru_cache(maxsize=2)  # parsed, a trace takes a hundred times its file
