@@ -22,7 +22,7 @@ import pytest
 from tests.recorder.programs import NO_COMPILER, REPOSITORY, steps_of, trace_of
 from tests.support.fixtures import FIXTURES
 from tests.support.xdist_groups import with_torch
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.step_times import RECORDING
 
 TEXT = (REPOSITORY / "docs" / "recipes.md").read_text("utf-8")
 BATCHES = 80

@@ -37,12 +37,11 @@ if TYPE_CHECKING:
         Fault,
         IdleCause,
         Report,
-        Saving,
-        StepEstimate,
         StepsSummary,
         TraceReport,
         Verdict,
     )
+    from traceanalyzer.model.step_times import Saving, StepEstimate
     from traceanalyzer.model.trace import Job, Meta, Trace
     from traceanalyzer.read.load import load, load_job
     from traceanalyzer.report.diagnosis import diagnose
@@ -65,10 +64,10 @@ _HOMES = {
     "Outcome": "model.finding",
     "OutputExists": "model.errors",
     "Report": "model.report",
-    "Saving": "model.report",
+    "Saving": "model.saving",
     "Severity": "model.finding",
     "Status": "model.finding",
-    "StepEstimate": "model.report",
+    "StepEstimate": "model.saving",
     "StepsSummary": "model.report",
     "Trace": "model.trace",
     "TraceAnalyzerError": "model.errors",

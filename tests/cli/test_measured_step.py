@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.commands import call
-from traceanalyzer.model.measured import RECORDING, measured_step
+from traceanalyzer.model.step_times import RECORDING, measured_step
 
 TRACE = (
     Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"

@@ -15,7 +15,7 @@ from traceanalyzer.cli import step_time
 from traceanalyzer.cli.overlays import overlays_of_files
 from traceanalyzer.cli.report import _check_ending
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.read.load import load
 from traceanalyzer.rule.registry import all_rules
 

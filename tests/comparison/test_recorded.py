@@ -11,9 +11,9 @@ import pytest
 from traceanalyzer.comparison import recorded
 from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults
 from traceanalyzer.comparison.work_tables import Chosen
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.report import Fault
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.rule.registry import Kind
 
 INFO, LOW, HIGH = Severity.INFO, Severity.LOW, Severity.HIGH

@@ -30,7 +30,7 @@ from traceanalyzer.cli.app import cli
 from traceanalyzer.comparison.baseline import baseline_bytes
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.read.load import load_job
 
 _TRACE = REPOSITORY / "fixtures" / "implicit-sync" / "bad.json.gz"

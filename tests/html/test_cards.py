@@ -12,8 +12,8 @@ import pytest
 from tests.html.pages import Parsed, parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
+from traceanalyzer.model.report import Fault
 from traceanalyzer.render.html.amounts import Card, saving
 from traceanalyzer.render.html.card import card_of
 from traceanalyzer.render.html.cards import cards

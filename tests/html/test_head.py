@@ -13,14 +13,8 @@ from tests.html.pages import Parsed, parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
-from traceanalyzer.model.report import (
-    AnalysedWindow,
-    DeviceBusy,
-    IdleCause,
-    StepEstimate,
-    TraceReport,
-    Verdict,
-)
+from traceanalyzer.model.report import AnalysedWindow, DeviceBusy, IdleCause, TraceReport, Verdict
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Damage, Device
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 

@@ -12,8 +12,7 @@ import pytest
 from tests.html.pages import Element, Parsed, parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.job_report import Clock, JobReport, RankReport
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.report import Clock, JobReport, RankReport, Verdict
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 
 ONE = RankReport(

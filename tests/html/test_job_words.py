@@ -8,8 +8,7 @@ from tests.html.pages import Parsed, parsed, quotes
 from tests.html.test_job_drawings import ONE, TWO, drawn
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.job_report import JobReport
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.report import JobReport, Verdict
 from traceanalyzer.render.html.jobs import job_verdict
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.html.pages import Parsed, parsed
 from tests.html.test_job_drawings import ONE, cells, drawn, places
 from tests.report.report_samples import MS
-from traceanalyzer.model.job_report import Clock, JobReport, RankReport
+from traceanalyzer.model.report import Clock, JobReport, RankReport
 from traceanalyzer.render.html.jobs import job_drawings
 
 

@@ -12,8 +12,7 @@ from tests.html.pages import Parsed, parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Outcome, Severity, Status
-from traceanalyzer.model.job_report import Clock, JobReport, RankReport
-from traceanalyzer.model.report import DeviceTime
+from traceanalyzer.model.report import Clock, DeviceTime, JobReport, RankReport
 from traceanalyzer.render.html import document, timelines
 from traceanalyzer.render.html.names import told_apart
 from traceanalyzer.render.html.summary import summary_svg

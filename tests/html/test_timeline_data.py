@@ -14,8 +14,7 @@ import pytest
 from tests.html.pages import parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
-from traceanalyzer.model.job_report import Clock, JobReport, RankReport
-from traceanalyzer.model.report import Report
+from traceanalyzer.model.report import Clock, JobReport, RankReport, Report
 from traceanalyzer.render.html.timelines import _note, _shifts, packed_timelines, timeline_section
 from traceanalyzer.report.page.chosen import Band
 from traceanalyzer.report.page.columns import Columns, Track

@@ -1,4 +1,4 @@
-"""Text columns: what is kept of them is what pandas says, and looked at anew by every analysis."""
+"""Text columns: their values equal those of the pandas frame, and each analysis reads them again."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from hypothesis import strategies as st
 
 from tests.model.test_threads import FIXTURES
 from tests.support.cached_reports import loaded
-from traceanalyzer.model import answers
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.answers import remembered
-from traceanalyzer.model.trace import codes, codes_at, holding, matching, texts_of
+from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
+from traceanalyzer.model.trace import codes, codes_at, matching, texts_of
 from traceanalyzer.rule.views import Calls
 
 
 @given(st.data())
-def test_holding_is_looking_up(data: st.DataObject) -> None:
-    asked = np.array(data.draw(st.lists(st.booleans(), max_size=30)), bool)
-    code: Any = np.array(data.draw(st.lists(st.integers(-1, len(asked) - 1), max_size=60)), np.int64)
+def test_rows_with_codes_equals_indexing(data: st.DataObject) -> None:
+    wanted = np.array(data.draw(st.lists(st.booleans(), max_size=30)), bool)
+    code: Any = np.array(data.draw(st.lists(st.integers(-1, len(wanted) - 1), max_size=60)), np.int64)
     width = data.draw(st.sampled_from([np.int8, np.int16, np.int64]))
-    assert holding(asked, code.astype(width)).tolist() == np.append(asked, False)[code].tolist()
+    assert rows_with_codes(wanted, code.astype(width)).tolist() == np.append(wanted, False)[code].tolist()
 
 
-def test_columns_are_those_of_the_frame() -> None:
+@pytest.mark.parametrize("wanted", ["101", "1001", "11011", "100000001", "1111101111101"])
+@pytest.mark.parametrize("width", [np.int8, np.int64])
+def test_codes_between_two_matches_do_not_match(wanted: str, width: type) -> None:
+    mask = np.array([digit == "1" for digit in wanted], bool)
+    code: Any = np.arange(-1, len(mask)).astype(width)
+    assert rows_with_codes(mask, code).tolist() == [False, *mask.tolist()]
+
+
+def test_columns_equal_those_of_the_frame() -> None:
     cpu = loaded(FIXTURES / "healthy" / "train.json.gz").cpu
     for column in ("name", "category", "input_dims", "call_stack"):
         assert texts_of(cpu, column).tolist() == [str(text) for text in cpu[column].cat.categories]
@@ -42,19 +49,19 @@ def test_columns_are_those_of_the_frame() -> None:
     assert matching(cpu, "name", lambda name: name.startswith("aten::")).tolist() == expected.tolist()
 
 
-def test_an_analysis_sees_what_was_written_to_a_frame() -> None:
+def test_an_analysis_sees_changes_of_a_frame() -> None:
     trace = loaded(FIXTURES / "healthy" / "train.json.gz")
     cpu = trace.cpu.copy()
     changed = trace.with_frames(cpu=cpu)
     before = texts_of(changed.lanes.cpu, "name").tolist()
     cpu["name"] = cpu["name"].cat.rename_categories({before[0]: "renamed"})
-    assert texts_of(changed.lanes.cpu, "name").tolist() == before  # kept until the next analysis
+    assert texts_of(changed.lanes.cpu, "name").tolist() == before  # until the next analysis
     Analysis(changed)
     assert texts_of(changed.lanes.cpu, "name").tolist() == ["renamed", *before[1:]]
     assert texts_of(trace.lanes.cpu, "name").tolist() == before
 
 
-def test_properties_of_views_are_kept_and_read_only() -> None:
+def test_properties_of_views_are_cached_and_read_only() -> None:
     calls = Analysis(loaded(FIXTURES / "healthy" / "train.json.gz")).index(Calls)
     assert calls.start_ns is calls.start_ns
     assert calls.name is calls.name
@@ -64,30 +71,18 @@ def test_properties_of_views_are_kept_and_read_only() -> None:
     assert some.start_ns.tolist() == calls.start_ns[calls.is_op].tolist()
 
 
-def test_a_pattern_is_asked_once_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_searches_each_text_once() -> None:
     pattern = re.compile("once only")
-    asked = [remembered(pattern.search)(text) for text in ("once only", "never", "once only, too")]
-    assert asked == [True, False, True]
-    assert remembered(pattern.search)("never") is False
-    assert dict(remembered(pattern.search).__self__) == {
-        "once only": True,
-        "never": False,
-        "once only, too": True,
-    }
-    monkeypatch.setattr(answers, "_MOST_TEXTS", 3)
-    assert remembered(pattern.search)("once only, again") is True
-    assert dict(remembered(pattern.search).__self__) == {"once only, again": True}
+    wanted = cached_predicate(pattern.search)
+    assert [wanted(text) for text in ("once only", "never", "once only, too")] == [True, False, True]
+    assert cached_predicate(pattern.search)("never") is False
+    cache = wanted.__self__  # type: ignore[attr-defined]
+    assert cache == {"once only": True, "never": False, "once only, too": True}
+    for number in range(20_000):
+        wanted(f"text {number}")
+    assert len(cache) < 20_000
 
 
-def test_other_predicates_are_asked_as_they_are() -> None:
+def test_other_predicates_are_not_cached() -> None:
     for wanted in (str.isupper, "name".__eq__, re.compile("a").match):
-        assert remembered(wanted) is wanted
-
-
-@pytest.mark.parametrize("asked", ["101", "1001", "11011", "100000001", "1111101111101"])
-def test_what_lies_between_two_that_hold_does_not(asked: str) -> None:
-    """By comparing or by looking up, however many there are."""
-    holds = np.array([one == "1" for one in asked], bool)
-    for width in (np.int8, np.int64):
-        code: Any = np.arange(-1, len(holds)).astype(width)
-        assert holding(holds, code).tolist() == [False, *holds.tolist()]
+        assert cached_predicate(wanted) is wanted

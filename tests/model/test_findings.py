@@ -10,15 +10,22 @@ import pandas as pd
 import pytest
 
 from tests.report import report_samples as samples
-from traceanalyzer.model.fault import Fault, fixed_along
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.garbage import uncollected
-from traceanalyzer.model.job_report import Clock
+from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.overlay import Counter, Drift, Overlay, Slices
-from traceanalyzer.model.report import AnalysedWindow, DeviceTime, IdleCause, Report, TraceReport
-from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.report import (
+    AnalysedWindow,
+    Clock,
+    DeviceTime,
+    Fault,
+    IdleCause,
+    Report,
+    TraceReport,
+    Verdict,
+    fixed_along,
+)
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.trace import Job, Skipped
-from traceanalyzer.model.verdict import Verdict
 
 MS = 1_000_000
 

@@ -18,9 +18,9 @@ from traceanalyzer.model import analysis as module
 from traceanalyzer.model import lanes, lazy
 from traceanalyzer.model.analysis import Analysis, Window
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.interpreter import threads_for
 from traceanalyzer.model.overlay import Counter, Overlay, Slices
 from traceanalyzer.model.report import Report
-from traceanalyzer.model.threads import threads_for
 from traceanalyzer.model.trace import Trace, ints
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.model.measured import RECORDING, MeasuredStep, measured_step
+from traceanalyzer.model.step_times import RECORDING, MeasuredStep, measured_step
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.offsets import format_offset, parse_window
+from traceanalyzer.model.units import format_offset, parse_window
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.report import AnalysedWindow, DeviceTime, IdleCause, Report, TraceReport
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 
 IDLE_TYPES = {"rank": "Int64", "device": "int64", "ns": "int64", "share": "float64"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cached_reports import loaded
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.threads import side_by_side, threads_for
+from traceanalyzer.model.interpreter import side_by_side, threads_for
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.diagnosis import report_of

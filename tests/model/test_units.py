@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceanalyzer.model.units import format_bytes, format_ns, format_share, us_text_to_ns, us_to_ns
+from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.read.columns.times import us_text_to_ns, us_to_ns
 
 BASE_PERIOD_NS = 7_889_238 * 10**9
 

@@ -21,7 +21,7 @@ from tests.support.trace_builder import load_bytes
 from tests.support.trace_selection import some_of
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.model.units import us_text_to_ns
+from traceanalyzer.read.columns.times import us_text_to_ns
 
 HALF = "a\ud800b\udfff"
 OP = json.dumps(op()).encode()

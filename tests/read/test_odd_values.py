@@ -18,16 +18,14 @@ from traceanalyzer.read.columns.quirks import (
     as_text,
     coerced,
     destination,
-    durations_ns,
     folded,
     head_of,
     lane_number,
     mended,
     problem_of,
     sampled,
-    start_ns,
-    starts_from_text,
 )
+from traceanalyzer.read.columns.times import durations_ns, start_ns, starts_from_text
 
 GPU_ARGS = {"device": 0, "stream": 7}
 

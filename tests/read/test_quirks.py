@@ -15,7 +15,7 @@ from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.read.columns.quirks import durations_ns
+from traceanalyzer.read.columns.times import durations_ns
 
 
 @pytest.mark.parametrize("ts", [LATE_US, str(LATE_US), f" {LATE_US} "])

@@ -18,7 +18,7 @@ import pytest
 
 from tests.recorder.programs import left_in, needs_torch, recorded, trace_of
 from tests.support.trace_selection import ALL
-from traceanalyzer.model.measured import RECORDING, MeasuredStep
+from traceanalyzer.model.step_times import RECORDING, MeasuredStep
 from traceanalyzer.recorder.session import BLOCKS
 
 pytestmark = needs_torch

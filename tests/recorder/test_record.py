@@ -13,7 +13,7 @@ import pytest
 
 from tests.recorder.programs import LOOP, left_in, needs_torch, recorded, steps_of, trace_of
 from tests.support.xdist_groups import with_torch
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.recorder.session import _detaches_from_graphs
 
 pytestmark = needs_torch

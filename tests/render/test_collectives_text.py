@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.job_report import Clock, Slowdown
+from traceanalyzer.model.report import Clock, Slowdown
 from traceanalyzer.render.text.collectives import ranges, render_collectives
 from traceanalyzer.report.collectives import CollectivesReport
 

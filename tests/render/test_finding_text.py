@@ -9,9 +9,9 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import NOTHING_TO_DO, Severity
-from traceanalyzer.model.report import Saving
+from traceanalyzer.model.report import Fault
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text

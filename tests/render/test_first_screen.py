@@ -9,9 +9,8 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
-from traceanalyzer.model.report import TraceReport, Verdict
+from traceanalyzer.model.report import Fault, TraceReport, Verdict
 from traceanalyzer.model.trace import Device
 from traceanalyzer.render.text.finding import WHOLE, put_finding, put_short
 from traceanalyzer.render.text.page import Page

@@ -9,9 +9,16 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.iterations import Iteration, Iterations, PartChange
-from traceanalyzer.model.job_report import Clock, JobReport, RankReport, Slowdown
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.report import (
+    Clock,
+    Iteration,
+    Iterations,
+    JobReport,
+    PartChange,
+    RankReport,
+    Slowdown,
+    Verdict,
+)
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, ranks_in_words, slowdown_lines
 from traceanalyzer.render.text.page import Page
 

@@ -10,9 +10,8 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
-from traceanalyzer.model.report import IdleCause, Report
+from traceanalyzer.model.report import Fault, IdleCause, Report
 from traceanalyzer.render.text.bars import LARGEST_CAUSES, device_bar
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text

@@ -11,10 +11,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.iterations import Iteration, Iterations
-from traceanalyzer.model.job_report import JobReport, RankReport
-from traceanalyzer.model.report import AnalysedWindow
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.report import AnalysedWindow, Iteration, Iterations, JobReport, RankReport, Verdict
 from traceanalyzer.render.text.facts import render_facts
 from traceanalyzer.render.text.finding import put_places
 from traceanalyzer.render.text.page import Page

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.behind import AsPeers, Left
 from traceanalyzer.replay.edits import (

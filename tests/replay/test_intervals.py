@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay import saving
 from traceanalyzer.replay.edits import Drop, Edit, Insert, Scale, SplitAcrossRanks
 from traceanalyzer.replay.run import Bound, Step

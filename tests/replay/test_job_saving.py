@@ -10,7 +10,7 @@ import pytest
 
 from tests.replay.test_together import rank_of
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.recurrence import Block

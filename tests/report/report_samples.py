@@ -19,13 +19,12 @@ from traceanalyzer.model.report import (
     DeviceTime,
     IdleCause,
     Report,
-    Saving,
-    StepEstimate,
     StepsSummary,
     StepTimes,
     TraceReport,
     Verdict,
 )
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.trace import Damage, Device, Meta
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.ranking import ranked

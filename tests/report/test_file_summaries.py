@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.iterations import Iterations, PartChange
+from traceanalyzer.model.report import Iterations, PartChange
 from traceanalyzer.report.iterations import FileSummary, compared_iterations, file_summary
 
 MS = 1_000_000

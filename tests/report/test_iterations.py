@@ -16,7 +16,7 @@ from tests.report.test_pool import pooled_report
 from tests.rules.programs import Program
 from traceanalyzer import compare, diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.iterations import Iterations, PartChange
+from traceanalyzer.model.report import Iterations, PartChange
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.iterations import FileSummary, compared_iterations, file_summary
 from traceanalyzer.report.summary import summarise

@@ -13,7 +13,7 @@ from tests.job.ranks import Reductions
 from tests.support.cached_reports import reported_pair
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.measured import RECORDING
+from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.model.units import format_ns
 
 Shared = Callable[[str], Path]

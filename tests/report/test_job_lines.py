@@ -10,9 +10,8 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.job_report import RankReport
-from traceanalyzer.model.saving import StepEstimate
-from traceanalyzer.model.verdict import Verdict
+from traceanalyzer.model.report import RankReport, Verdict
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.report.job_facts import _summary, culprits_of
 
 STEP = samples.estimate(bound="gpu")

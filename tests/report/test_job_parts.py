@@ -20,8 +20,8 @@ from traceanalyzer import diagnose
 from traceanalyzer.job.ranks import Here, JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.report import Fault
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay

@@ -11,8 +11,8 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import Fault
 from traceanalyzer.report.by_fault import turn_of
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.slowest import rank_of, slowest_of

@@ -16,7 +16,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.measured import GIVEN, RECORDING
+from traceanalyzer.model.step_times import GIVEN, RECORDING
 from traceanalyzer.report import of_rank
 from traceanalyzer.report.job_replay import InJob, Said
 from traceanalyzer.report.of_rank import Brief, whole_findings

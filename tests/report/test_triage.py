@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.report import report_samples as samples
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
+from traceanalyzer.model.report import Fault
 from traceanalyzer.report.triage import triage, triaged
 
 HIGH, MEDIUM, LOW, INFO = Severity

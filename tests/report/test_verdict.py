@@ -8,9 +8,8 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Verdict
+from traceanalyzer.model.report import Fault, Verdict
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.verdict import verdict_of
 

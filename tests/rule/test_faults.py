@@ -14,7 +14,7 @@ import pytest
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
 from tests.support.cached_reports import reported
 from traceanalyzer import Report, Severity, diagnose
-from traceanalyzer.model.fault import Fault
+from traceanalyzer.model.report import Fault
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.views import Work

@@ -11,7 +11,7 @@ import pytest
 from tests.rule.grouped import LENGTH, MS, kernels, scope, traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits, LostTime

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cached_reports import analysed
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.behind import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.rule.severity import adds, graded, holding_up, in_job, of_fault, severity_of

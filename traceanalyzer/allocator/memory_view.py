@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 from traceanalyzer.torch_table.key_averages import key_averages

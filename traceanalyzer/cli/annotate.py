@@ -13,7 +13,7 @@ from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.files import check_outputs, written
 from traceanalyzer.cli.options import FILE, PATH, force_option, window_option
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
-from traceanalyzer.model.offsets import parse_window
+from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.model.overlay import Overlay

@@ -35,7 +35,7 @@ def collectives(
     from traceanalyzer.cli.data import check, put_rows
     from traceanalyzer.cli.ranks import with_ranks
     from traceanalyzer.model.errors import Unavailable
-    from traceanalyzer.model.lazy import pd
+    from traceanalyzer.model.interpreter import pd
     from traceanalyzer.render.data.encode import INDENTED, to_json
     from traceanalyzer.render.text.collectives import render_collectives
     from traceanalyzer.report.collectives import collectives_of_job

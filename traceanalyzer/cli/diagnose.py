@@ -32,7 +32,7 @@ from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell,
 from traceanalyzer.cli.profile import print_times
 from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.offsets import parse_window
+from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks

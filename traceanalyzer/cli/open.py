@@ -16,7 +16,7 @@ import click
 from traceanalyzer.cli.options import PATH, window_option
 from traceanalyzer.cli.output import tell
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
-from traceanalyzer.model.offsets import parse_window
+from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.model.overlay import Overlay

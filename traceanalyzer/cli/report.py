@@ -11,7 +11,7 @@ from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, win
 from traceanalyzer.cli.output import put
 from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.offsets import parse_window
+from traceanalyzer.model.units import parse_window
 
 
 @click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")

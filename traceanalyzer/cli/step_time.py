@@ -43,7 +43,7 @@ def step_doubt(step_ms: float, analysis: Analysis) -> str | None:
 
 def warn_of_measured(report: Report) -> None:
     """Say on standard error where the recorder's times differ, or do not fit the trace that they are in."""
-    from traceanalyzer.model.measured import GIVEN
+    from traceanalyzer.model.step_times import GIVEN
 
     for trace in report.traces:
         measured = trace.measured

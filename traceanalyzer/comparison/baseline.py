@@ -21,7 +21,7 @@ from traceanalyzer.comparison.snapshot import (
     StepTime,
 )
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
 

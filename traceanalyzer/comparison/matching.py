@@ -14,7 +14,7 @@ import numpy as np
 
 from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.snapshot import rows_of
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 
 Rung = Literal["path", "op", "kernel", "region", "family", "none"]
 RUNGS: tuple[Rung, ...] = ("path", "op", "kernel", "region", "family", "none")

@@ -14,10 +14,9 @@ from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, grouped, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.report import Fault, TraceReport
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.edited_program import EditedProgram

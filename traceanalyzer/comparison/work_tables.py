@@ -17,7 +17,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
 from traceanalyzer.model.containment import nearest_marked, running_at
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching, texts_of

@@ -80,7 +80,7 @@ def events(roots: Roots, trace: str, window: str) -> str:
     """The longest events that overlap a window such as `12.5ms:80ms`, of both lanes, in order of time."""
     import pandas as pd
 
-    from traceanalyzer.model.offsets import parse_window
+    from traceanalyzer.model.units import parse_window
     from traceanalyzer.read.load import load
 
     read = load(roots.path(trace))

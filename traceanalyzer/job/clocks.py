@@ -8,7 +8,7 @@ import numpy as np
 
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.arrays import Floats, Rows
-from traceanalyzer.model.job_report import Clock
+from traceanalyzer.model.report import Clock
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told

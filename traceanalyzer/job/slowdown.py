@@ -18,7 +18,7 @@ import numpy as np
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.model.arrays import Floats, Mask
-from traceanalyzer.model.job_report import Slowdown
+from traceanalyzer.model.report import Slowdown
 
 _MOST = 16  # ranks whose own part is said, those that hold up the others longest
 

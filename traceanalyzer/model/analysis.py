@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.threads import side_by_side, threads_for
+from traceanalyzer.model.interpreter import side_by_side, threads_for
 from traceanalyzer.model.trace import Trace
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.units import format_ns
 
 MAX_OCCURRENCES = 1_000  # of a finding that are listed; all are counted

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats, numbered
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 
 if TYPE_CHECKING:

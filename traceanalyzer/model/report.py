@@ -2,25 +2,244 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
 
-from traceanalyzer.model.fault import Fault as Fault
+import numpy as np
+from numpy.typing import NDArray
+
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
-from traceanalyzer.model.iterations import Iterations as Iterations
-from traceanalyzer.model.job_report import JobReport as JobReport
-from traceanalyzer.model.measured import MeasuredStep
-from traceanalyzer.model.saving import Saving as Saving
-from traceanalyzer.model.saving import StepEstimate as StepEstimate
-from traceanalyzer.model.verdict import NO_VERDICT
-from traceanalyzer.model.verdict import Verdict as Verdict
+from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from traceanalyzer.model.trace import Meta
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first three lines of a report; each may be empty.
+
+    Attributes:
+        step: how long a step takes, as recorded and as predicted without the profiler.
+        limit: what sets the pace of the step, and what most of its time goes to.
+        fix: what to fix first, and what fixing the findings gives.
+    """
+
+    step: str = ""
+    limit: str = ""
+    fix: str = ""
+
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """Label -> line, of the lines that say something."""
+        lines = {"Step": self.step, "Limit": self.limit, "Fix": self.fix}
+        return {label: text for label, text in lines.items() if text}
+
+    @property
+    def sentence(self) -> str:
+        """The lines as one: `Step: 25.0 ms recorded; Limit: the GPU`."""
+        return "; ".join(f"{label}: {text}" for label, text in self.lines.items())
+
+
+NO_VERDICT = Verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Findings that one change of the program removes.
+
+    Attributes:
+        id: "F1", "F2", ... by rank of the fault in the report; unique in a report.
+        title: one phrase, that of the finding which saves most.
+        saving: of all its fixes together, by one replay; None where no fix of it can be replayed.
+        severity: of the joint saving; `info` where every finding is.
+        findings: their numbers in the report, from 1, the largest first.
+    """
+
+    id: str
+    title: str
+    saving: Saving | None
+    severity: Severity
+    findings: tuple[int, ...]
+
+
+def fixed_along(faults: Iterable[Fault]) -> set[int]:
+    """Numbers of the findings that go with the first one of their fault."""
+    return {number for fault in faults for number in fault.findings[1:]}
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """What a part of the step takes more in one iteration than in the others.
+
+    Attributes:
+        part: class of the accounting, idle time as `idle:<cause>`.
+        rank: where it differs most.
+        more_ns: in the mean step; negative for less.
+    """
+
+    part: str
+    rank: int | None
+    more_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One of them.
+
+    Attributes:
+        name: number of the iteration as the files' paths tell it, else its place among the recordings.
+        diagnosed: whether the findings are of this one.
+        ranks: how many of its files could be read.
+        steps: recorded steps of a rank, cold ones left out.
+        step_ns: the median step of the slowest rank; None without steps.
+        more_ns: than the median iteration, of two than the other, where that is beyond the noise; else None.
+        parts: what of the step that is, the largest part first; empty where `more_ns` is None.
+        program_share: of the names of ops and kernels, those in common with the diagnosed iteration (0 to 1).
+        skipped: files that could not be read, with the reason.
+    """
+
+    name: str
+    diagnosed: bool
+    ranks: int
+    steps: int
+    step_ns: int | None
+    more_ns: int | None = None
+    parts: tuple[PartChange, ...] = ()
+    program_share: float = 1.0
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """All of them.
+
+    Attributes:
+        each: in order.
+        step_ns: the median of their steps; None where none has steps.
+        noise_ns: by how much steps of one iteration must differ from the others' to be told apart; None where nothing
+            tells, as of two iterations of one step each.
+    """
+
+    each: tuple[Iteration, ...]
+    step_ns: int | None
+    noise_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How one rank's clock reads against the reference's.
+
+    Attributes:
+        reference: the rank whose clock is taken for right.
+        offset_ns: what it reads more at `at_ns`; of that rank's times, with the base time of its file.
+        drift_ppm: by how many microseconds it gains in a second; 0 where the recording is too short to tell.
+        uncertainty_ns: of the offset anywhere in the recording: what ends differ by is no more.
+        at_ns: where the offset is taken, on the reference's clock.
+        pairs: collectives that both have.
+        broken: collectives that would have ended before another rank had come; none where the pairing is right.
+    """
+
+    reference: int
+    offset_ns: int = 0
+    drift_ppm: float = 0.0
+    uncertainty_ns: int = 0
+    at_ns: int = 0
+    pairs: int = 0
+    broken: int = 0
+
+    def ahead_ns(self, instants: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What it reads more than the reference at each instant of its own time, int64."""
+        elapsed = instants - self.offset_ns - self.at_ns
+        return np.asarray(self.offset_ns + np.rint(elapsed * (self.drift_ppm * 1e-6)), np.int64)
+
+    def ahead_within_ns(self, start_ns: int, end_ns: int) -> int:
+        """What it reads more in the middle of a stretch of its own time: at its ends half of the drift is left."""
+        return int(self.ahead_ns(np.array([(start_ns + end_ns) // 2]))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """One rank of a job.
+
+    Attributes:
+        rank: as the report calls it.
+        base_ns: base time of its file; its times plus this are those that `clock` is about.
+        clock: None where it has no collective in common with another rank.
+        step: numbers of its steps, as marked.
+        start_ns, dur_ns: where these begin on its first device, and how long they take there, as recorded.
+        waits_ns: what it waits for other ranks in each of them, in collectives.
+        holds_up_ns: what the others wait for it in each of them, on average.
+        waiting_ns, holding_up_ns: the same in the mean step.
+        last_share: of the time that ranks wait, what they wait for this one (0 to 1).
+        alone_ns: predicted step if the others came in time; None where it could not be replayed, or where much of
+            the waiting is for what was sent before, which the replay keeps.
+        predicted_waiting_ns: what it waits in a step of the replayed job; None where that could not be replayed.
+    """
+
+    rank: int
+    base_ns: int
+    clock: Clock | None
+    step: tuple[int, ...] = ()
+    start_ns: tuple[int, ...] = ()
+    dur_ns: tuple[int, ...] = ()
+    waits_ns: tuple[int, ...] = ()
+    holds_up_ns: tuple[int, ...] = ()
+    waiting_ns: int = 0
+    holding_up_ns: int = 0
+    last_share: float = 0.0
+    alone_ns: int | None = None
+    predicted_waiting_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How much slower a job is than one of even ranks, as recorded: S = T / T_ideal.
+
+    Attributes:
+        s: T / T_ideal; 1.0 where all ranks are even.
+        by_rank, by_stage: the same where only this rank, or the ranks of this stage, take what they took.
+    """
+
+    s: float
+    by_rank: Mapping[int, float]
+    by_stage: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """All ranks together.
+
+    Attributes:
+        ranks: one entry per rank, by rank.
+        world_size: as the traces declare it; None where they do not.
+        missing: ranks of the job whose traces were not given.
+        step: the job's step; None where it could not be replayed, with the reason in `unavailable`.
+        together: the step when all findings above `info` are fixed.
+        culprits: ranks that the others wait for, the one that costs most first.
+        verdict: `summary` as one sentence.
+        summary: how long a step takes, who sets its pace and whom the others wait for, and what the fixes give.
+        slowdown: against even ranks, as recorded.
+        as_peers: what-if: ranks -> the job's step if these ranks were as their peers.
+        unavailable: part of this -> why it is not there.
+    """
+
+    ranks: tuple[RankReport, ...]
+    world_size: int | None = None
+    missing: tuple[int, ...] = ()
+    step: StepEstimate | None = None
+    together: StepEstimate | None = None
+    culprits: tuple[int, ...] = ()
+    verdict: str = ""
+    summary: Verdict = NO_VERDICT
+    slowdown: Slowdown | None = None
+    as_peers: Mapping[str, StepEstimate] | None = None
+    unavailable: Mapping[str, str] | None = None
+
 
 IDLE = "idle"
 _DTYPES = {"int": "int64", "float": "float64", "str": "str"}  # of fields of `Finding`

@@ -10,11 +10,11 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.answers import compiled, remembered
 from traceanalyzer.model.arrays import Mask, Rows, numbered
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
-from traceanalyzer.model.lazy import pd
-from traceanalyzer.model.trace import codes_at, holding, texts_of
+from traceanalyzer.model.text_queries import cached_predicate, compiled, rows_with_codes
+from traceanalyzer.model.trace import codes_at, texts_of
 
 STANDS_OUT = 0.25  # of a sum: a name with less does not tell what the whole is made of; chosen
 _ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
@@ -72,8 +72,8 @@ class Texts:
         asked = np.zeros(len(self.names), bool)
         few = len(self.names) * _ROWS_PER_QUESTION <= len(self.code)
         codes = np.arange(len(self.names)) if few else np.array(self.occurring(), np.int64)
-        asked[codes] = list(map(bool, map(remembered(wanted), map(str, self.names[codes].tolist()))))
-        return holding(asked, self.code)
+        asked[codes] = list(map(bool, map(cached_predicate(wanted), map(str, self.names[codes].tolist()))))
+        return rows_with_codes(asked, self.code)
 
     def occurring(self) -> list[int]:
         """The codes that occur, sorted; by a table, since there are few of them and many rows."""

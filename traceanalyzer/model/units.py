@@ -1,42 +1,18 @@
-"""The only conversions between the exporter's units and ours: time is int64 nanoseconds everywhere else."""
+"""Times, sizes and shares as people read and type them."""
 
 from __future__ import annotations
 
 import math
-from decimal import Decimal, InvalidOperation, Overflow
+import re
+from decimal import Decimal
 
-import numpy as np
+from traceanalyzer.model.errors import BadOption
 
-from traceanalyzer.model.arrays import Floats, Ns
-
-_MAX_DIGITS = 30  # int64 has 19; a number of a billion digits would take minutes to write out
 _ROUNDS_UP = 0.9995  # of a unit: from there on three digits of the smaller one would be all of it
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
-
-
-def us_to_ns(us: Floats) -> Ns:
-    """Microseconds (float64) to nanoseconds (int64), exact wherever the double still holds the nanosecond.
-
-    Whole and fractional microseconds are scaled apart: `round(us * 1000)` is wrong for 0.7 % of the
-    timestamps in the second half of a base period, because the product no longer fits 53 bits.
-    """
-    whole = np.floor(us)
-    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000.0).astype(np.int64)
-
-
-def us_text_to_ns(text: str) -> int:
-    """One microsecond value written as text (some exporters quote it) to nanoseconds, exact.
-
-    Raises:
-        ValueError: the text is not a finite decimal number.
-    """
-    try:
-        value = Decimal(text.strip()) * 1000
-    except (InvalidOperation, Overflow):
-        raise ValueError(f"not a number: {text[:40]!r}") from None
-    if not value.is_finite() or value.adjusted() > _MAX_DIGITS:
-        raise ValueError(f"not a time: {text[:40]!r}")
-    return int(value.to_integral_value())
+_UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "μs": 1_000, "ns": 1}
+_OFFSET = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|ms|us|µs|μs|ns)?\s*")
+_REMEDY = "Write --window 12.5ms:80ms; units are s, ms, us and ns, and a side left empty is open."
 
 
 def format_ns(ns: float) -> str:
@@ -69,3 +45,37 @@ def format_share(share: float) -> str:
     if percent < 0.01:
         return "< 0.01 %"
     return f"{percent:.2f} %" if percent < 0.995 else f"{percent:.1f} %"
+
+
+def format_offset(ns: int) -> str:
+    """Milliseconds to the microsecond, whatever the size, so that all offsets of a report compare by eye."""
+    return f"{ns / 1e6:.3f} ms"
+
+
+def parse_window(text: str) -> tuple[int | None, int | None]:
+    """`START:END` to nanoseconds; a start without a unit has that of the end, an empty side is open.
+
+    Raises:
+        BadOption: it is not two offsets, has no unit, or ends before it starts.
+    """
+    start_text, colon, end_text = text.partition(":")
+    if not colon or not (start_text.strip() or end_text.strip()):
+        raise BadOption(f"--window {text}: not START:END", remedy=_REMEDY)
+    end, unit = _parse(end_text, None, text)
+    start, _ = _parse(start_text, unit, text)
+    if start is not None and end is not None and start >= end:
+        raise BadOption(f"--window {text}: ends before it starts", remedy=_REMEDY)
+    return start, end
+
+
+def _parse(side: str, unit: str | None, whole: str) -> tuple[int | None, str | None]:
+    """One side in ns and its unit."""
+    if not side.strip():
+        return None, None
+    match = _OFFSET.fullmatch(side)
+    if match is None:
+        raise BadOption(f"--window {whole}: {side.strip()!r} is not a time", remedy=_REMEDY)
+    unit = match[2] or unit
+    if unit is None and Decimal(match[1]) != 0:
+        raise BadOption(f"--window {whole}: {side.strip()!r} has no unit", remedy=_REMEDY)
+    return int((Decimal(match[1]) * _UNIT_NS[unit or "ns"]).to_integral_value()), unit

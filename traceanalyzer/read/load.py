@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from traceanalyzer.model.errors import NotATrace, UnreadableTrace
-from traceanalyzer.model.garbage import uncollected
+from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.lanes import Lane, Lanes
 from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector

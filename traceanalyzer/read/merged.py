@@ -14,7 +14,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.model.garbage import uncollected
+from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
 from traceanalyzer.read.columns.collector import Collector

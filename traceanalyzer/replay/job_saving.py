@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.recurrence import Block

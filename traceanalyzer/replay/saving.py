@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.saving import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from traceanalyzer.model.report import DeviceTime, StepEstimate
+from traceanalyzer.model.report import DeviceTime
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import Fault
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.ranking import ranked

@@ -10,7 +10,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.job_report import Clock, Slowdown
+from traceanalyzer.model.report import Clock, Slowdown
 
 
 @dataclass(frozen=True, slots=True)

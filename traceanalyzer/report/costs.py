@@ -13,7 +13,7 @@ from traceanalyzer.idle.cause_table import GROUPS, RECORDING
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.saving import StepEstimate
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.collective_arrivals import without_waiting
 from traceanalyzer.rule.collective_names import collective_names

@@ -15,12 +15,11 @@ from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here, JobView, Rank, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
-from traceanalyzer.model.fault import Fault
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Severity, Status
-from traceanalyzer.model.offsets import parse_window
-from traceanalyzer.model.report import AnalysedWindow, Report, StepEstimate, TraceReport
+from traceanalyzer.model.report import AnalysedWindow, Fault, Report, TraceReport
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Job, Trace
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, parse_window
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost

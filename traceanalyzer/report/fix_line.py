@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from traceanalyzer.model.fault import fixed_along
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Saving, TraceReport
+from traceanalyzer.model.report import TraceReport, fixed_along
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.words import format_span, listed
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
-from traceanalyzer.model.iterations import Iteration, Iterations, PartChange
+from traceanalyzer.model.report import Iteration, Iterations, PartChange
 from traceanalyzer.read.folders import rank_of_name
 from traceanalyzer.read.job_ranks import shared_part, sketch
 from traceanalyzer.report.summary import attempt, summarise

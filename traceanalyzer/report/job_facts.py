@@ -15,11 +15,9 @@ from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.job_report import JobReport, RankReport
-from traceanalyzer.model.report import TraceReport
-from traceanalyzer.model.saving import StepEstimate
+from traceanalyzer.model.report import JobReport, RankReport, TraceReport, Verdict
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.model.verdict import Verdict
 from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.of_rank import OfRank

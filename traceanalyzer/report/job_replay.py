@@ -13,7 +13,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.measured import GIVEN, MeasuredStep, measured_step
+from traceanalyzer.model.step_times import GIVEN, MeasuredStep, measured_step
 from traceanalyzer.replay.behind import Behind, More, behind
 from traceanalyzer.replay.hours import Hours
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of

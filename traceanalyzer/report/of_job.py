@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
 from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf

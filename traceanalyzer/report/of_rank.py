@@ -14,9 +14,10 @@ from traceanalyzer.job.ranks import Rank
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Severity
-from traceanalyzer.model.garbage import uncollected
-from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.interpreter import uncollected
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_numbers import numbers_of, short
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import Forecast

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from traceanalyzer.model.report import StepEstimate, TraceReport
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.report.fix_line import percent

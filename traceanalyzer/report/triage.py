@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from traceanalyzer.model.fault import Fault, fixed_along
 from traceanalyzer.model.finding import Finding, Outcome, Severity
-from traceanalyzer.model.report import Report
+from traceanalyzer.model.report import Fault, Report, fixed_along
 from traceanalyzer.report.by_fault import leads, turn_of
 from traceanalyzer.rule.registry import Kind, kind_of
 

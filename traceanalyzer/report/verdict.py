@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.model.fault import fixed_along
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import StepEstimate, TraceReport, Verdict
+from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges

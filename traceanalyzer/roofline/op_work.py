@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import inputs_once

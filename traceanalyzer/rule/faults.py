@@ -17,7 +17,7 @@ from traceanalyzer.rule.severity import of_fault
 from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.saving import Saving
+    from traceanalyzer.model.step_times import Saving
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.program import Program
     from traceanalyzer.replay.saving import Forecast

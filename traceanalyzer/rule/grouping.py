@@ -11,8 +11,8 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
-from traceanalyzer.model.saving import Saving
 from traceanalyzer.model.short_names import marked_functions
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims, PendingFinding

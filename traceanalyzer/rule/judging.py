@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
-from traceanalyzer.model.threads import side_by_side
+from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.rule.checks import place_of, told
 from traceanalyzer.rule.claims import Claims, PendingFinding, settled
 from traceanalyzer.rule.faults import FaultOf, faults_of
@@ -21,7 +21,7 @@ from traceanalyzer.rule.registry import Rule
 from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.saving import Saving
+    from traceanalyzer.model.step_times import Saving
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.saving import Forecast
 

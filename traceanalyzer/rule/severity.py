@@ -11,7 +11,7 @@ from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.rule.views import IdleTime
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.saving import Saving
+    from traceanalyzer.model.step_times import Saving
     from traceanalyzer.rule.hits import Hits
 
 _LATE = 0.03  # of the recorded step that others wait for it: said first; of 44 recorded jobs 0.024 at most, or 0.16 on

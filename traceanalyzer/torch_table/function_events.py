@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, among
 from traceanalyzer.model.containment import thread_order
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
 Flags = Mask

@@ -11,7 +11,7 @@ import orjson
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
 from traceanalyzer.model.containment import inherited, nearest_reaching, running_at
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 from traceanalyzer.roofline.convolutions import conv_flops
 from traceanalyzer.roofline.op_model import flops_of

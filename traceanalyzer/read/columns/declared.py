@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.columns.quirks import as_text, durations_ns, lane_number
+from traceanalyzer.read.columns.quirks import as_text, lane_number
+from traceanalyzer.read.columns.times import durations_ns
 
 _GPU = re.compile(r"GPU (\d{1,4})\b")
 MAX_DEVICE = 1023  # of what a row calls its device; kineto numbers GPUs from 0, ROCm by agent

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import CATEGORIES
-from traceanalyzer.model.units import us_to_ns
 from traceanalyzer.read.columns.packing import UNFIT, Args, Event, Rows, getter
-from traceanalyzer.read.columns.quirks import MAX_TS_US, start_ns, starts_from_text
+from traceanalyzer.read.columns.times import MAX_TS_US, start_ns, starts_from_text, us_to_ns
 
 Starts = NDArray[Any]
 Positions = NDArray[np.intp]

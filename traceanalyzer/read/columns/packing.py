@@ -19,8 +19,8 @@ import orjson
 from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import IGNORED, Frame, Storage
-from traceanalyzer.model.units import us_to_ns
-from traceanalyzer.read.columns.quirks import BLANK, coerced, durations_ns
+from traceanalyzer.read.columns.quirks import BLANK, coerced
+from traceanalyzer.read.columns.times import durations_ns, us_to_ns
 
 Event = dict[str, Any]
 Args = dict[str, Any]

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from traceanalyzer.model.schema import Frame, Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.model.units import us_text_to_ns, us_to_ns
 from traceanalyzer.read.depth import too_deep
 
 Event = dict[str, Any]
 
-MAX_TS_US = 4.6e15  # within it the distance of any two times fits int64 nanoseconds: until year 2115
-# A base period (baseTimeNanoseconds is a multiple of it) is longer than any recording; kineto writes unsigned
-# differences that wrapped around as 1.8e16.
-_MAX_DUR_US = 7_889_238 * 1e6
 _MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
 AUTOGRAD_PID = (
     "CPU functions"  # of all rows that torch.autograd.profiler's EventList exports, which have no category
@@ -83,40 +74,6 @@ def _phase(phase: Any) -> str:
     if not phase:
         return "no phase"
     return f"phase {phase}" if isinstance(phase, str) and len(phase) == 1 else "no phase that is known"
-
-
-# -- times -----------------------------------------------------------------------------------------------
-
-
-def start_ns(event: Any) -> int:
-    """One event's start where the fast way failed: quoted, missing, or no time at all; NULL_INT for none."""
-    value = event.get("ts") if isinstance(event, dict) else None
-    if isinstance(value, str | Decimal):
-        try:
-            exact = us_text_to_ns(str(value))
-        except ValueError:
-            return NULL_INT
-        return exact if abs(exact) < MAX_TS_US * 1000 else NULL_INT
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TS_US:
-        return int(us_to_ns(np.array([float(value)]))[0])
-    return NULL_INT
-
-
-def starts_from_text(text: bytes) -> list[int] | None:
-    """Starts read from the digits; None where the text does not parse.
-
-    Builds of March to May 2024 wrote nanoseconds after absolute microseconds: 19 digits, a double has 16.
-    """
-    try:
-        return [start_ns(event) for event in json.loads(b"[%b]" % text, parse_float=Decimal)]
-    except (ValueError, RecursionError):
-        return None
-
-
-def durations_ns(us: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Durations in ns, and how many were impossible and became 0: negative, no number, longer than any recording."""
-    possible = (us >= 0) & (us <= _MAX_DUR_US)
-    return us_to_ns(np.where(possible, us, 0.0)), int(len(us) - possible.sum())
 
 
 # -- rows ------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Saving, TraceReport
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, number, pointer, tag, together
 from traceanalyzer.render.html.plots import range_bar

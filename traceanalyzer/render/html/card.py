@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.html.amounts import Card, cost, count, saving
 from traceanalyzer.render.html.evidence import evidence, linked
 from traceanalyzer.render.html.markup import Html, code, number, pointer, prose, quoted, said, tag, together

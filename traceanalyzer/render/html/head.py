@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.report import StepEstimate, StepsSummary, TraceReport
+from traceanalyzer.model.report import StepsSummary, TraceReport
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
+from traceanalyzer.model.units import format_offset
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.page.page import Page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from traceanalyzer.model.job_report import JobReport, RankReport
+from traceanalyzer.model.report import JobReport, RankReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, scrolled, tag, together
 from traceanalyzer.report.page.page import Page

@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.words.escape import joined_units, printable, shortened
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.html.markup import Html, said, tag, together
 from traceanalyzer.report.page.bars import Bar
 from traceanalyzer.report.page.strip import Lane, Strip

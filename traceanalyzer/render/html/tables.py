@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from traceanalyzer.model.offsets import format_offset
-from traceanalyzer.model.units import format_bytes, format_ns
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset
 from traceanalyzer.render.html.markup import (
     Html,
     code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.job_report import Clock
+from traceanalyzer.model.report import Clock
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.text.job import slowdown_lines
 from traceanalyzer.render.text.page import as_text

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from traceanalyzer.model.fault import Fault, fixed_along
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Report, StepEstimate, TraceReport
+from traceanalyzer.model.report import Fault, Report, TraceReport, fixed_along
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.fitting import put_fitted
 from traceanalyzer.render.text.job import ranks_in_words

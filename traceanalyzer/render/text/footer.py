@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Outcome, Status
-from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Meta
-from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.model.units import format_ns, format_offset, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
 from traceanalyzer.report.triage import Triage

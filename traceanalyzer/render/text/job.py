@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from traceanalyzer.model.iterations import Iteration, Iterations
-from traceanalyzer.model.job_report import JobReport, RankReport, Slowdown
+from traceanalyzer.model.report import Iteration, Iterations, JobReport, RankReport, Slowdown
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.page import Page
 

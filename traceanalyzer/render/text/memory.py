@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
-from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from traceanalyzer.model.offsets import format_offset
 from traceanalyzer.model.report import StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.trace import Device
-from traceanalyzer.model.units import format_bytes, format_ns, format_share
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.text.page import Page
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Saving, StepEstimate
 from traceanalyzer.model.short_names import marked_functions, short_ops
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words, listed

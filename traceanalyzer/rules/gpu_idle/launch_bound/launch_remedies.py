@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.saving import Saving
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
