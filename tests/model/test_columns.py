@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.model.test_threads import FIXTURES
+from tests.model.test_interpreter import FIXTURES
 from tests.support.cached_reports import loaded
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes

@@ -15,7 +15,7 @@ import pytest
 import traceanalyzer
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import analysis as module
-from traceanalyzer.model import lanes, lazy
+from traceanalyzer.model import interpreter, lanes
 from traceanalyzer.model.analysis import Analysis, Window
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import threads_for
@@ -147,7 +147,7 @@ def test_columns_are_those_of_the_frame_once_there_is_one(analysis: Analysis) ->
 
 
 def test_a_name_of_pandas_is_fetched_once_and_one_of_any_object_never() -> None:
-    later = lazy._Later() if hasattr(lazy, "_Later") else lazy.pd
+    later = type(interpreter.pd)()
     assert vars(later) == {}
     assert later.Index is pd.Index
     assert vars(later) == {"Index": pd.Index}
