@@ -47,44 +47,22 @@ if TYPE_CHECKING:
     from traceanalyzer.report.diagnosis import diagnose
     from traceanalyzer.report.tables import idle_gaps, kernels, queue_depth
 
-_HOMES = {
-    "AnalysedWindow": "model.report",
-    "Analysis": "model.analysis",
-    "BadOption": "model.errors",
-    "Comparison": "comparison.result",
-    "Confidence": "model.finding",
-    "DeviceTime": "model.report",
-    "Fault": "model.report",
-    "Finding": "model.finding",
-    "IdleCause": "model.report",
-    "Job": "model.trace",
-    "Meta": "model.trace",
-    "NotATrace": "model.errors",
-    "Occurrence": "model.finding",
-    "Outcome": "model.finding",
-    "OutputExists": "model.errors",
-    "Report": "model.report",
-    "Saving": "model.saving",
-    "Severity": "model.finding",
-    "Status": "model.finding",
-    "StepEstimate": "model.saving",
-    "StepsSummary": "model.report",
-    "Trace": "model.trace",
-    "TraceAnalyzerError": "model.errors",
-    "TraceReport": "model.report",
-    "Unavailable": "model.errors",
-    "UnreadableTrace": "model.errors",
-    "Verdict": "model.report",
-    "compare": "comparison.compare",
-    "diagnose": "report.diagnosis",
-    "idle_gaps": "report.tables",
-    "kernels": "report.tables",
-    "load": "read.load",
-    "load_job": "read.load",
-    "queue_depth": "report.tables",
-    "watch": "integrations.watching",
+# Module -> the public names that it defines.
+_PUBLIC = {
+    "comparison.compare": "compare",
+    "comparison.result": "Comparison",
+    "integrations.watching": "watch",
+    "model.analysis": "Analysis",
+    "model.errors": "BadOption NotATrace OutputExists TraceAnalyzerError Unavailable UnreadableTrace",
+    "model.finding": "Confidence Finding Occurrence Outcome Severity Status",
+    "model.report": "AnalysedWindow DeviceTime Fault IdleCause Report StepsSummary TraceReport Verdict",
+    "model.step_times": "Saving StepEstimate",
+    "model.trace": "Job Meta Trace",
+    "read.load": "load load_job",
+    "report.diagnosis": "diagnose",
+    "report.tables": "idle_gaps kernels queue_depth",
 }
-
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
     "AnalysedWindow",
     "Analysis",
@@ -126,9 +104,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"traceanalyzer.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"traceanalyzer.{_MODULE_OF[name]}"), name)
     if (known := sys.modules.get("traceanalyzer.model.report")) is not None:
         known.Report.drawn = _drawn
     globals()[name] = value

@@ -17,7 +17,7 @@ from traceanalyzer.comparison import canonical_names as compared_names
 from traceanalyzer.comparison import formatting
 from traceanalyzer.job.rates import bus_factor
 from traceanalyzer.job.runs import is_pair
-from traceanalyzer.model import offsets, shapes, short_names, units
+from traceanalyzer.model import shapes, short_names, units
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.read.folders import iteration_of_name, rank_of_name
 from traceanalyzer.read.text.archive import is_trace_name
@@ -161,7 +161,7 @@ def _one(values: Iterable[Any]) -> Grid:
 def _grids() -> Iterable[tuple[Callable[..., Any], Grid]]:
     for of_number in (
         *(units.format_ns, units.format_bytes, formatting.number, formatting.signed_ns, table.format_memory),
-        *(table.format_time, rounded, offsets.format_offset, wire.varint),
+        *(table.format_time, rounded, units.format_offset, wire.varint),
     ):
         yield of_number, _one(NUMBERS)
     for of_share in (units.format_share, formatting.percent, savings._rounded):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 
 if TYPE_CHECKING:
     import pandas as pd

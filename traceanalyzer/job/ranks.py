@@ -15,7 +15,7 @@ from traceanalyzer.job.runs import PAIR, CollectiveRuns, is_pair
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.job_report import Clock
+from traceanalyzer.model.report import Clock
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.containment import depths
-from traceanalyzer.model.lazy import pd
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.event_totals import EventTotals
