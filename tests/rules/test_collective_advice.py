@@ -10,7 +10,7 @@ import pytest
 from tests.rules.launches import US, of_rule
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
-from traceanalyzer.rules.communication.exposed_communication.collective_advice import by_rank, who_is_late
+from traceanalyzer.rules.communication.exposed_communication import by_rank, who_is_late
 
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 DDP = "DistributedDataParallel.forward"

@@ -11,7 +11,7 @@ from tests.rules.launches import US
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
-from traceanalyzer.rules.gpu_idle.implicit_sync.host_loops import most_often
+from traceanalyzer.rules.gpu_idle.implicit_sync import most_often
 from traceanalyzer.rules.gpu_idle.long_device_sync import _timing
 
 

@@ -12,8 +12,8 @@ from tests.rules.hosts import MS, said_by
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rules.host.cold_start import Limits, _cold_steps, _longest, _message
-from traceanalyzer.rules.host.dataloader_stall.loader_time import _with_rest
-from traceanalyzer.rules.host.host_gap.cpu_gap_texts import _advice, _uneven, _where
+from traceanalyzer.rules.host.dataloader_stall import _with_rest
+from traceanalyzer.rules.host.host_gap import _advice, _uneven, _where
 
 US = 1_000
 

@@ -25,7 +25,7 @@ from traceanalyzer.rules.gpu_idle.launch_bound import (
     _may_save_nothing,
     _message,
 )
-from traceanalyzer.rules.gpu_idle.unfused_optimizer.optimizers import Implementation
+from traceanalyzer.rules.gpu_idle.unfused_optimizer import Implementation
 
 MS = 1_000 * US
 

@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traceanalyzer.rules.copies.strided_copy.orders import _order, _orders, _tensor, keeps_an_order
-from traceanalyzer.rules.copies.strided_copy.slice_writes import _is_whole
+from traceanalyzer.rules.copies.strided_copy.lost_layout import (
+    _is_whole,
+    _order,
+    _orders,
+    _tensor,
+    keeps_an_order,
+)
 from traceanalyzer.tensors.signatures import Signature
 
 ROWS, COLUMNS = ([8, 16], [16, 1]), ([8, 16], [1, 8])

@@ -13,8 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Status
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.registry import find_rule
-from traceanalyzer.rules.gpu_idle.implicit_sync.awaited_kinds import _last
-from traceanalyzer.rules.gpu_idle.implicit_sync.value_makers import makers_of
+from traceanalyzer.rules.gpu_idle.implicit_sync import _last, makers_of
 
 
 def deciding(

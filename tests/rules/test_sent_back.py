@@ -10,8 +10,8 @@ from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.copies.exposed_copy.sent_back import on_the_device, sent_back
-from traceanalyzer.rules.copies.host_round_trip.host_ops import op_on_host
+from traceanalyzer.rules.copies.exposed_copy import on_the_device, sent_back
+from traceanalyzer.rules.copies.host_round_trip import op_on_host
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 DOWN, SIZE = "down", 8 << 20

@@ -10,7 +10,7 @@ import pytest
 
 from tests.rules.launches import GEMM, US, of_rule
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches
+from traceanalyzer.rules.gpu_idle.launch_bound import between_launches
 
 
 class Pieces:

@@ -8,17 +8,111 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.arrays import Floats, Mask, grouped
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
 from traceanalyzer.rule.evidence import op_times, told
-from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.tensors.signatures import Signature, tensors
 
+_NORMS = r"(layer|rms|Layer|RMS|Rms)_?[nN]orm"
+_ADDITIONS = ("aten::add", "aten::add_")
+_VOLUME = 5  # dimensions: batch, channels, frames, height, width
 _IMAGE = 4  # dimensions at least; five where channels are split into groups, or of volumes
 _NOT_ASKED = r"^autograd|convolution|conv\d"  # backward and convolutions follow the layout that they get
 VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold")
+
+
+def joined_as_they_lie(copies: Work, inputs: WorkInputs) -> Mask:
+    """Which copies cat makes of parts that lie in the same order, but not each in one piece; bool (copies,)."""
+    alike = np.array([op.name == "aten::cat" and len(_orders(op)) == 1 for op in inputs.signatures], bool)
+    return np.asarray(alike[inputs.number[copies.entries]])
+
+
+def keeps_an_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
+    """Whether norms copy, again and again, what additions hand on in the order of their first input.
+
+    Args:
+        least_share: of the copies' time, that norms must make up.
+    """
+    by_norms = copies[copies.outer_op.name.matches(_NORMS)]
+    if not len(by_norms) or by_norms.total_ns < least_share * copies.total_ns:
+        return False
+    read = {_tensor(inputs.signatures[one], 1) for one in np.unique(inputs.number[by_norms.entries]).tolist()}
+    added = {_tensor(op, 0) for op in inputs.signatures if op.name in _ADDITIONS}
+    return bool((read & added) - {None})
+
+
+def _orders(op: Signature) -> set[tuple[int, ...]]:
+    """Orders of the tensors of a list, dimensions from the largest stride to the smallest; empty if unknown."""
+    shapes, strides = (one[0] if one and isinstance(one[0], list) else [] for one in (op.dims, op.strides))
+    pairs = list(zip(shapes, strides, strict=False))
+    if len(shapes) != len(strides) or any(not _parallel(*pair) for pair in pairs):
+        return set()
+    return {_order(shape, steps) for shape, steps in pairs}
+
+
+def _order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
+    """Its dimensions of more than one element, the one with the largest stride first."""
+    return tuple(sorted((at for at, size in enumerate(shape) if size > 1), key=lambda at: -steps[at]))
+
+
+def _parallel(shape: object, steps: object) -> bool:
+    both = isinstance(shape, list) and isinstance(steps, list) and len(shape) == len(steps)
+    return both and all(type(one) is int for one in (*shape, *steps))  # type: ignore[misc]
+
+
+def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shape and strides of one input; None where they are not recorded."""
+    try:
+        shape, steps = op.shape(position), op.stride(position)
+    except LookupError:
+        return None
+    return None if steps is None else (shape, steps)
+
+
+def around_single_frames(moved: Work, inputs: WorkInputs) -> Mask:
+    """Which copies are of tensors with the sizes of such a convolution's input, in any order of its dimensions."""
+    volumes = {sizes for op in inputs.signatures if (sizes := _frames(op))}
+    known = np.array(
+        [any(tuple(sorted(shape)) in volumes for shape in tensors(op)[:1]) for op in inputs.signatures]
+    )
+    chosen: Mask = known[inputs.number[moved.entries]]
+    return chosen
+
+
+def _frames(op: Signature) -> tuple[int, ...]:
+    """Sorted sizes of the input of a convolution with a kernel of 1xNxM; nothing for other ops."""
+    shapes = tensors(op) if "convolution" in op.name and "backward" not in op.name else []
+    if len(shapes) < 2 or len(shapes[0]) != _VOLUME or len(shapes[1]) != _VOLUME:
+        return ()
+    _, _, depth, *plane = shapes[1]
+    return tuple(sorted(shapes[0])) if depth == 1 and max(plane) > 1 else ()
+
+
+def writes_slices(copies: Work) -> Mask:
+    """Which of the copies the program asks for with copy_ or `x[i] = y` and write no tensor as a whole; bool (copies,).
+
+    Where no strides are recorded, whoever asks for copy_ itself is taken to write a part.
+    """
+    dims, strides = copies.dims, copies.op.text("input_strides")
+    number, first = grouped([dims.code, strides.code])
+    whole: Mask = np.array([_is_whole(dims[row], strides[row]) for row in first.tolist()], bool)[number]
+    written: Mask = copies.outer_op.name.one_of("aten::copy_") & ~whole
+    return written
+
+
+def _is_whole(dims: str | None, strides: str | None) -> bool:
+    """Whether what `copy_` writes lies in one piece, in whatever order of its dimensions."""
+    op = Signature.parsed("", dims, None, None, strides)
+    try:
+        written, steps = op.shape(0), op.stride(0)
+    except LookupError:
+        return False
+    if steps is None or not math.prod(written):
+        return False
+    return math.prod(written) == 1 + sum((size - 1) * step for size, step in zip(written, steps, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,18 +7,96 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
-from traceanalyzer.rules.copies.strided_copy.repetitions import repetitions
-from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
+SEVERAL = 0  # how often is not recorded
+_ABSURD = 2**31  # times: damaged files have such shapes
+_OPS = r"^aten::(repeat|repeat_interleave|tile|expand_copy)$"
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
 # with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.
 _FOLDING = ("attention", "matmul")
+
+
+def repetitions(copies: Work) -> Rows:
+    """How often each copy writes each element of what it reads, int64 (copies,): mostly 1.
+
+    An expanded dimension has stride 0. Where no strides are recorded, the op that the user called may say that it
+    repeats: then `SEVERAL`.
+    """
+    dims, strides = copies.dims, copies.op.text("input_strides")
+    number, first = grouped([dims.code, strides.code])
+    known = [_times(dims[row], strides[row]) for row in first.tolist()]
+    times = np.array([-1 if one is None else one for one in known], np.int64)[number]
+    times = np.where(copies.op.name.one_of("aten::copy_"), times, -1)
+    by_name = np.where(copies.outer_op.name.matches(_OPS), SEVERAL, 1)
+    return np.where(times < 0, by_name, times)
+
+
+def most_often(copies: Work) -> str:
+    """`4 times` or `several times`: how often the copies that take most of the time write each element."""
+    values, number = np.unique(repetitions(copies), return_inverse=True)
+    most = int(values[np.argmax(np.bincount(number, copies.dur_ns))])
+    return "several times" if most == SEVERAL else "twice" if most == 2 else f"{most:,} times"
+
+
+def _times(dims: str | None, strides: str | None) -> int | None:
+    """Of `copy_(written, read)`, from the JSON text of their shapes and strides; None where these do not say."""
+    shapes, steps = (Signature.parsed("", text, None, None) for text in (dims, strides))
+    try:
+        written, read, step = shapes.shape(0), shapes.shape(1), steps.shape(1)
+    except LookupError:
+        return None
+    if len(read) != len(step) or not math.prod(read):
+        return None
+    apart = math.prod(size for size, by in zip(read, step, strict=True) if by)
+    often = math.prod(written) // apart if apart > 1 else 1  # one number for all is a fill
+    return min(max(often, 1), _ABSURD)
+
+
+def appends(work: Work, joined: Mask, times: float) -> Mask:
+    """Which of the concatenations append to what another one made, or make what another appends to; bool (work,).
+
+    Args:
+        times: how many times larger than all its other inputs together the largest input of such a cat is.
+    """
+    number, signatures = signatures_of(work.events.trace, work[joined].op.rows)
+    grows = [_growth(one, times) if one.name == "aten::cat" else None for one in signatures]
+    before, after = ({growth[side] for growth in grows if growth} for side in (0, 1))
+    found = joined.copy()
+    chained = [growth is not None and (growth[1] in before or growth[0] in after) for growth in grows]
+    found[joined] = np.array(chained, bool)[number]
+    return found
+
+
+def appended(work: Work) -> str:
+    """Shape of what the last cat appended, `8x1x64`."""
+    number, signatures = signatures_of(work.events.trace, work.op.rows)
+    return "x".join(map(str, min(_inputs(signatures[int(number[-1])]), key=math.prod)))
+
+
+def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of a cat's largest input and of its result, where the others are small and differ in one size."""
+    largest, *others = sorted(_inputs(op), key=math.prod, reverse=True) or [[]]
+    small = 0 < times * sum(map(math.prod, others)) <= math.prod(largest)
+    if not small or any(len(one) != len(largest) for one in others):
+        return None
+    differ = [at for at, sizes in enumerate(zip(largest, *others, strict=True)) if len(set(sizes)) > 1]
+    if len(differ) != 1:
+        return None
+    (at,) = differ
+    result = [*largest[:at], largest[at] + sum(one[at] for one in others), *largest[at + 1 :]]
+    return tuple(largest), tuple(result)
+
+
+def _inputs(op: Signature) -> list[list[int]]:
+    tensors = op.dims[0] if op.dims and isinstance(op.dims[0], list) else []
+    return [shape for shape in tensors if isinstance(shape, list)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
-from traceanalyzer.rules.gpu_idle.launch_bound.capturable import in_parts, obstacles
-from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, Remedy, remedy_of
-from traceanalyzer.rules.gpu_idle.launch_bound.launches import between_launches, pace_ns
-from traceanalyzer.rules.gpu_idle.launch_bound.who_launches import Part, launching_part
+from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
+    STACK,
+    Part,
+    Remedy,
+    launching_part,
+    remedy_of,
+)
+from traceanalyzer.timeline.step_similarity import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
+
+_DIFFERENT = "all steps launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
+_IN_TWO = (
+    " Between the step's launches the CPU waits for the GPU once, and no graph can contain this wait: move it to the "
+    "end of the step, or capture the step in two graphs, one before and one after it."
+)
+_DISPATCHING = ("dispatching", "launch-latency")  # causes of idle time, in the accounting's table
+_BETWEEN_OPS = ("host-code", "python", "engine")
+_MEASURE = (
+    "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
+    "is idle."
+)
+_MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
+_OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
+EVERYWHERE = "launches in all parts of the step"
+OF_ONE_OP = "the launches of {ops:of this waiting}"
+WITHIN_COLLECTIVES = (
+    "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
+    "the step"
+)
+_ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
+_NO_FAULT = {
+    "profiled-only": "",
+    "small-part": "; these waits, with short pauses between ops, are {share} of the window",
+    "unsure": "; without the profiler the GPU may be busy all the time",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +115,6 @@ class Limits:
         "torch.compile is advised only if at least this share of the launches are eager pointwise "
         "kernels, which a compiler fuses, and min_compile_share holds as well",
     )
-
-
-_MEASURE = (
-    "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
-    "is idle."
-)
-_MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
-
-_OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
-EVERYWHERE = "launches in all parts of the step"
-OF_ONE_OP = "the launches of {ops:of this waiting}"
-WITHIN_COLLECTIVES = (
-    "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
-    "the step"
-)
-_ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
-_NO_FAULT = {
-    "profiled-only": "",
-    "small-part": "; these waits, with short pauses between ops, are {share} of the window",
-    "unsure": "; without the profiler the GPU may be busy all the time",
-}
 
 
 @rule(
@@ -261,3 +271,64 @@ def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> s
     if cause != "unsure" or not only_profiled(forecast) or forecast is None or forecast.step.measured:
         return advice
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"
+
+
+def obstacles(
+    eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
+) -> list[str]:
+    """Conditions for one CUDA graph that the step does not meet yet; empty where it is known to miss none.
+
+    Args:
+        eager: the work in the steps that no graph launched.
+        max_syncs: waits for the device in a step that do not cut it in two.
+        min_same_share: of the steps, that launch the same kernels on the same grids where shapes are static.
+    """
+    stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
+    same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
+    reasons = {
+        "the CPU waits for the GPU only at the end of a step (at present it also waits between launches, "
+        f"{stops:.0f} times a step)": stops > max_syncs,
+        "all ranks capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
+        _DIFFERENT: same < min_same_share,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def in_parts(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
+    """What a graph of the step asks for besides: a single wait between its launches is no obstacle, but cuts it."""
+    return _IN_TWO if _stops(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
+
+
+def _stops(eager: Work, steps: Steps, waits_ns: Rows) -> float:
+    """How often the CPU waits between the first and the last launch of a step, as a rule."""
+    launched = eager.launch.start_ns[eager.launch.there]
+    step = steps.at_cpu(launched)
+    first, last = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), np.int64)
+    np.minimum.at(first, step[step >= 0], launched[step >= 0])
+    np.maximum.at(last, step[step >= 0], launched[step >= 0])
+    at = steps.at_cpu(waits_ns)
+    between = (at >= 0) & (waits_ns > first[at]) & (waits_ns < last[at])
+    return float(np.median(np.bincount(at[between], minlength=len(steps))))
+
+
+def between_launches(idle: IdleTime, max_pause_ns: int, min_launch_share: float) -> IdleTime:
+    """Idle time inside ops and on the way from one to the next.
+
+    Args:
+        max_pause_ns: a way that takes longer is more than a way; twice that with stacks, whose recording takes time.
+        min_launch_share: part of all that inside ops; where it is less, what is between them is left out.
+    """
+    inside = idle.cause.one_of(*_DISPATCHING)
+    pause_ns = max_pause_ns * (2 if idle.events.user_code.recorded else 1)
+    way = idle.cause.one_of(*_BETWEEN_OPS) & (idle.dur_ns <= pause_ns)
+    launched = idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")
+    both = idle[(inside | way) & launched]
+    most = idle[inside].total_ns >= min_launch_share * both.total_ns
+    return both if most else idle[inside & launched]
+
+
+def pace_ns(work: Work) -> int:
+    """Median time from one launch to the next; 0 of fewer than two."""
+    launch = work.launch
+    starts = distinct(launch.start_ns[launch.there])
+    return int(np.median(np.diff(starts))) if len(starts) > 1 else 0

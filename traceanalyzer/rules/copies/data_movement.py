@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence import called_ops, told
-from traceanalyzer.rules.copies.data_movement.picked_state import picked_state
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
 
+_CHOICES = r"^aten::(topk|sort|argsort)$"
+# torch's kernel for rows: a block in x for each row, in y for each `threads` pieces of so many bytes of it.
+_ROWS = re.compile(r"vectorized_gather_kernel<(\d+)")
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
     r"^aten::(copy_|_to_copy|clone|contiguous|cat|stack|expand_copy|repeat|repeat_interleave|roll|flip|constant_pad_nd"
@@ -53,6 +56,19 @@ _KEEPS = (
 )
 _OVERWRITES = "aten::_fft_c2r"  # cuFFT writes into the spectrum, which torch copies before
 _MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
+_DOES = {
+    "copies": "moves or converts data",
+    "gathers": "picks elements by index",
+    "reorderings": "puts all rows of a tensor in another order, again and again,",
+    "picks": "picks large rows of tensor after tensor after each topk or sort, as to put state in another order,",
+    "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
+}
+_ADVICE = {
+    "copies": _AVOID,
+    "gathers": _READ_IN_PLACE,
+    "reorderings": _KEEP_ORDER,
+    "graph-inputs": _STATIC,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +188,6 @@ def _named(found: Work) -> Texts:
     return Texts(np.where(own.one_of(_SHIFTS), own.code, -1), own.names).or_else(called_ops(found))
 
 
-_DOES = {
-    "copies": "moves or converts data",
-    "gathers": "picks elements by index",
-    "reorderings": "puts all rows of a tensor in another order, again and again,",
-    "picks": "picks large rows of tensor after tensor after each topk or sort, as to put state in another order,",
-    "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
-}
-_ADVICE = {
-    "copies": _AVOID,
-    "gathers": _READ_IN_PLACE,
-    "reorderings": _KEEP_ORDER,
-    "graph-inputs": _STATIC,
-}
-
-
 def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
     unknown = cause == "reorderings" and (found.dims.code < 0).all()
     return Hits(
@@ -202,3 +203,51 @@ def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
         confidence=Confidence.LOW,
         evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
     )
+
+
+def picked_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: int) -> Mask:
+    """Gathers of large rows, right after each other, of as many rows each, with a topk or sort since the last of them.
+
+    A beam search picks all tensors of its cache so. Of a batch from a data set, there are few tensors, and nothing is
+    chosen before. Embeddings, edges of graphs and tokens of experts have small rows.
+
+    Args:
+        min_row_bytes: what a row has at least to be one of a state.
+        min_tensors: how many such gathers follow each other at least.
+    """
+    order = np.lexsort((work.start_ns, work.stream, work.device))
+    own = work[order]
+    rows, row_bytes = _sizes(own)
+    picks = (own.op.text("input_dims").code < 0) & (rows > 0)
+    follows = picks[1:] & picks[:-1] & (rows[1:] == rows[:-1])
+    follows &= (own.stream[1:] == own.stream[:-1]) & (own.device[1:] == own.device[:-1])
+    run = np.cumsum(~np.append(False, follows)[: len(own)]) - 1
+    large = picks & (row_bytes >= min_row_bytes)
+    chosen = own.op.inside(calls[calls.name.matches(_CHOICES)])
+    before = np.cumsum(chosen)
+    kept, last = np.zeros(len(run), bool), 0
+    for one in np.flatnonzero(np.bincount(run, large) >= min_tensors).tolist():
+        begin = int(np.searchsorted(run, one))
+        kept[one], last = before[begin] > last, int(before[begin])
+    found = np.zeros(len(work), bool)
+    found[order] = picks & kept[run]
+    return found
+
+
+def _sizes(work: Work) -> tuple[Rows, Rows]:
+    """(rows, least bytes of a row) of each gather of rows; 0 of all other work."""
+    grid = work.text("grid")
+    pieces = np.array([_piece(str(one)) for one in work.name.names] + [0], np.int64)[work.name.code]
+    blocks = np.array([_grid(str(one)) for one in grid.names] + [(0, 0)], np.int64)[grid.code]
+    least = (blocks[:, 1] - 1) * work.threads * pieces + 1
+    return np.where(pieces > 0, blocks[:, 0], 0), np.where(pieces > 0, least, 0)
+
+
+def _piece(kernel: str) -> int:
+    found = _ROWS.search(kernel)
+    return int(found[1]) if found else 0
+
+
+def _grid(text: str) -> tuple[int, int]:
+    numbers = [int(one) for one in re.findall(r"\d+", text)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)

@@ -9,15 +9,42 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.replay.edits import Drop, Wait
+from traceanalyzer.replay.edits import Drop, DropWork, Edit, Resize, Wait
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.embedding_tables import looked_up_ns, needless_parts, rarely_touched
-from traceanalyzer.rules.memory.dense_gradient.redundant_work import reduce_redundant_work
-from traceanalyzer.rules.memory.dense_gradient.without_shapes import ByTime, by_time
+from traceanalyzer.rule.embedding_tables import (
+    DENSE_GRADIENT,
+    fills_of,
+    looked_up_ns,
+    needless_parts,
+    passes_of,
+    rarely_touched,
+)
 from traceanalyzer.tensors.signatures import Shape
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
+
+_ROUNDING = 1e-9
+_LOOKUP = r"^aten::_?embedding(_bag)?(_forward_only)?$"
+_SUM = r"^aten::add_?$"
+_BACKWARD = r"^autograd::engine::evaluate_function"
+_LIST = r"^aten::(_amp)?_?(foreach|fused)_"
+_LOOKED_UP = 2  # a lookup reads and writes a row, a fill writes it
+_PASSES = (
+    ("_fused_", 5.0),
+    ("addc", 4.0),
+    ("lerp", 3.0),
+    ("norm", 1.0),
+    ("", 2.0),
+)  # tensors read and written
+_SUMMED = 2.0  # fills that adding a second gradient of a table takes at least
+_SPARSE = "Pass sparse=True to the embedding"
+_ADVICE = {
+    "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
+    "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
+}
+_NOT_FREE = "; sparse updates avoid this, but the CPU then needs about {} more in each optimizer step"
+_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +69,6 @@ class Limits:
         "used for the predicted saving with Adagrad and SparseAdam: sparse updates take this much more CPU "
         "time than dense updates; measured on the host of an H200 with torch 2.11",
     )
-
-
-_SPARSE = "Pass sparse=True to the embedding"
-_ADVICE = {
-    "SGD": f"{_SPARSE}: SGD (without momentum and weight decay) then updates the touched rows.",
-    "Adagrad": f"{_SPARSE}: Adagrad then updates the touched rows only.",
-}
-_NOT_FREE = "; sparse updates avoid this, but the CPU then needs about {} more in each optimizer step"
-_SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to the present optimizer."
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
@@ -163,3 +181,83 @@ def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
     passes_ns = np.bincount(inside[inside >= 0], (spent.dur_ns * needless)[inside >= 0], len(marks))
     kinds = [(float(passes_ns[marks.name.one_of(name)].sum()), name) for name in marks.name.distinct()]
     return marks[marks.name.one_of(max(kinds)[1])] if kinds else marks
+
+
+def reduce_redundant_work(spent: Work, needless: Floats) -> tuple[Edit, ...]:
+    """The program without the needless part of some work.
+
+    A pass over large lists is many launches: as many go as the needless part has, the others take what is left.
+
+    Args:
+        needless: share of each piece (0 to 1), the same for all pieces of one op.
+    """
+    rows = spent.op.rows
+    order = np.argsort(rows, kind="stable")
+    _, first, op, count = np.unique(rows[order], return_index=True, return_inverse=True, return_counts=True)
+    gone = np.floor(count[op] * needless[order] + _ROUNDING)
+    goes = np.arange(len(rows)) - first[op] < gone
+    left = spent.dur_ns[order] * (1 - needless[order]) * count[op] / np.maximum(count[op] - gone, 1)
+    entries = spent.entries[order]
+    return DropWork(entries[goes]), Resize(entries[~goes], left[~goes])
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """What times tell of dense gradients of embeddings.
+
+    Attributes:
+        at: the ops that make the gradients.
+        touched: share of the rows that is looked up, at most.
+        fills: which work fills the gradients; parallel to all work.
+        parts: the part of each piece of work that is for rows nobody looked up, at least; parallel to all work.
+    """
+
+    at: Calls
+    touched: float
+    fills: Mask
+    parts: Floats
+
+
+def by_time(calls: Calls, work: Work, marks: Calls, most: float) -> ByTime | None:
+    """None where more may have been looked up, or another gradient is added to that of a table.
+
+    Args:
+        marks: steps of the optimizers.
+        most: share of a table's rows up to which they are few.
+    """
+    at = calls[calls.is_op & calls.name.matches(DENSE_GRADIENT)]
+    fills = fills_of(work, at)
+    filled_ns = work[fills].total_ns
+    looked_up_ns = work[work.outer_op.name.matches(_LOOKUP)].total_ns
+    if not (filled_ns and looked_up_ns and len(marks)) or _is_summed(work, fills):
+        return None
+    touched = looked_up_ns / (_LOOKED_UP * filled_ns)
+    if touched >= most:
+        return None
+    steps = max(marks.name.sums(np.ones(len(marks), np.int64)).values(), default=1)
+    parts = _parts(work, passes_of(calls, work) & ~fills, work[fills], filled_ns / steps)
+    return ByTime(at, touched, fills, np.where(fills, 1.0, parts) * (1 - touched))
+
+
+def _is_summed(work: Work, fills: Mask) -> bool:
+    """Whether backward adds tensors as large as the largest table: an output layer may share its weight."""
+    sums = work[work.op.name.matches(_SUM) & work.outer_op.name.matches(_BACKWARD)]
+    return bool((sums.dur_ns >= _SUMMED * work[fills].dur_ns.max()).any())
+
+
+def _parts(work: Work, passes: Mask, fills: Work, filled_ns: float) -> Floats:
+    """Part of each pass over a list of tensors that the tables take at the speed of their fills.
+
+    A pass over a single tensor counts where it takes as long as one over the largest table.
+    """
+    spent: Rows = np.zeros(len(work), np.int64)
+    _, call = np.unique(work.op.rows, return_inverse=True)
+    spent = np.bincount(call, np.where(passes, work.dur_ns, 0))[call].astype(np.int64)
+    names = work.op.name
+    tensors = np.zeros(len(work))
+    for text, count in _PASSES:
+        tensors = np.where((tensors == 0) & names.matches(text), count, tensors)
+    lists = names.matches(_LIST)
+    large = spent >= tensors * fills.dur_ns.max()
+    part = np.minimum(tensors * filled_ns / np.maximum(spent, 1), 1.0)
+    return np.where(passes & lists, part, np.where(passes & large, 1.0, 0.0))

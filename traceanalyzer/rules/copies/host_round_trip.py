@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, grouped, pick
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.copies.host_round_trip.host_ops import op_on_host
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
+
+# Ops that bring data into another form on its way, and are not what the host does with it.
+_MOVES = (
+    r"^aten::(to|_to_copy|copy_|clone|contiguous|empty\w*|detach|lift_fresh|resolve_\w+|set_|view|reshape)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +109,25 @@ def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Ro
         [LostTime.idle_within(idle, start, end), LostTime.all_of(late[owner >= 0], owner[owner >= 0])]
     )
     return LostTime.joined([copies, waited[waited.device == down.device[waited.owner]]])
+
+
+def op_on_host(calls: Calls, trips: HostRoundTrips, min_share: float) -> Texts:
+    """The op on which the host spends most in trips of the same sizes, none where that is less than `min_share`."""
+    nesting = calls.events.nesting
+    ops = calls[calls.is_top_op & ~calls.name.matches(_MOVES)]
+    trip = np.searchsorted(trips.fetched_ns, ops.start_ns, side="right") - 1
+    inside = (trip >= 0) & (ops.end_ns <= pick(trips.sent_ns, trip))
+    inside &= nesting.thread[ops.rows] == pick(trips.thread, trip)
+    ops, trip = ops[inside], trip[inside]
+    copied = Work(calls.events, trips.down).bytes, Work(calls.events, trips.up).bytes
+    sizes, first = grouped(copied)
+    names: list[str | None] = []
+    for number in range(len(first)):
+        mine = sizes[trip] == number
+        spent = ops[mine].name.sums(ops[mine].dur_ns)
+        op = next(iter(spent), None)
+        total = (trips.sent_ns - trips.fetched_ns)[sizes == number].sum()
+        names.append(op if op and spent[op] >= min_share * total else None)
+    known = sorted({name for name in names if name})
+    code = np.array([known.index(name) if name else -1 for name in names], np.int64)
+    return Texts(code[sizes], np.array(known, object))

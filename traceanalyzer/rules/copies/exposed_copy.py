@@ -8,44 +8,36 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
+from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.copies.exposed_copy.host_workers import NUMPY, host_workers
-from traceanalyzer.rules.copies.exposed_copy.sent_back import on_the_device, sent_back
 from traceanalyzer.timeline.awaited_values import MAX_BYTES
 from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
+from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING, VIEWING_OP
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    min_bare_share: float = limit(
-        0.5,
-        "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen",
-    )
-    min_worker_ns: int = limit(
-        20_000,
-        "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
-        "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
-    )
-    min_worker_share: float = limit(
-        0.2,
-        "the advice names the op on the host if it takes at least this share of the copies' time; chosen",
-    )
-
-
+_REACHED = (
+    0.75  # of the memory's peak rate, which a kernel that reads the data once reaches; H200, torch 2.11
+)
+_OP_NS = 5_000.0  # CPU time of launching it; H200 host, torch 2.11
+NUMPY = "numpy"
+"""Stands for an op: what runs without one right after a tensor has become an array."""
+_AS_ARRAY = "aten::resolve_neg"  # Tensor.numpy() ends with it
+_WORKER_MOVES = (
+    r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|"
+    r"empty\w*|zeros|lift_fresh)$"
+)
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
 _IN_TORCH = "Do the work on this data with torch on the device, and copy only the result. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
-
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
     "pageable": (
@@ -70,6 +62,23 @@ _TEXTS = {
         "Start the copy as soon as its data is ready, so that the next kernels run meanwhile.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_bare_share: float = limit(
+        0.5,
+        "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen",
+    )
+    min_worker_ns: int = limit(
+        20_000,
+        "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
+        "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
+    )
+    min_worker_share: float = limit(
+        0.2,
+        "the advice names the op on the host if it takes at least this share of the copies' time; chosen",
+    )
 
 
 @rule(since="0.1", claims=Claims.EVENT, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))
@@ -245,3 +254,111 @@ def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
         "link": link and link.name,
         "link_gbps": link and link.gbps,
     }
+
+
+def sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> Rows:
+    """Row of the op that sends back what the host made of each copy to the host; int64 (copies,), -1 where none does.
+
+    After work on the host it is the next op of the copy's thread that calls the device, and all that it launches are
+    uploads of few bytes: the host works on the data to choose or to sum up.
+
+    Args:
+        spent_ns: int64 (copies,), work on the host after each copy.
+    """
+    top = calls[calls.is_top_op]
+    owner = calls[calls.is_call].index_of_enclosing(top)
+    calling = top[distinct(owner[owner >= 0])]
+    uploading = np.isin(calling.rows, _uploading(work))
+    found, launcher = np.full(len(copies), -1, np.int64), copies.outer_op
+    for thread in distinct(launcher.thread[launcher.there]).tolist():
+        own = np.flatnonzero(launcher.there & (launcher.thread == thread) & (spent_ns > 0))
+        of_thread = np.flatnonzero(calling.thread == thread)
+        order = of_thread[np.argsort(calling.start_ns[of_thread], kind="stable")]
+        after = np.searchsorted(calling.start_ns[order], launcher.end_ns[own])
+        following = order[np.minimum(after, len(order) - 1)]
+        back = (after < len(order)) & uploading[following]
+        found[own[back]] = calling.rows[following[back]]
+    return found
+
+
+def _uploading(work: Work) -> Rows:
+    """Rows of the outermost ops that launch uploads of few bytes, and nothing else."""
+    small: Mask = work.kind.one_of("copy_h2d") & (work.bytes <= MAX_BYTES)
+    return np.setdiff1d(work[small].outer_op.rows, work[~small].outer_op.rows)
+
+
+def on_the_device(calls: Calls, copies: Work, back: Rows, gpus: Gpus) -> Replace:
+    """The host's work in one pass over the data on the device, without the copies there and back.
+
+    Args:
+        back: int64 (copies,), as from `sent_back`, for each of them.
+    """
+    passes_ns = copies.bytes / (_REACHED * gpus.memory_gbps(copies.device))
+    ends_ns = Calls(calls.events, back).end_ns
+    return Replace(copies.outer_op.start_ns, ends_ns, passes_ns[:, None], _OP_NS)
+
+
+def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
+    """(the op that works longest on the host right before or after each copy, how long all of them do there).
+
+    Before a copy to the device, after one to the host: on its thread, as far as the next op that calls the device.
+    What a data loader does is its own, and no op of the step. Where no op works on the host, but the copy becomes an
+    array of numpy, the time up to the next op, call or annotation is numpy's.
+
+    Args:
+        min_ns: of an op; shorter ones are on the way.
+    """
+    top = calls[calls.is_top_op]
+    busy = np.zeros(len(top), bool)
+    owner = calls[calls.is_call].index_of_enclosing(top)
+    busy[owner[owner >= 0]] = True
+    works = ~busy & (top.dur_ns >= min_ns) & ~top.name.matches(_WORKER_MOVES)
+    works &= ~top.name.meets(VIEWING_OP.search) & ~top.name.meets(ALLOCATING_OP.search)
+    works &= ~top.annotation.meets(DATA_LOADING.search)
+    longest, spent = np.full(len(copies), -1, np.int64), np.zeros(len(copies), np.int64)
+    launcher, upward = copies.outer_op, copies.kind.one_of("copy_h2d")
+    for thread in distinct(launcher.thread[launcher.there]).tolist():
+        of_thread = np.flatnonzero(top.thread == thread)
+        order = of_thread[np.argsort(top.start_ns[of_thread], kind="stable")]
+        calling = order[busy[order]]
+        own = np.flatnonzero(launcher.there & (launcher.thread == thread))
+        low, high = _windows(top, calling, launcher, own, upward)
+        hosts = order[works[order]]
+        first = np.searchsorted(top.start_ns[hosts], low, side="left")
+        last = np.searchsorted(top.start_ns[hosts], high, side="left")
+        sums = np.append(0, np.cumsum(top.dur_ns[hosts]))
+        spent[own] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
+        array_ns = np.where(upward[own] | (last > first), 0, _numpy_ns(calls, thread, low, high))
+        spent[own] = np.where(array_ns >= min_ns, array_ns, spent[own])
+        longest[own] = np.where(array_ns >= min_ns, len(top), longest[own])
+        for at, begin, end in zip(own.tolist(), first.tolist(), last.tolist(), strict=True):
+            if end > begin:
+                longest[at] = hosts[begin + int(np.argmax(top.dur_ns[hosts[begin:end]]))]
+    names = top.name
+    code = np.append(names.code, (len(names.names), -1))[longest]  # -1, of no op, is the last
+    return Texts(code, np.append(names.names, NUMPY)), spent
+
+
+def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
+    """How long nothing is recorded on the thread after a tensor became an array within [low, high); 0 without one."""
+    own = calls[calls.thread == thread]
+    made = own[own.name.one_of(_AS_ARRAY)]
+    made = made[np.argsort(made.start_ns, kind="stable")]
+    following = np.append(np.sort(own.start_ns), np.iinfo(np.int64).max)
+    next_ns = following[np.searchsorted(following, made.end_ns, side="left")]
+    which = np.searchsorted(made.start_ns, low, side="left")
+    begins, ends, nexts = (np.append(ns, high.max(initial=0)) for ns in (made.start_ns, made.end_ns, next_ns))
+    there = (begins[which] < high) & (which < len(made))
+    return np.where(there, np.minimum(nexts[which], high) - ends[which], 0)
+
+
+def _windows(top: Calls, calling: Rows, launcher: Calls, own: Rows, upward: np.ndarray) -> tuple[Rows, Rows]:
+    """When the host works for each copy: from the call before it, or up to the call after it."""
+    starts, ends = top.start_ns[calling], top.end_ns[calling]
+    begun, done = launcher.start_ns[own], launcher.end_ns[own]
+    before = np.searchsorted(starts, begun, side="left") - 1
+    after = np.searchsorted(starts, done, side="left")
+    previous = np.where(before >= 0, ends[np.maximum(before, 0)], 0) if len(calling) else np.zeros_like(begun)
+    following = np.where(after < len(starts), starts[np.minimum(after, max(len(starts) - 1, 0))], done)
+    up = upward[own]
+    return np.where(up, previous, done), np.where(up, begun, following)

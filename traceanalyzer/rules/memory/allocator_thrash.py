@@ -7,40 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.idle.recurrence import standing_out
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rules.memory.allocator_thrash.steady_calls import driver_allocations, of_the_loop
+from traceanalyzer.timeline.names import ALLOCATOR
 from traceanalyzer.timeline.steps import Steps
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    min_steps: int = limit(
-        3,
-        "the rule needs at least this many steps; fewer steps do not show whether the calls recur",
-    )
-    spike_times: float = limit(
-        5.0,
-        "first steps are regarded as warm-up if their calls take more than this many times as long as those of"
-        " the median step",
-    )
-    off_share: float = limit(
-        0.5,
-        "the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the"
-        " allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of "
-        "these ops",
-    )
-
 
 _HOST = r"Host"
 _ASKS, _MAKES = r"Malloc|MemAlloc|MemCreate", r"^aten::(empty|empty_strided)$"
 _GIVES_BACK = r"Free|Release|Unmap|Unregister"
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF={expandable_segments}:True"
-
 _FEW_STEPS = 10  # in fewer the pool of the first steps may still grow; chosen
 _LATER = "First record later steps, schedule(wait=20, warmup=3): in the first steps the cache may still grow. Then:"
-
 # cause -> (what happens, remedy)
 _TEXTS = {
     "emptied": (
@@ -65,6 +45,25 @@ _TEXTS = {
         "Pin buffers once and reuse them; let DataLoader(pin_memory=True) do it for batches.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_steps: int = limit(
+        3,
+        "the rule needs at least this many steps; fewer steps do not show whether the calls recur",
+    )
+    spike_times: float = limit(
+        5.0,
+        "first steps are regarded as warm-up if their calls take more than this many times as long as those of"
+        " the median step",
+    )
+    off_share: float = limit(
+        0.5,
+        "the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the"
+        " allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of "
+        "these ops",
+    )
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(_TEXTS))
@@ -137,3 +136,35 @@ def _cause(found: Calls) -> str:
         return "pinned"
     given = found[found.name.matches(_GIVES_BACK)].op.there
     return "growing" if len(given) == 0 else "full" if given.mean() > 0.5 else "emptied"
+
+
+def driver_allocations(calls: Calls, work: Work) -> Calls:
+    """Calls that ask the driver for memory or give it back, one after the other, by threads that launch work.
+
+    cudaMallocAsync and its kin take from a pool, and stop nobody.
+    """
+    found = calls[calls.is_call & calls.name.matches(ALLOCATOR) & ~calls.name.matches("Async")]
+    return (
+        found if len(found) == 0 else one_by_one(found[np.isin(found.thread, distinct(work.launch.thread))])
+    )
+
+
+def one_by_one(found: Calls) -> Calls:
+    """Without calls inside or beside an earlier one, as the driver's within the runtime's."""
+    found = found[np.lexsort((-found.end_ns, found.start_ns))]
+    least = np.iinfo(np.int64).min
+    before = np.maximum.accumulate(np.append(least, found.end_ns))[:-1]
+    return found[found.start_ns >= before]
+
+
+def of_the_loop(found: Calls, steps: Steps, spike: float) -> Calls:
+    """The calls of steps that do not stand out, and none unless most steps have such calls.
+
+    Args:
+        spike: a step stands out where they take more than this times the median step.
+    """
+    found = found[found.step >= 0]
+    once = standing_out(np.zeros_like(found.step), found.step, found.dur_ns, len(steps), spike)
+    left = found[~once.leading & ~once.alone]
+    recurring = 2 * len(distinct(left.step)) > len(steps)
+    return left if recurring else left[np.empty(0, np.int64)]

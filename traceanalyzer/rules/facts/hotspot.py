@@ -1,0 +1,397 @@
+"""The op that takes most of the step, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.replay.sample import JobStep
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
+from traceanalyzer.roofline.op_work import Inputs, OpWork, shapes_of
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
+from traceanalyzer.rule.collective_arrivals import without_waiting
+from traceanalyzer.rule.evidence import (
+    MORE_WORK,
+    counted_shapes,
+    kernel_times,
+    largest_shapes,
+    of_steps,
+    told_names,
+    uncovered_ns,
+)
+from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
+from traceanalyzer.timeline.steps import Steps
+
+_MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
+_WELL_SHAPED = 0.75  # of the peak: large bfloat16 products reach about this on an H200; chosen
+_LEAST = 0.005  # of the peak: less rounds to 0 %
+_OVER_LINK = ("copy_h2d", "copy_d2h")
+_SHORT_PRODUCTS = "Use a larger batch. Matrix products cannot be fused with one another."
+_LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
+_NO_SHAPES = "Record with record_shapes=True to see how near this op is to its limits."
+_IN_GRAPH = (
+    "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
+    "their limits."
+)
+UNKNOWN = "its kernels: {kernels:of the op's time}"
+_UNMODELLED = "The tool cannot compute how fast this op could be: profile the op with {ncu}."
+_FEW_BLOCKS = (
+    "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
+)
+_FEW_TILES = (
+    "Give the device more parallel work: a larger batch, smaller tiles or split-K in the product's kernel, or several "
+    "products in one grouped call."
+)
+_NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
+_FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
+_RESIZING = r"^aten::_?upsample_"
+_RESIZES = (
+    "If a 1x1 convolution to fewer channels follows, apply this convolution before you resize: the result is the "
+    "same. "
+)
+_BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
+_FEW_CHANNELS = (
+    "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per "
+    "channel."
+)
+_ADVICE = {
+    "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
+    "memory": "Limited by memory: fuse the op with its neighbours, or move fewer bytes.",
+    "below-bounds": "Profile the op with {ncu}, unless another finding explains its time. Neither compute nor memory "
+    "is near its limit.",
+}
+_MORE_COMPUTE = (
+    "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
+    "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
+)
+_BEYOND = {
+    False: "more than memory delivers: caches serve a part",
+    True: "above the device's peak: its algorithm needs fewer operations than counted",
+}
+_APART = 0.05  # of its time a step: so far from the mean of all steps it is said which count; chosen
+# What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
+_COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
+_NO_USERS = (
+    r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What limits it (kebab-case, empty where unknown), the end of a sentence about it, and advice."""
+
+    kind: str
+    words: str
+    advice: str
+
+
+COMMUNICATION = Bound(
+    "communication",
+    "this includes transfer, any waiting for other ranks, and any overlap with compute",
+    "To measure how much of this is waiting, diagnose the traces of all ranks together.",
+)
+# Where waiting was measured and subtracted.
+TRANSFER = Bound(
+    "communication",
+    "only transfer counts here, not the measured waiting for other ranks",
+    "Overlap it with compute, or send fewer bytes.",
+)
+_LATENCY = Bound(
+    "latency",
+    "its kernels are so short that the GPU spends much of this time on starting them",
+    "Fuse these kernels, or use a larger batch.",
+)
+_LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
+_COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
+# Every kind of a bound.
+LIMITS = (
+    *(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)),
+    *_ADVICE,
+    "few-blocks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_part_share: float = limit(
+        0.05,
+        "reported only if the op takes at least this share of the step; a smaller op is not worth looking "
+        "at first",
+    )
+    min_near_share: float = limit(
+        0.5,
+        "a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the "
+        "peak",
+    )
+    max_latency_ns: int = limit(
+        5_000,
+        "if the kernels of an op take at most this time on average, the start of each kernel limits the op;"
+        " measured on H200 and MI300X",
+    )
+
+
+@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)
+def hotspot(
+    work: Work,
+    steps: Steps,
+    rates: OpWork,
+    forecast: Forecast | None,
+    job: JobStep | None,
+    waits: CollectiveWaits | None,
+    limits: Limits,
+) -> Iterator[Hits]:
+    """The op that takes the largest share of the step, and what limits it.
+
+    What it looks for: the op or collective that takes the most GPU time. An op here is what the user calls,
+    or its backward node. Of collectives and copies, only the time counts in which nothing computes.
+    Why it matters: this op is the first to look at. The finding is a fact, not a fault, so it is always info.
+    Bad: tuning a kernel that takes 2 % of the step. Good: starting with the kernel that takes 60 %.
+    How sure: the time is measured. What limits the op is computed from its shapes and the device's peak
+    rates. Without recorded shapes, the limit is usually unknown.
+    When it is wrong: an op that runs at the same time as work of another stream costs less than its share.
+    Source: roofline model (Williams, Waterman, Patterson 2009).
+    """
+    within = work.step >= 0 if (work.step >= 0).any() else np.ones(len(work), bool)
+    usual = forecast.program.sample.steps if forecast else np.flatnonzero(steps.steady)
+    for device in distinct(work.device[within]).tolist():
+        here = work.device == device
+        own, alone_ns = work[here & within], uncovered_ns(work[here])[within[here]]
+        names = told_names(own)
+        counts = _counts(own, usual)
+        own_ns = without_waiting(own, waits)
+        took_ns = np.where(counts, own_ns, 0)
+        # What compute runs beside is no hot spot, nor is what was queued before the recording.
+        launched = of_steps(own)
+        alone_ns = np.where(launched | ~launched.any(), np.minimum(took_ns, alone_ns), 0)
+        op = next(iter(names.sums(alone_ns)), None)
+        if op is None:
+            continue
+        chosen = names.one_of(op)
+        found, every = own[chosen & counts], own[chosen]
+        gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
+        predicted = job or (forecast and forecast.step)
+        whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
+        judged_step = f"the {'predicted' if predicted else 'recorded'} step"
+        # Of work that streams do at once a step has no room for all; ranks then wait less for one another.
+        work_ns = int(alone_ns[~own.kind.one_of("communication")].sum()) / max(len(usual), 1)
+        if work_ns > (1 + MORE_WORK) * whole_ns:
+            whole_ns, judged_step = work_ns, "all GPU work"
+        share = gpu_ns / max(whole_ns, 1.0)
+        if share >= limits.min_part_share:
+            pace = every.total_ns / len(every) / max(found.total_ns / len(found), 1.0)
+            bound = what_limits(found, rates, pace, limits.min_near_share, limits.max_latency_ns)
+            bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
+            if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
+                bound = _compiled(found, forecast)
+            mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
+            apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
+            whole: dict[str, int] = {}
+            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
+            if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
+                whole, of_which = {"mean_ns": mean_ns}, ""
+            yield _hits(op, every, found, bound, gpu_ns, share, judged_step, of_which, whole)
+
+
+def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
+    """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
+    counts = np.isin(work.step, usual)
+    return counts if counts.any() else np.ones(len(work), bool)
+
+
+def _compiled(found: Work, forecast: Forecast | None) -> Bound:
+    """Of a compiled region: the kernels that it is made of, and how they are launched."""
+    words = "its kernels are {kernels}"
+    eager = found[~found.in_graph]
+    waits = eager.kind.one_of("copy_d2h").any()
+    if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
+        return Bound(
+            "",
+            words,
+            "Look at the longest kernels of this region. A name such as triton_poi_fused_add_mul lists the ops fused "
+            "in the kernel; other kernels are those of libraries.",
+        )
+    each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
+    return Bound(
+        "",
+        f"{words}; it launches {each} of them one by one, without waiting",
+        "Compile this region with mode='reduce-overhead': it becomes one CUDA graph. Then look at its kernels.",
+    )
+
+
+def _hits(
+    op: str,
+    every: Work,
+    found: Work,
+    bound: Bound,
+    gpu_ns: int,
+    share: float,
+    judged_step: str,
+    of_which: str,
+    whole: Mapping[str, int],
+) -> Hits:
+    """Points at `every` piece; what is said is of those `found` in the usual steps, or the mean of the `whole`."""
+    lines = found.line.sums(found.dur_ns)
+    users = found[~found.launch.annotation.matches(_NO_USERS)]
+    annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
+    # The predicted step has less waiting for other ranks than the recorded ones.
+    shown = share <= 1 and bound is not COMMUNICATION
+    part = (
+        f", {{part}} of {judged_step}"
+        if shown
+        else ", the sum of its kernels, some of which run at the same time" * (share > 1)
+    )
+    same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
+    words = "" if same else f"; {bound.words}"
+    where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
+    dims = found.dims.sums(found.dur_ns)
+    if inputs := largest_shapes(found):
+        where += f", {'mostly ' if len(dims) > 1 else ''}for inputs of {counted_shapes(inputs)}"
+    return Hits(
+        occurrences=every,
+        named_by=op,
+        cause=bound.kind,
+        lost=LostTime.none(),
+        message=f"{of_which}{{by}} takes {'{mean}' if whole else '{gpu}'} of GPU time a step{part}{where}{words}",
+        advice=bound.advice,
+        evidence={
+            "gpu_ns": gpu_ns,
+            "part_share": min(share, 1.0),
+            "kernels": kernel_times(found),
+            "shapes": next(iter(dims), None),
+            "lines": lines,
+            "annotations": annotations,
+            **whole,
+        },
+        info=True,
+    )
+
+
+def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int) -> Bound:
+    """What limits most of the time of some work of one op.
+
+    Args:
+        found: not empty.
+        rates: of the whole window.
+        pace: by how much quicker the work is than on average over the whole window.
+        min_near_share: of a peak; what reaches more of it is limited by it.
+        max_latency_ns: mean duration up to which kernels are limited by their start.
+    """
+    if _mostly(found, "communication"):
+        return COMMUNICATION
+    if found.total_ns / len(found) < max_latency_ns:
+        multiplies = 2 * found[found.name.matches(GEMM_OR_CONVOLUTION)].total_ns > found.total_ns
+        advice = _FEW_NORMS if found.op.name.matches(_NORMS).all() else _LATENCY.advice
+        return replace(_LATENCY, advice=_SHORT_PRODUCTS if multiplies else advice)
+    if _mostly(found, *_OVER_LINK):
+        return _over_link(found.of_kind(*_OVER_LINK))
+    if _mostly(found, "copy_d2d"):
+        return _COPIES
+    bound = _by_peaks(found, rates, pace, min_near_share)
+    resizes = 2 * found[found.op.name.matches(_RESIZING)].total_ns > found.total_ns
+    return replace(bound, advice=_RESIZES + bound.advice) if resizes else bound
+
+
+def _over_link(copies: Work) -> Bound:
+    moved = int(np.maximum(copies.bytes, 0).sum())
+    rate = f"it reaches {moved / copies.total_ns:,.1f} GB/s over the link to the host"
+    return replace(_LINK, words=rate) if moved else _LINK
+
+
+def _mostly(found: Work, *kinds: str) -> bool:
+    return 2 * found.of_kind(*kinds).total_ns > found.total_ns
+
+
+def _peak_of(one: Inputs) -> str:
+    """How high it is, for the kind of numbers that the op computes with."""
+    if one.limit == "compute":
+        return f" ({one.peak_tflops:,.0f} TFLOP/s)" if one.peak_tflops else ""
+    return f" ({one.peak_gbps:,.0f} GB/s)" if one.peak_gbps else ""
+
+
+def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
+    """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
+    inner = next(iter(found.op.name.sums(found.dur_ns)), None)
+    by_shape = _spent(found)
+    known = [
+        (one, one.peak_share, by_shape[one.shapes])
+        for one in rates.inputs
+        if one.op == inner and one.peak_share is not None and by_shape.get(one.shapes, 0) > 0
+    ]
+    if not known:
+        return _by_rate(inner, found, rates, pace)
+    shares, spent = np.array([one[1] for one in known]), np.array([one[2] for one in known], np.float64)
+    best = known[int(spent.argmax())][0]
+    compute, share = best.limit == "compute", pace * known[int(spent.argmax())][1]
+    rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
+    rate = f"{'with its costliest inputs ' * (len(by_shape) > 1)}it reaches {rate}"
+    part = float(spent.max()) / found.total_ns
+    mean = pace * float((shares * spent).sum() / spent.sum())
+    kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
+    near = (
+        ""
+        if share > 1 or share < _LEAST
+        else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
+    )
+    if part < _MUCH:
+        own = np.array([one.limit == best.limit for one, *_ in known])
+        of_those = pace * float((shares * spent)[own].sum() / spent[own].sum())
+        which = "calls" if own.all() else f"{best.limit}-bound calls"
+        whose = " of their dtype" * (best.limit == "compute")
+        rate = f"on average, its {which} reach {100 * of_those:.0f} % of the {best.limit} peak{whose}"
+        near = ""
+    elif share > 1:  # no device is quicker than its peak
+        near = f", {_BEYOND[compute]}"
+    if kind in ("compute", "memory"):
+        far = kind == "compute" and (share if part >= _MUCH else mean) < _WELL_SHAPED
+        return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else _ADVICE[kind])
+    few = _few_blocks(found)
+    return replace(few, words=f"{rate}{near}; {few.words}") if few else _below(f"{rate}{near}")
+
+
+def _below(rate: str) -> Bound:
+    return Bound(
+        "below-bounds",
+        f"{rate}; its kernels: {{kernels:of the op's time}}",
+        _ADVICE["below-bounds"],
+    )
+
+
+def _few_blocks(found: Work) -> Bound | None:
+    """Where most of the time goes to kernels of so few blocks that most of the device has nothing to do."""
+    sms = max((device.sms or 0 for device in found.events.trace.meta.devices), default=0)
+    few = found[(found.blocks > 0) & (2 * found.blocks < sms)]
+    if 2 * few.total_ns <= found.total_ns:
+        return None
+    blocks = int(few.blocks[np.argmax(few.dur_ns)])
+    told = f"{blocks} block{'s' * (blocks > 1)}"
+    advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
+    advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
+    advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else advice
+    return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", advice)
+
+
+def _spent(found: Work) -> dict[str, int]:
+    """Shapes of an op's inputs -> ns."""
+    sums: dict[str, int] = {}
+    for dims, ns in found.dims.sums(found.dur_ns).items():
+        text = shapes_of(Signature.parsed("", dims, None, None))
+        sums[text] = sums.get(text, 0) + ns
+    return sums
+
+
+def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Bound:
+    """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
+    shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
+    best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
+    if best is not None and best.gbps is not None:
+        computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
+        reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"
+        return Bound("", reached, _UNMODELLED)
+    advice = _UNMODELLED if shaped else _NO_SHAPES
+    return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)

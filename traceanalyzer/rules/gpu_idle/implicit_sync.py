@@ -1,0 +1,392 @@
+"""Ops that wait for the GPU to hand a value or a size to the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit
+from traceanalyzer.replay.rewrites import Replace
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule.views.cpu_gaps import HostCalls
+from traceanalyzer.timeline.awaited_values import AwaitedValues
+
+# Their result is a truth value, which nothing but a decision needs; a sum or a mean may be the loss itself.
+_DECIDES = (
+    r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|isneginf|isposinf|"
+    r"logical_(and|or|not|xor)|__and__|__or__|bitwise_(and|or|not)|abs)$"
+)
+_ENDS = r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+|bitwise_\w+)$"
+_MOST = 4  # ops that make one value: abs, gt, any; isnan, logical_or, any
+_TRAINS = r"^autograd::engine::|^Optimizer\.step#"
+_CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
+_ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
+_CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
+_MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
+_FIXED_BINS = (
+    "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "
+    "dtype=torch.float32)). bincount reads the largest value back to the CPU, even if minlength is given."
+)
+_COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
+_SHOWN = 3  # names of ops
+_NEXT_NS = 10_000  # from the copy's op to the loop; launching a kernel in between takes more
+_LOOP = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """One kind.
+
+    Attributes:
+        ops: pattern of names as the user calls them; None where it is told otherwise.
+        why: the end of a sentence about the op.
+        advice: the remedy, in the imperative.
+        only_reads: the op does nothing else, and goes where nobody needs the value.
+    """
+
+    ops: str | None
+    why: str
+    advice: str
+    only_reads: bool = False
+
+
+KINDS = {
+    "boolean-mask": Awaited(
+        r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
+        "waits until the GPU has counted how many elements of its mask are True",
+        (
+            "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask, which also run "
+            "fewer kernels. If the mask stays the same, compute the indices once."
+        ),
+    ),
+    "data-dependent-size": Awaited(
+        rf"^aten::({_COUNTED})$",
+        "waits until the GPU has counted the size of its result",
+        "Give the size (nonzero_static(size=), repeat_interleave(output_size=)), or keep the shape with a mask.",
+    ),
+    "branch": Awaited(
+        r"^aten::(is_nonzero|equal|allclose)$",
+        "waits for a value that the CPU needs to choose a branch",
+        "Decide on the device (torch.where), or check every few steps.",
+        only_reads=True,
+    ),
+    "argument-check": Awaited(
+        None,  # by the op before
+        "waits for a check of a distribution's arguments, which torch.distributions makes on the GPU",
+        "Turn the checks off once the program runs: torch.distributions.Distribution.set_default_validate_args(False), "
+        "or validate_args=False for each distribution.",
+        only_reads=True,
+    ),
+    "copy-to-host": Awaited(
+        r"^aten::(to|_to_copy|copy_|cpu|clone)$",
+        "waits for a copy to the host",
+        "Join results on the device, and copy them to the host together; or copy with non_blocking=True to pinned "
+        "memory and read it later.",
+        only_reads=True,
+    ),
+    "read-back": Awaited(
+        r"^aten::(item|_local_scalar_dense)$",
+        "reads a value back to the host and waits for it",
+        "Keep the value on the device: accumulate it there, and read it back every few steps.",
+        only_reads=True,
+    ),
+    "inside-op": Awaited(
+        r"",
+        "reads a result back to the host and waits for it",
+        "Use a variant of this op that stays on the device, or call it once for many inputs.",
+    ),
+    "copy-to-device": Awaited(
+        None,  # by the direction of its copy
+        "waits for a copy of a few bytes to the device, and for all work queued before it",
+        "Create the value on the device (torch.full, torch.arange with device=), keep it there, or copy from pinned "
+        "memory with non_blocking=True.",
+    ),
+    "result": Awaited(
+        None,  # by what the step still launches: nothing
+        "waits for the result of an inference step",
+        "If each step answers a request, leave this wait as it is. If steps follow each other, launch the next one "
+        "before you read this result: copy it with non_blocking=True to pinned memory.",
+        only_reads=True,
+    ),
+    "loss-scaling": Awaited(
+        None,  # by the ops around it
+        "is GradScaler's check for overflowed gradients, and waits for the answer",
+        "Use an optimizer with {fused=True}, which checks on the device, or bfloat16, which needs no scaler.",
+        only_reads=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    mask_passes: float = limit(
+        2.0,
+        "for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel "
+        "that computes the mask (such as x > 0); torch.where reads mask and data, and writes a result of "
+        "the data's size; H200, float32",
+    )
+    fill_ns: int = limit(
+        800,
+        "for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this "
+        "number, and takes this time; H200, torch 2.11",
+    )
+    alike_times: float = limit(
+        2.0,
+        "the finding shows the longest wait only if it is more than this many times as long as the mean "
+        "wait; else it shows the mean alone; chosen",
+    )
+    min_loop_ops: int = limit(
+        100,
+        "the ops between a copy to the host and the next launch are a loop over the copied values if "
+        "there are at least so many; chosen",
+    )
+    where_ns: int = limit(
+        20_000,
+        "for the saving: torch.where takes this CPU time without the profiler (with the profiler it takes "
+        "42 µs); H200 host, torch 2.11",
+    )
+
+
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
+def implicit_sync(
+    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, stretches: HostCalls, limits: Limits
+) -> Iterator[Hits]:
+    """An op reads back from the GPU, and the host waits for it.
+
+    What it looks for: an op that copies a few bytes to the host and waits for them. Examples are .item(),
+    bool(), .tolist(), and .cpu() of small tensors. Ops whose result has a data-dependent size also wait, such
+    as boolean index, nonzero and unique.
+    Why it costs: the host cannot queue work while it waits, so the GPU becomes idle.
+    Bad: `loss.item()` in every step. Good: add up the loss on the device and read the sum every 100 steps.
+    Bad: `x[x > 0]`. Good: `torch.where`.
+    How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
+    would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
+    the cost includes this loop.
+    When it is wrong: the next step needs the value. If only a later step needs it, read it one step later, or
+    less often. In inference, the last value that a step reads is usually its result, so the severity is info.
+    Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+    """
+    ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
+    copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
+    charged = idle.waited()
+    for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
+        waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
+        if cause == "copy-to-device" and np.isin(waiting.rows, moved.launch.rows).all():
+            continue  # the call that copies waits itself: exposed-copy's
+        counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
+        lines, waiter = found.line.sums(found.dur_ns), charged.call.index_of_enclosing(found)
+        idling = charged[waiter >= 0]
+        waited = _waited_ns(waiting)
+        loops = loops_after(found if cause == "copy-to-host" else found[:0], stretches, limits.min_loop_ops)
+        yield Hits(
+            occurrences=found,
+            named_by=op,
+            cause=cause,
+            lost=_lost(found, counting, idling, waiter[waiter >= 0]),
+            fix=(
+                _fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
+                DropSpans(loops.start_ns, loops.end_ns),
+            ),
+            message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
+            + (", at {lines:of these calls' time}" if lines else "")
+            + (
+                "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
+                if len(loops)
+                else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
+                "the recording" * bool(len(idling))
+            )
+            + _waits(
+                longest := _longest(waiting, waited, found),
+                total := int(waited.sum()),
+                len(found),
+                limits.alike_times,
+            ),
+            advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
+            evidence={
+                "waited_ns": total,
+                "each_ns": total // max(len(found), 1),
+                "longest_ns": longest,
+                "idle_ns": idling.total_ns,
+                "lines": lines,
+                **({"host_ns": loops.total_ns, "host_ops": most_often(loops)} if len(loops) else {}),
+            },
+            of_window=("idle_ns",),
+            info=cause == "result",
+        )
+
+
+def _as_called(ops: Calls) -> Texts:
+    """Names of the ops; what waits in the backward of an index waits for the mask that the user indexed with."""
+    names = np.append(ops.name.names, "aten::index")
+    backward = ops.outer_op.name.matches(r"\bIndexBackward") & ops.name.matches(r"index_put")
+    return Texts(np.where(backward, np.flatnonzero(names == "aten::index")[0], ops.name.code), names)
+
+
+def _waited_ns(waiting: Calls) -> Rows:
+    """How long each call waits within the window: what was launched before the recording is nobody's."""
+    steps = waiting.events.steps
+    if steps.asked:  # then some lie outside of it, which wait no less
+        return waiting.dur_ns
+    begin, end = steps.window_start_ns, steps.window_end_ns
+    waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
+    return np.maximum(waited, 0)
+
+
+def _longest(waiting: Calls, waited: Rows, found: Calls) -> int:
+    """How long the op that waits longest waits in all."""
+    return int(sums_of(waiting.index_of_enclosing(found), waited, len(found)).max(initial=0))
+
+
+def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
+    """How long the CPU waits: of each where they are alike."""
+    if count == 1:
+        return "; the CPU waits {each}"
+    alike = longest_ns * count <= most * waited_ns
+    return f"; the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
+
+
+def _lost(found: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
+    """The idle time charged to what is inside each, and the work that is done only to read."""
+    working = spent.launch.index_of_enclosing(found)
+    reading = LostTime.all_of(spent[working >= 0], working[working >= 0])
+    return LostTime.joined([LostTime.all_of(idling, waiter), reading])
+
+
+def _fix(
+    cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
+) -> Edit:
+    """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
+    if KINDS[cause].only_reads:
+        return Drop(np.union1d(found.rows, makers))
+    if cause == "copy-to-device":
+        return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
+    if cause != "boolean-mask":
+        return Drop(np.union1d(waiting.rows, moved.launch.rows))
+    order = np.argsort(work.launch.start_ns, kind="stable")
+    before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
+    where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
+    kernels = np.stack((np.full(len(found), limits.fill_ns), where), axis=1)
+    return Replace(found.start_ns, found.end_ns, kernels, limits.where_ns)
+
+
+def makers_of(found: Calls, outer: Calls) -> Rows:
+    """Rows of the outermost ops right before each read-back, on its thread, that make its truth value.
+
+    Args:
+        found: the ops that read back.
+        outer: all outermost ops.
+    """
+    order = np.lexsort((outer.start_ns, outer.thread))
+    outer = outer[order]
+    decides, ends = outer.name.matches(_DECIDES), outer.name.matches(_ENDS)
+    place = np.flatnonzero(np.isin(outer.rows, found.outer_op.rows))
+    alive = np.ones(len(place), bool)
+    rows = [np.empty(0, np.int64)]
+    for back in range(1, _MOST + 1):
+        alive &= place >= back
+        before = np.maximum(place - back, 0)
+        alive &= outer.thread[before] == outer.thread[place]
+        alive &= (ends if back == 1 else decides)[before]
+        rows.append(outer.rows[before[alive]])
+    return np.concatenate(rows)
+
+
+def advice_of(kind: str, op: str, calls: Calls) -> str:
+    """The remedy for a kind; checks of torch.distributions, which have a switch, only where there may be some.
+
+    Args:
+        op: what waits.
+    """
+    if kind != "branch":
+        return _FIXED_BINS if op == "aten::bincount" else KINDS[kind].advice
+    events = calls.events
+    if events.user_code.recorded:
+        names = map(str, texts_of(events.trace.lanes.python, "name"))
+        return KINDS[kind].advice + _CHECKS * any("torch/distributions/" in name for name in names)
+    return KINDS[kind].advice + _MAYBE_CHECKS * bool(calls.name.one_of("aten::all").any())
+
+
+def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Texts:
+    """Which of `KINDS` each op is: the first whose pattern its name has, but for those that are told otherwise.
+
+    Args:
+        calls, work: everything on the CPU and on the device.
+    """
+    names = list(KINDS)
+    patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
+    found = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
+    if not calls.name.matches(_TRAINS).any():
+        read = np.flatnonzero(found == names.index("copy-to-host"))
+        found[read[_last(ops[read], work)]] = names.index("result")
+    branches = np.flatnonzero(found == names.index("branch"))
+    checks = _asked(ops[branches], calls) | _checking(ops[branches])
+    found[branches[checks]] = names.index("argument-check")
+    found[values.upwards] = names.index("copy-to-device")
+    found[values.scaler] = names.index("loss-scaling")
+    return Texts(found, np.array(names, object))
+
+
+def _last(read: Calls, work: Work) -> Mask:
+    """After which of these ops their step launches nothing but copies of other ones."""
+    others = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
+    last = np.zeros(max(int(read.step.max(initial=-1)), int(others.step.max(initial=-1))) + 2, np.int64)
+    np.maximum.at(last, others.step, others.start_ns)
+    return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
+
+
+def _asked(branches: Calls, calls: Calls) -> Mask:
+    """Which of these ops come right after the question whether all of a tensor is true: checks, no decisions."""
+    outer = calls[calls.is_top_op]
+    outer = outer[np.lexsort((outer.start_ns, outer.thread))]
+    place = np.flatnonzero(np.isin(outer.rows, branches.outer_op.rows))
+    before = outer[np.maximum(place - 1, 0)]
+    asked = before.name.matches(_ANSWER) & (before.thread == outer.thread[place]) & (place > 0)
+    return np.isin(branches.outer_op.rows, outer.rows[place[asked]])
+
+
+def _checking(branches: Calls) -> Mask:
+    """Which of these ops run in Python code of torch.distributions that checks arguments; none without stacks."""
+    trace, found = branches.events.trace, np.zeros(len(branches), bool)
+    if not trace.meta.rows.get("python"):
+        return found
+    python = trace.lanes.python
+    rows = np.flatnonzero(matching(python, "name", lambda name: bool(_CHECKING.search(name))))
+    start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
+    own = ints_at(trace.lanes.cpu, "tid", branches.rows)
+    for thread in distinct(tid).tolist():
+        checks = intervals.union(start[tid == thread], (start + dur)[tid == thread])
+        inside = intervals.covered(checks, branches.start_ns, branches.start_ns + 1) > 0
+        found |= (own == thread) & inside
+    return found
+
+
+def loops_after(found: Calls, stretches: HostCalls, many: int) -> HostCalls:
+    """Stretches of so many ops on the host that begin right after one of these ops, on its thread.
+
+    Args:
+        found: ops that copy to the host.
+        many: ops; a loop over the elements or rows of what was copied.
+    """
+    ops, stretch = stretches.ops()
+    own = stretch[ops.thread == stretches.thread[stretch]]
+    loops = stretches[np.bincount(own, minlength=len(stretches)) >= many]
+    after = np.zeros(len(loops), bool)
+    for thread in np.unique(found.thread).tolist():
+        ends = np.append(-_NEXT_NS - 1, np.sort(found.end_ns[found.thread == thread]))
+        since = loops.start_ns - ends[np.searchsorted(ends, loops.start_ns, side="right") - 1]
+        after |= (loops.thread == thread) & (since <= _NEXT_NS)
+    return loops[after]
+
+
+def most_often(loops: HostCalls) -> str:
+    """The ops that run most often in these stretches: `aten::to, aten::empty`."""
+    name = loops.ops()[0].name
+    counts = name.sums(np.ones(len(name.code), np.int64))
+    return ", ".join(sorted(counts, key=lambda one: (-counts[one], one))[:_SHOWN])
