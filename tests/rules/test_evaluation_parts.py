@@ -12,7 +12,7 @@ from tests.rules.launches import US
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
-from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import (
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
     _before_derivatives,
     _depend,
     _is_one,

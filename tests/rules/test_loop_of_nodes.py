@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.rules.launches import US
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import Recorded
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Recorded
 
 
 def loop(begin_us: int, end_us: int, last_us: int = 0) -> Any:

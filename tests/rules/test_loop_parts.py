@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import _alike, _longest, _weight
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
+    _LAYERS,
+    _alike,
+    _elements,
+    _longest,
+    _most_alike,
+    _repeats,
+    _weight,
+)
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import _grow
+from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import (
     Taken,
     _chain,
     _data,
@@ -19,8 +28,6 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import (
     _written,
     taken_of,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.passes import _LAYERS, _elements, _most_alike, _repeats
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import _grow
 from traceanalyzer.tensors.signatures import Signature
 
 Shape = list[int]

@@ -13,15 +13,14 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, IdleTime, Work
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import Evaluations
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import LoopInputs
-from traceanalyzer.rules.gpu_idle.repeated_calls.passes import Passes
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     evaluation_hits,
     inputs_hits,
     passes_hits,
     recurrent_hits,
 )
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import Evaluations, Passes
+from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import LoopInputs
 
 OP, EVERY = 10 * US, 20 * US
 

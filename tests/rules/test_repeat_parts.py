@@ -10,8 +10,8 @@ import pytest
 
 from tests.rules.launches import GEMM, POINTWISE, US, loop, of_rule, steps_of
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.rules.gpu_idle.repeated_calls.how_sure import how_sure, sized_by_data
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import (
+from traceanalyzer.rules.gpu_idle.repeated_calls import how_sure, sized_by_data
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     advised,
     first_of,
     is_of_lists,

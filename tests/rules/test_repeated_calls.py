@@ -13,8 +13,7 @@ from traceanalyzer import Analysis
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Work
-from traceanalyzer.rules.gpu_idle.repeated_calls.batched_work import batched_work
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_texts import advised, listed
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import advised, batched_work, listed
 
 
 def test_a_loop_and_its_backward_are_one(shared: Shared) -> None:

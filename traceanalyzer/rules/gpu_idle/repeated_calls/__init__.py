@@ -6,29 +6,53 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluations_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.fewer_parameters import fewer_parameters
-from traceanalyzer.rules.gpu_idle.repeated_calls.how_sure import how_sure, of_layers, sized_by_data
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_backward import ADDS_UP, LoopNodes, Recorded
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_inputs import loop_inputs_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.passes import passes_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.recurrent_loops import CELLS, recurrent_layer
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeat_hits import (
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
+    HEAVY,
     evaluation_hits,
+    fewer_parameters,
     inputs_hits,
+    is_of_lists,
     loop_hits,
     passes_hits,
     recurrent_hits,
+    stacked_results,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, repeats_of
-from traceanalyzer.rules.gpu_idle.repeated_calls.stacked_results import stacked_results
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import evaluations_of, passes_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import (
+    ADDS_UP,
+    LoopNodes,
+    Recorded,
+    Repeats,
+    places,
+    repeats_of,
+)
+from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import CELLS, loop_inputs_of, recurrent_layer
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
+
+_SELECTS = re.compile(
+    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
+)
+_CHECK = (
+    "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
+)
+_LIBRARY = re.compile(r"^torch\.distributed")  # what DistributedDataParallel does for each parameter
+_CUTS = re.compile(
+    r"::(slice|narrow|to|_to_copy)$|SliceBackward"
+)  # also on the way of one tensor through a chain
+_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
+_DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
+_TABLES = re.compile(r"Embedding\w*Backward")
+_NODES = re.compile(r"Backward\d*$").search
+_ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
+_IN_BACKWARD = re.compile(r"(Backward\d*|AccumulateGrad)$").search
+_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
+_Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +107,6 @@ class Limits:
         "for a network that is called several times: reported only if its calls make at least this share "
         "of a step's launches; chosen",
     )
-
-
-_IN_BACKWARD = re.compile(r"(Backward\d*|AccumulateGrad)$").search
-_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
 
 
 @rule(
@@ -159,9 +179,6 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         yield evaluation_hits(list(same), work, idle)
 
 
-_Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
-
-
 def _recurrent(
     every: list[Repeats], recorded: Recorded, limits: Limits
 ) -> dict[tuple[str, tuple[str, ...]], list[Repeats]]:
@@ -221,3 +238,70 @@ def _joint(
 
 def _is_backward(key: tuple[str, ...]) -> bool:
     return all(map(_IN_BACKWARD, key))
+
+
+class Least(Protocol):
+    """Limits of the rule."""
+
+    @property
+    def min_repeats(self) -> int: ...
+    @property
+    def max_layer_ops(self) -> int: ...
+    @property
+    def max_loop_launches(self) -> int: ...
+
+
+def sized_by_data(loop: Repeats, counting: Calls) -> bool:
+    """Whether each repeat first counts on the device how much it will work on: the rows of an expert by a mask."""
+    if not loop.shapes_change:
+        return False
+    inside = (counting.start_ns >= loop.at.start_ns[0]) & (counting.start_ns < loop.ends_ns[-1])
+    return int(inside.sum()) >= loop.count
+
+
+def how_sure(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -> Confidence | None:
+    """None where it is no loop that could be one call.
+
+    Args:
+        members: how many repeats loops over parts of a tensor or with a layer have, whose backward repeats as often.
+    """
+    names = loop.names
+    if (loop.count < limits.min_repeats and _CHECK in names) or any(map(_LIBRARY.search, names)):
+        return None
+    heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
+    if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
+        return Confidence.LOW if not any(map(_DECODES.search, names)) else None
+    backward = loop.count in members and any(map(_NODES, names))
+    parts = loop.count < limits.min_repeats and (loop.apart or backward)
+    if heavy and (parts or sized_by_data(loop, counting)):
+        return Confidence.MEDIUM
+    if heavy and _is_iterated(loop, limits):
+        return None
+    if heavy and backward and loop.count >= limits.min_repeats:
+        return Confidence.LOW
+    if heavy or loop.count < limits.min_repeats:
+        many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
+        alike = (
+            selects or any(map(_CUTS.search, names)) or loop.collected
+        )  # layers neither pick from one tensor nor are their results stacked
+        return Confidence.LOW if alike and (many or loop.shapes_change) else None
+    lists = is_of_lists(names) or all(map(_ON_LISTS.search, names))
+    # other repeats of pointwise ops alone are not reported: a CUDA graph helps them (launch-bound)
+    many = loop.collected or loop.copies or loop.shapes_change or lists
+    return (
+        Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
+    )
+
+
+def of_layers(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -> bool:
+    """Whether it is a loop with a layer in the forward pass that could be one call: so could its backward."""
+    forward = loop.count >= limits.min_repeats and not any(map(_NODES, loop.names))
+    return (
+        forward and bool(places(HEAVY, loop.names)) and how_sure(loop, limits, counting, members) is not None
+    )
+
+
+def _is_iterated(loop: Repeats, limits: Least) -> bool:
+    """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
+    whole = loop.launches > limits.max_loop_launches * loop.count
+    return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
