@@ -11,9 +11,9 @@ import pytest
 
 from tests.roofline.test_made import op
 from tests.roofline.test_op_families import signature
-from traceanalyzer.rule.loops import Loop
 from traceanalyzer.rules.tensors.unread_results import Body, Made, takes_items
 from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.timeline.loops import Loop
 
 Shape = tuple[int, ...]
 IMAGE, STATE, INNER, HIDDEN, RESULT = (9,), (1,), (2,), (3,), (4,)

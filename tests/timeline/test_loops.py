@@ -1,27 +1,31 @@
-"""Loops in sequences, steps that are alike, and names of collectives."""
+"""Exact and approximate loops, loops around layers, and edges of steps."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.collectives import collective_of
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.loops import Loops
-from traceanalyzer.timeline.step_similarity import same_steps
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.loops import (
+    LAYER,
+    Loop,
+    approximate_loops,
+    exact_loops,
+    layer_loops,
+    step_edges,
+    whole_loops,
+)
 
-US = 1_000
+START, END, EXTRA = 100, 101, 102
 
 
-def loops(sequence: str, least: int = 3, groups: str | None = None) -> list[tuple[int, int, int, int]]:
+def exact(sequence: str, least: int = 3, groups: str | None = None) -> list[tuple[int, int, int]]:
+    """(first, period, repeats) of each loop; a letter is an op."""
     kind = np.array([ord(letter) for letter in sequence], np.int64)
     group = np.array([int(letter) for letter in groups or "0" * len(sequence)], np.int64)
-    made = Loops.of(kind, group, least)
-    columns = (made.group, made.first, made.period, made.repeats)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return [(loop.first, loop.period, loop.repeats) for loop in exact_loops(kind, group, least)]
 
 
 @pytest.mark.parametrize(
@@ -30,89 +34,215 @@ def loops(sequence: str, least: int = 3, groups: str | None = None) -> list[tupl
         ("", []),
         ("ab", []),
         ("abcdef", []),
-        ("xaaaay", [(0, 1, 1, 4)]),
-        ("xabababy", [(0, 1, 2, 3)]),
+        ("xaaaay", [(1, 1, 4)]),
+        ("xabababy", [(1, 2, 3)]),
         ("abab", []),  # twice is no loop
-        ("aabaabaab", [(0, 0, 3, 3)]),
-        ("xyzababababababcdcdcd", [(0, 3, 2, 6)]),  # the one that covers more
-        ("aaaaabcbcbc", [(0, 0, 1, 5)]),  # the longer period covers a fifth more: no more than it must
-        ("aaaabcbcbc", [(0, 4, 2, 3)]),
+        ("aabaabaab", [(0, 3, 3)]),
+        ("xyzababababababcdcdcd", [(3, 2, 6)]),  # the one that covers more
+        ("aaaaabcbcbc", [(0, 1, 5)]),  # the longer period covers a fifth more: no more than it must
+        ("aaaabcbcbc", [(4, 2, 3)]),
         (
             "ababababxyzabababqbababa",
-            [(0, 0, 2, 4), (0, 11, 2, 3), (0, 18, 2, 3)],
+            [(0, 2, 4), (11, 2, 3), (18, 2, 3)],
         ),  # the same loop in three layers
     ],
 )
-def test_the_shortest_period_that_covers_most(sequence: str, expected: list[tuple[int, ...]]) -> None:
-    assert loops(sequence) == expected
-
-
-def test_a_loop_ends_with_its_group() -> None:
-    assert loops("aaaaaaa", groups="0001111") == [(0, 0, 1, 3), (1, 3, 1, 4)]
-
-
-@pytest.mark.parametrize(("period", "found"), [(200, [(0, 1, 200, 3)]), (201, [])])
-def test_a_repeat_has_200_members_at_most(period: int, found: list[tuple[int, ...]]) -> None:
-    """A model that is called sample by sample; what is longer is no loop of ops."""
-    kind = np.array([900, *list(range(period)) * 3, 901])
-    made = Loops.of(kind, np.zeros(len(kind), np.int64), 3)
-    assert list(zip(made.group, made.first, made.period, made.repeats, strict=True)) == found
-
-
-def test_members_are_repeats_by_period() -> None:
-    made = Loops.of(np.array([9, 1, 2, 1, 2, 1, 2]), np.zeros(7, np.int64), 3)
-    assert made.members(0).tolist() == [[1, 2], [3, 4], [5, 6]]
-
-
-def stepped(kernels: list[list[str]]) -> float:
-    trace = TraceBuilder()
-    number = 0
-    for step, names in enumerate(kernels):
-        trace.step(step, 1_000 * US * step, 1_000 * US)
-        for place, name in enumerate(names):
-            number += 1
-            at = 1_000 * US * step + 20 * US * place
-            trace.launch("cudaLaunchKernel", at, 5 * US, number)
-            trace.kernel(at + 8 * US, 5 * US, number, name=name)
-    analysis = Analysis(trace.load())
-    return same_steps(analysis.trace, analysis.index(DeviceWork), analysis.index(Steps))
-
-
-def test_steps_are_alike_in_kind_order_and_number() -> None:
-    assert stepped([["a", "b"]] * 4) == 1.0
-    assert stepped([["a", "b"], ["b", "a"], ["a"], ["a", "b", "b"]]) == 0.25
-    assert stepped([["a", "b"], ["a", "b"], ["a", "c"]]) == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize(("grid", "share"), [(132, 1.0), (133, 0.5)])
-def test_steps_are_alike_on_the_same_grids_and_in_the_order_of_their_launches(
-    grid: int, share: float
+def test_exact_loops_have_the_shortest_period_that_covers_most(
+    sequence: str, expected: list[tuple[int, ...]]
 ) -> None:
-    """Two streams, of which now the one and now the other begins first."""
-    trace = TraceBuilder()
-    for step in range(2):
-        begin = step * 1_000 * US
-        trace.step(step, begin, 1_000 * US)
-        for at, name in enumerate("ab"):
-            number = 2 * step + at + 1
-            trace.launch("cudaLaunchKernel", begin + 10 * at * US, 5 * US, number)
-            start = begin + (100 if at == step else 200) * US
-            shape = (grid if step else 132, 1, 1)
-            trace.kernel(start, 20 * US, number, name=name, stream=7 + at, grid=shape)
-    analysis = Analysis(trace.load())
-    assert same_steps(analysis.trace, analysis.index(DeviceWork), analysis.index(Steps)) == share
+    assert exact(sequence) == expected
+
+
+def test_exact_loops_end_with_their_group() -> None:
+    assert exact("aaaaaaa", groups="0001111") == [(0, 1, 3), (3, 1, 4)]
+
+
+@pytest.mark.parametrize(("period", "found"), [(200, [(1, 200, 3)]), (201, [])])
+def test_exact_loops_have_periods_of_at_most_200_ops(period: int, found: list[tuple[int, ...]]) -> None:
+    kind = np.array([900, *list(range(period)) * 3, 901])
+    loops = exact_loops(kind, np.zeros(len(kind), np.int64), 3)
+    assert [(loop.first, loop.period, loop.repeats) for loop in loops] == found
+
+
+def test_loop_members_are_repeats_by_period() -> None:
+    (loop,) = exact_loops(np.array([9, 1, 2, 1, 2, 1, 2]), np.zeros(7, np.int64), 3)
+    assert loop.members.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def approximate(sequence: list[int], *more: list[int]) -> list[Loop]:
+    """The loops of one group for each sequence."""
+    parts = (sequence, *more)
+    group = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return approximate_loops(np.array([one for part in parts for one in part]), group, 8, 0.4)
+
+
+def repeats(times: int, *, length: int = 6, branch: bool = True) -> list[int]:
+    """A head, then so many repeats, every third of which has one op more."""
+    body = [[*range(length), *([EXTRA] if branch and number % 3 == 0 else [])] for number in range(times)]
+    return [START, *(one for part in body for one in part), END]
+
+
+def test_approximate_loops_may_have_branches() -> None:
+    (loop,) = approximate(repeats(20))
+    assert loop.repeats in (19, 20)
+    assert loop.end - loop.first >= 110
+
+
+def test_approximate_loops_are_outermost() -> None:
+    inner = [1, 2, 3] * 10
+    (loop,) = approximate([op for _ in range(12) for op in (START, *inner, END)])
+    assert loop.repeats in (11, 12)
+
+
+def test_approximate_loops_may_exceed_200_ops() -> None:
+    (loop,) = approximate(repeats(9, length=300))
+    assert loop.repeats == 9
+
+
+def test_approximate_loops_stay_within_a_group() -> None:
+    found = approximate(repeats(10), list(range(200, 260)), repeats(30))
+    ends = len(repeats(10)), len(repeats(10)) + 60 + len(repeats(30))
+    assert len(found) == 2
+    assert 0 <= found[0].first < found[0].end <= ends[0]
+    assert ends[0] + 60 <= found[1].first < found[1].end <= ends[1]
+
+
+def test_rare_ops_make_no_approximate_loop() -> None:
+    assert approximate(list(range(50))) == []
+    assert approximate(repeats(5)) == []
+    assert approximate([]) == []
+
+
+def test_an_exact_loop_is_an_approximate_loop() -> None:
+    assert approximate([7, 8, 9], repeats(10, branch=False)) == [Loop(4, 6, 10, 64)]
+
+
+def test_an_approximate_loop_ends_with_its_group() -> None:
+    assert approximate(spaced(*[10] * 8)) == [Loop(0, 10, 9, 81)]
+
+
+def spaced(*gaps: int) -> list[int]:
+    """An anchor, 0, at these distances from one another, and nothing else that comes twice."""
+    others = iter(range(1, 10_000))
+    return [0, *(one for gap in gaps for one in (*(next(others) for _ in range(gap - 1)), 0))]
+
+
+@pytest.mark.parametrize(("gap", "found"), [(4, 8), (5, 9), (16, 9), (17, 8)])
+def test_repeats_are_0_5_to_1_6_times_the_usual_distance(gap: int, found: int) -> None:
+    (loop,) = approximate(spaced(*[10] * 7, gap))
+    assert loop.repeats == found
+
+
+@pytest.mark.parametrize(("others", "found"), [(120, 1), (121, 0)])
+def test_approximate_loops_cover_the_least_share(others: int, found: int) -> None:
+    """80 members in 8 repeats, of 200 or of one more: 0.4 of them."""
+    head = list(range(1_000, 1_000 + others + 9))
+    assert len(approximate([*head, *spaced(*[10] * 7)])) == found
+
+
+def coded(ops: str) -> tuple[Any, Any]:
+    """(kind of each, which are products)."""
+    return np.array([*map(ord, ops)], np.int64), np.array([one.isupper() for one in ops], bool)
+
+
+def layered(ops: str, least: int, low: int = 0, high: int | None = None, names: str = "") -> list[Loop]:
+    kind, products = coded(ops)
+    alike = coded(names)[0] if names else None
+    return layer_loops(low, len(ops) if high is None else high, kind, products, least, alike)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "op", "name"),
+    ("ops", "loops"),
     [
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", None, "allreduce"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "all_to_allv", "alltoall"),
-        ("ncclDevKernel_AllGather_RING_LL(x)", "c10d::_allgather_base_", "allgather"),
-        ("ncclKernel_ReduceScatter_RING_LL_Sum_float(ncclDevComm*)", "aten::add", "reducescatter"),
-        ("void my::exchange_kernel<ns::half>(ns::args)", None, "exchange_kernel"),
-        ("void vllm::cross_device_reduce_1stage<half>(x)", None, "cross_device_reduce_1stage"),
+        ("AbCAbCxY" * 3, [Loop(0, 8, 3, 24)]),  # two layers, and what is around
+        ("qAbCAbCxY" + "AbCAbCxY" * 2 + "q", [Loop(1, 8, 3, 25)]),
+        ("AbCAbCxY" * 2 + "AbCAbCq", [Loop(0, 8, 3, 22)]),  # the last ends early
+        ("AbCAbCxY" * 2 + "AbCAbC", [Loop(0, 8, 3, 22)]),
+        ("AbCAbCxY" * 2, []),  # too few
+        ("AbCAbCAbC" * 3, []),  # layers alone
+        ("AbCAbC" * 3, []),
+        ("AbCAbCAbD" * 3, [Loop(0, 9, 3, 27)]),
+        ("AbCAbCAb" * 3, [Loop(0, 8, 3, 24)]),
+        ("AxAxY" * 3, []),  # of one product each
+        ("AbCxAbCxY" * 3, [Loop(0, 9, 3, 27)]),
+        ("AbCAbDxY" * 3, []),  # of nothing that comes twice
+        ("AbCAbCxY" * 2 + "AbCxAbCY", []),
     ],
 )
-def test_names_of_collectives(kernel: str, op: str | None, name: str) -> None:
-    assert collective_of(kernel, op) == name[:40]
+def test_layer_loops_begin_with_repeated_layers(ops: str, loops: list[Loop]) -> None:
+    assert layered(ops, 3) == loops
+
+
+def test_layer_loops_need_the_least_iterations() -> None:
+    ops = "AbCAbCxY" * 4
+    assert layered(ops, 4) == [Loop(0, 8, 4, 32)]
+    assert layered(ops, 5) == []
+
+
+def test_layer_loops_end_with_their_step() -> None:
+    """The next step begins with what an iteration would go on with."""
+    ops = "q" + "AbCAbCxY" * 2 + "AbCAbCx"
+    assert layered(ops + "Yq", 3, 1, len(ops)) == [Loop(1, 8, 3, len(ops))]
+    assert layered("AbC" + ops, 3, 4) == [Loop(4, 8, 3, len(ops) + 3)]
+
+
+def test_layer_loops_may_compare_names_alone() -> None:
+    """What is around the layers grows from iteration to iteration."""
+    ops, names = "AbCAbCxYAbCAbCyYAbCAbCzY", "AbCAbCxY" * 3
+    assert layered(ops, 3) == []
+    assert layered(ops, 3, names=names) == [Loop(0, 8, 3, 24)]
+    assert layered("AbCAbCxYAbCAbCyYAbCAbCz", 3, names=names[:-1]) == [Loop(0, 8, 3, 23)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "loops"),
+    [
+        ("zzaBcaBcaBcaBcq", [Loop(2, 3, 4, 14)]),
+        ("aBcaBcaBcaBc", [Loop(0, 3, 4, 12)]),
+        ("BBBB", [Loop(0, 1, 4, 4)]),
+        ("zBcBcBcBcq", [Loop(1, 2, 4, 9)]),
+        ("aBcaBcaBcaB", [Loop(0, 3, 3, 9)]),  # the fourth is not whole
+        ("aBcaBcaBcq", [Loop(0, 3, 3, 9)]),
+        ("aBcaBcq", []),
+        ("aBcDaBcDaBcD", [Loop(0, 4, 3, 12)]),
+        ("aBBcaBBcaBBc", [Loop(0, 4, 3, 12)]),  # twice in each
+        ("aBcaBccaBc", []),
+        ("abcabcabc", []),
+    ],
+)
+def test_whole_loops_end_with_a_whole_iteration(ops: str, loops: list[Loop]) -> None:
+    """Wherever the step lies among others."""
+    for before, after in (("", ""), ("cq", "aBc")):
+        kind, products = coded(before + ops + after)
+        low, high = len(before), len(before) + len(ops)
+        found = whole_loops(low, high, kind, products, 3)
+        assert found == [Loop(one.first + low, one.period, one.repeats, one.end + low) for one in loops]
+
+
+def test_step_edges_separate_steps_and_threads() -> None:
+    """A step of two threads, and the next of the second."""
+
+    class Ops(SimpleNamespace):
+        def __len__(self) -> int:
+            return len(self.step)
+
+    ops: Any = Ops(step=np.array([0, 0, 0, 1, 1, 3]), thread=np.array([7, 7, 9, 9, 9, 9]))
+    assert step_edges(ops) == [0, 2, 3, 5, 6]
+    assert step_edges(Ops(step=np.zeros(3, int), thread=np.zeros(3, int))) == [0, 3]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("aten::linear", True),
+        ("aten::conv2d", True),
+        ("aten::convolution", True),
+        ("aten::baddbmm", True),
+        ("aten::embedding", True),
+        ("aten::embedding_bag", False),
+        ("aten::mm_out", False),
+        ("xaten::mm", False),
+    ],
+)
+def test_layers_are_gemms_convolutions_and_embeddings(name: str, layer: bool) -> None:
+    assert (LAYER.search(name) is not None) is layer

@@ -22,8 +22,8 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
-from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
 
 

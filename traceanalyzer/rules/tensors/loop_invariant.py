@@ -16,9 +16,9 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import PRODUCTS, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.loops import LAYER, Loop, loops_of_layers, step_edges, whole_loops
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
+from traceanalyzer.timeline.loops import LAYER, Loop, layer_loops, step_edges, whole_loops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
@@ -94,9 +94,9 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     products = ops.name.meets(LAYER.search)
     for low, high in pairwise(step_edges(ops)):
         where = low, high, kind, products, limits.min_iterations
-        found = [(loop, False) for loop in loops_of_layers(*where)]
+        found = [(loop, False) for loop in layer_loops(*where)]
         if not found:  # caches grow, and with them the shapes of what reads them
-            found = [(loop, False) for loop in loops_of_layers(*where, alike=ops.name.code)]
+            found = [(loop, False) for loop in layer_loops(*where, alike=ops.name.code)]
         for loop, whole in [*found, *((loop, True) for loop in whole_loops(*where))]:
             span = ops.start_ns[loop.first], ops.end_ns[loop.end - 1]
             if ((passes.start_ns < span[1]) & (passes.end_ns > span[0])).any():

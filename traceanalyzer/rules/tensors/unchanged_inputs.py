@@ -25,9 +25,9 @@ from traceanalyzer.rule import (
     rule,
 )
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
+from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"

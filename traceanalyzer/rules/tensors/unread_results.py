@@ -18,9 +18,9 @@ from traceanalyzer.roofline.made import UNREADABLE, made
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.loops import LAYER, Loop, step_edges, whole_loops
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
+from traceanalyzer.timeline.loops import LAYER, Loop, step_edges, whole_loops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import grouped
+from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edits import Edit
@@ -16,11 +16,11 @@ from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.evidence import differentiated_twice
+from traceanalyzer.timeline.loops import approximate_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
-from traceanalyzer.timeline.rough_loops import RoughLoops
 
 _SHOWN = 3  # ops of a repeat that are named
-_LEAST = 8  # repeats: fewer are as likely blocks of a model
+_MIN_REPEATS = 8  # repeats: fewer are as likely blocks of a model
 _MOST_NAMED = 0.3  # of the launches that a part must have to be named
 _LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"  # ops of blocks of a model, each of which needs the one before
 _IN_EACH = 0.5  # of the repeats that an op must be in, and of the launches that a line must have; chosen
@@ -106,46 +106,59 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     group, _ = grouped([outer.step, outer.thread])
     order = np.argsort(group, kind="stable")
     outer, group = outer[order], group[order]
-    loops = RoughLoops.of(outer.name.code, group, _LEAST, min_share)
-    if len(loops) == 0:
+    loops = approximate_loops(outer.name.code, group, _MIN_REPEATS, min_share)
+    if not loops:
         return None
     owner = eager.outer_op.index_of_enclosing(outer)
     launched = np.bincount(owner[owner >= 0], minlength=len(outer))
-    sums = np.append(0, np.cumsum(launched))
-    each = sums[loops.last + 1] - sums[loops.first]
-    steps = max(len(np.unique(eager.step)), 1)
-    best = int(np.argmax(each))
-    alike = np.abs(loops.repeats - loops.repeats[best]) <= 1  # the same in other steps, and in backward
-    total = int(each[alike].sum())
-    members = np.arange(int(loops.first[best]), int(loops.last[best]) + 1)
-    names = outer.name[members].sums(launched[members])
-    repeats, ops = int(loops.repeats[best]), round(len(members) / int(loops.repeats[best]))
-    often = outer.name[members].sums(np.ones(len(members), np.int64))
-    shown = [name for name in names if names[name] and often[name] >= _IN_EACH * repeats]
-    if not shown:  # what comes once a repeat launches nothing: it is no loop of what does
-        return None
-    shown = shown[: min(_SHOWN, max(ops, 1))]
-    own = outer[members]
-    lines = own.line.or_else(own.annotation).sums(launched[members])
-    line = next(
-        (name for name, count in lines.items() if count > _IN_EACH * int(launched[members].sum())), None
+    first, end, repeats = (
+        np.array([getattr(loop, name) for loop in loops]) for name in ("first", "end", "repeats")
     )
-    where = f" at {line}" if line else ""
-    several = int(alike.sum()) > len(np.unique(group[loops.first[alike]]))
-    whole = round(total / steps) % repeats == 0
-    whose = (
-        f"several sequences of ops, each repeated about {repeats:,} times (loops or layers; in the largest "
+    before = np.append(0, np.cumsum(launched))
+    launches = before[end] - before[first]
+    largest = loops[int(np.argmax(launches))]
+    # The same loop in other steps, and in backward.
+    equal = np.abs(repeats - largest.repeats) <= 1
+    members = np.arange(largest.first, largest.end)
+    ops = round(len(members) / largest.repeats)
+    names = _names(outer[members], launched[members], largest.repeats, ops)
+    # An op that recurs and launches nothing marks no loop of launches.
+    if not names:
+        return None
+    line = _line(outer[members], launched[members])
+    steps = max(len(np.unique(eager.step)), 1)
+    each_step = round(int(launches[equal].sum()) / steps)
+    several = int(equal.sum()) > len(np.unique(group[first[equal]]))
+    about = "about " * (each_step % largest.repeats != 0)
+    loop_text = (
+        f"several sequences of ops, each repeated about {largest.repeats:,} times (loops or layers; in the largest "
         if several
-        else f"{'about ' * (not whole)}{repeats:,} repetitions of one sequence of ops (a loop or layers; "
+        else f"{about}{largest.repeats:,} repetitions of one sequence of ops (a loop or layers; "
     )
     return Part(
-        f"{whose}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(shown)}){where}",
-        repeats,
-        round(total / steps),
-        min(total / max(len(eager), 1), 1.0),
-        bool(own.name.matches(_LAYERS).any()),
+        f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})"
+        + (f" at {line}" if line else ""),
+        largest.repeats,
+        each_step,
+        min(int(launches[equal].sum()) / max(len(eager), 1), 1.0),
+        bool(outer[members].name.matches(_LAYERS).any()),
         line is not None,
     )
+
+
+def _names(ops: Calls, launched: Rows, repeats: int, period: int) -> list[str]:
+    """The ops that launch most, among those in most repeats."""
+    counts = ops.name.sums(np.ones(len(ops), np.int64))
+    launches = ops.name.sums(launched)
+    usual = [name for name in launches if launches[name] and counts[name] >= _IN_EACH * repeats]
+    return usual[: min(_SHOWN, max(period, 1))]
+
+
+def _line(ops: Calls, launched: Rows) -> str | None:
+    """The line or annotation that launches most, None if no line launches at least half."""
+    lines = ops.line.or_else(ops.annotation).sums(launched)
+    least = _IN_EACH * int(launched.sum())
+    return next((name for name, count in lines.items() if count > least), None)
 
 
 @dataclass(frozen=True, slots=True)

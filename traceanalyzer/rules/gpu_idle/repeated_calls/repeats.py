@@ -16,7 +16,7 @@ from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.calls_and_work import Calls, Work
-from traceanalyzer.timeline.loops import Loops
+from traceanalyzer.timeline.loops import exact_loops
 
 _AUTOGRAD = r"^autograd::engine"
 ADDS_UP = re.compile(r"AccumulateGrad$")  # of a parameter: recorded by no op
@@ -233,17 +233,17 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
         )
 
 
-def _loops_of(kind: Rows, group: Rows, least: int) -> Iterator[Rows]:
-    """Members of loops, int64 (repeats, period): of those that cover most, then most of the rest."""
+def _loops_of(kind: Rows, group: Rows, min_repeats: int) -> Iterator[Rows]:
+    """Positions of the ops of loops, int64 (repeats, period): loops that cover most first, then most of the rest."""
     kind = kind.astype(np.int64)
     for _ in range(_ROUNDS):
-        loops, others = Loops.of(kind, group, least), int(kind.max(initial=0)) + 1
-        for loop in range(len(loops)):
-            members = loops.members(loop)
+        loops, others = exact_loops(kind, group, min_repeats), int(kind.max(initial=0)) + 1
+        for loop in loops:
+            members = loop.members
             yield members
-            inside = members.ravel()
-            kind[inside] = others + inside  # equal to no other
-        if len(loops) == 0:
+            # Codes that equal no other: the next round leaves these ops out.
+            kind[members.ravel()] = others + members.ravel()
+        if not loops:
             return
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.rule import Calls
-from traceanalyzer.rule.loops import step_edges
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
