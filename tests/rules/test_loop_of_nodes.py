@@ -50,7 +50,6 @@ def test_a_loop_of_nodes_is_of_the_loop_that_recorded_nearly_all_of_them(
     """Four nodes run from 100 us until 140 us, and others before and after."""
     recorded = engine(10, 20, 30, 40, 100, 110, 120, 130, 140, 150, 160, 200, 210, 220, 230)
     assert recorded.forward_of(loop(100, 140, 130), others) == which
-    assert recorded.is_backward_of(loop(100, 140, 130), others) is (which >= 0)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +57,4 @@ def test_a_loop_of_nodes_is_of_the_loop_that_recorded_nearly_all_of_them(
 )
 def test_backward_runs_between_repeats_until_the_last_one_begins(at_us: int, between: bool) -> None:
     """Repeats begin at 100 us and at 130 us."""
-    assert engine(at_us).runs_between(loop(100, 140, 130)) is between
+    assert engine(at_us).runs_between(np.array([100, 130]) * US) is between

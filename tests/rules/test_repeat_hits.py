@@ -13,14 +13,13 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, IdleTime, Work
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
+    Evaluations,
+    Passes,
     evaluation_hits,
-    inputs_hits,
     passes_hits,
-    recurrent_hits,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import Evaluations, Passes
-from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import LoopInputs
+from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import LoopInputs, inputs_hits, recurrent_hits
 
 OP, EVERY = 10 * US, 20 * US
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.rules.launches import GEMM, POINTWISE, US, loop, of_rule, steps_of
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.rules.gpu_idle.repeated_calls import how_sure, sized_by_data
+from traceanalyzer.rules.gpu_idle.repeated_calls import Judge
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     advised,
     first_of,
@@ -173,7 +173,7 @@ LOW, MEDIUM = Confidence.LOW, Confidence.MEDIUM
 def test_a_loop_could_be_one_call_where_its_repeats_do_not_need_each_other(
     one: Any, sure: Confidence | None
 ) -> None:
-    assert how_sure(one, LIMITS, NONE, set()) is sure
+    assert Judge(LIMITS, NONE).confidence(one) is sure
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,8 @@ def test_a_loop_could_be_one_call_where_its_repeats_do_not_need_each_other(
 def test_backward_is_a_loop_where_it_repeats_as_often_as_one(
     count: int, members: set[int], sure: Confidence | None
 ) -> None:
-    assert how_sure(repeats(count, "AddmmBackward0", "TBackward0"), LIMITS, NONE, members) is sure
+    loop = repeats(count, "AddmmBackward0", "TBackward0")
+    assert Judge(LIMITS, NONE, frozenset(members)).confidence(loop) is sure
 
 
 @pytest.mark.parametrize(
@@ -200,9 +201,10 @@ def test_the_device_counts_the_rows_of_each_repeat_within_the_loop(
     at_us: list[int], change: bool, sized: bool
 ) -> None:
     counting: Any = SimpleNamespace(start_ns=np.array(at_us) * US)
-    assert sized_by_data(repeats(4, "aten::linear", shapes_change=change), counting) is sized
-    sure = how_sure(repeats(4, "aten::linear", shapes_change=change), LIMITS, counting, set())
-    assert sure is (MEDIUM if sized else None)
+    loop = repeats(4, "aten::linear", shapes_change=change)
+    judge = Judge(LIMITS, counting)
+    assert judge.sized_by_data(loop) is sized
+    assert judge.confidence(loop) is (MEDIUM if sized else None)
 
 
 def test_a_copy_of_a_repeat_is_told_by_its_own_time_and_a_kernel_by_its_own() -> None:

@@ -1,29 +1,29 @@
-"""The same few ops again and again, where one call for all of them would do."""
+"""The same sequence of small ops runs many times, and one call could do all."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.edits import Edit
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     HEAVY,
-    evaluation_hits,
     fewer_parameters,
-    inputs_hits,
     is_of_lists,
     loop_hits,
-    passes_hits,
-    recurrent_hits,
     stacked_results,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import evaluations_of, passes_of
+from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
+    evaluation_hits,
+    evaluations_of,
+    passes_hits,
+    passes_of,
+)
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import (
     ADDS_UP,
     LoopNodes,
@@ -32,27 +32,34 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import (
     places,
     repeats_of,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import CELLS, loop_inputs_of, recurrent_layer
+from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import (
+    CELLS,
+    inputs_hits,
+    loop_inputs_of,
+    recurrent_hits,
+    recurrent_layer,
+)
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 _SELECTS = re.compile(
     r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
 )
-_CHECK = (
-    "aten::_is_all_true"  # of a distribution's arguments: different distributions look alike by their checks
-)
-_LIBRARY = re.compile(r"^torch\.distributed")  # what DistributedDataParallel does for each parameter
-_CUTS = re.compile(
-    r"::(slice|narrow|to|_to_copy)$|SliceBackward"
-)  # also on the way of one tensor through a chain
-_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")  # picks the sample that the repeat is about
+# A check of a distribution's arguments: different distributions look equal by their checks.
+_CHECK = "aten::_is_all_true"
+# What DistributedDataParallel does for each parameter.
+_LIBRARY = re.compile(r"^torch\.distributed")
+# These also run in a chain of ops on one tensor.
+_CUTS = re.compile(r"::(slice|narrow|to|_to_copy)$|SliceBackward")
+# Picks the sample of the repeat.
+_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")
 _DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
 _TABLES = re.compile(r"Embedding\w*Backward")
 _NODES = re.compile(r"Backward\d*$").search
 _ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
-_IN_BACKWARD = re.compile(r"(Backward\d*|AccumulateGrad)$").search
-_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"  # the size of what it makes is in the data
-_Loops = dict[tuple[str, ...], list[tuple[Repeats, Confidence]]]
+_BACKWARD_OR_SUM = re.compile(r"(Backward\d*|AccumulateGrad)$").search
+# Ops whose result's size depends on data.
+_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,162 +153,202 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    loops: dict[tuple[str, ...], list[tuple[Repeats, Confidence]]] = {}
-    counting = calls[calls.name.matches(_COUNTS)]
-    every = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
-    members = {loop.count for loop in every if loop.apart}
-    members |= {loop.count for loop in every if of_layers(loop, limits, counting, members)}
-    recorded = Recorded.of(calls, outer)
-    recurrent = _recurrent(every, recorded, limits)
+    recorded, floor_ns = Recorded.of(calls, outer), limits.kernel_floor_ns
+    loops = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
+    judge = Judge.of(loops, calls, limits)
+    recurrent = _recurrent(loops, recorded, limits.min_parts)
     for (layer, _), steps in recurrent.items():
         nodes = [recorded.of_loop(loop) for loop in steps]
-        yield recurrent_hits(steps, nodes, layer, work, idle, gpus, limits.kernel_floor_ns)
-    every = _without(every, recurrent, recorded)
-    for loop in every:
-        if (sure := how_sure(loop, limits, counting, members)) is not None:
-            loops.setdefault(loop.key, []).append((loop, sure))
-    for loop in every:  # of a loop in which some repeats take another branch
-        same_ops = loops.get(loop.key, [])
-        if same_ops and loop.launches >= loop.count and all(loop is not one for one, _ in same_ops):
-            same_ops.append((loop, same_ops[0][1]))
-    for found, sure, nodes, along in _joint(loops, recorded, calls, outer):
-        shares = limits.kernel_floor_ns, limits.min_copied_share
-        sized = sized_by_data(found[0], counting)
-        yield loop_hits(found, nodes, sure, along, work, idle, gpus, *shares, sized=sized)
-    parts = sorted(loop_inputs_of(calls, outer, limits.min_parts), key=lambda one: (one.names, one.whole))
-    for _, equal in groupby(parts, key=lambda one: (one.names, one.whole)):
-        yield inputs_hits(list(equal), work, idle, gpus, limits.kernel_floor_ns)
+        yield recurrent_hits(steps, nodes, layer, work, idle, gpus, floor_ns)
+    candidates = judge.by_ops(_without(loops, recurrent, recorded), recorded)
+    for same in _with_backward(candidates, recorded):
+        members = [candidate.loop for candidate in same]
+        backward = [loop for candidate in same for loop in candidate.backward]
+        yield loop_hits(
+            members,
+            [candidate.nodes for candidate in same],
+            same[0].confidence,
+            (*fewer_parameters(members, calls), *stacked_results([*members, *backward], outer)),
+            work,
+            idle,
+            gpus,
+            floor_ns,
+            limits.min_copied_share,
+            sized=judge.sized_by_data(members[0]),
+        )
+    for inputs in _equal(
+        loop_inputs_of(outer, recorded, limits.min_parts), lambda each: (each.names, each.whole)
+    ):
+        yield inputs_hits(inputs, work, idle, gpus, floor_ns)
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
-    for _, alike in groupby(sorted(passes, key=lambda one: one.names), key=lambda one: one.names):
-        yield passes_hits(list(alike), work, idle, gpus, limits.kernel_floor_ns)
-    evaluations = sorted(evaluations_of(calls, outer), key=lambda one: one.names)
-    for _, same in groupby(evaluations, key=lambda one: (one.names, one.given)):
-        yield evaluation_hits(list(same), work, idle)
+    for network in _equal(passes, lambda each: each.names):
+        yield passes_hits(network, work, idle, gpus, floor_ns)
+    for evaluations in _equal(evaluations_of(calls, outer), lambda each: (each.names, each.given)):
+        yield evaluation_hits(evaluations, work, idle)
+
+
+def _equal(found: Iterable[T], key: Callable[[T], Any]) -> Iterator[list[T]]:
+    """The items with equal keys, sorted by key."""
+    for _, items in groupby(sorted(found, key=key), key=key):
+        yield list(items)
 
 
 def _recurrent(
-    every: list[Repeats], recorded: Recorded, limits: Limits
+    loops: list[Repeats], recorded: Recorded, min_parts: int
 ) -> dict[tuple[str, tuple[str, ...]], list[Repeats]]:
     """Loops in training that call a recurrent layer with x[t], by the layer's name and their ops."""
-    found: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
-    for loop in every:
-        layer = recurrent_layer(loop) if loop.count >= limits.min_parts else ""
-        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop):
-            found.setdefault((layer, loop.key), []).append(loop)
-    return found
+    by_layer: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
+    for loop in loops:
+        layer = recurrent_layer(loop) if loop.count >= min_parts else ""
+        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop.at.start_ns):
+            by_layer.setdefault((layer, loop.key), []).append(loop)
+    return by_layer
 
 
 def _without(
-    every: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
+    loops: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
 ) -> list[Repeats]:
-    """The other loops, without their backward; nor those of cells, which take the state of the repeat before."""
-    own = [loop for loops in recurrent.values() for loop in loops]
-    own += [loop for loop in every if any(map(CELLS.search, loop.names))]
-    nodes = [recorded.of_loop(loop) for loop in own]
-    others = [loop for loop in every if all(loop is not one for one in own)]
-    return [loop for loop in others if not recorded.is_backward_of(loop, nodes)] if own else others
+    """The other loops, without the backward of recurrent ones.
 
-
-def _joint(
-    loops: _Loops, recorded: Recorded, calls: Calls, outer: Calls
-) -> Iterator[tuple[list[Repeats], Confidence, list[LoopNodes], tuple[Edit, ...]]]:
-    """Loops of equal ops, how sure, what they recorded, and what else their fix takes along.
-
-    A loop of backward goes with its forward, where that is among them. Those that also add up gradients of parameters
-    are told apart: what they add belongs to no op of forward.
+    Loops of cells go, too: a cell takes the state of the repeat before.
     """
-    forward = [(key, loop) for key, same in loops.items() if not _is_backward(key) for loop, _ in same]
-    nodes = [recorded.of_loop(loop) for _, loop in forward]
-    known = {id(loop): one for (_, loop), one in zip(forward, nodes, strict=True)}
-    gone: dict[tuple[str, ...], list[Repeats]] = {}
-    kept = {key: list(same) for key, same in loops.items()}
-    for key, same in loops.items():
-        for one in same if _is_backward(key) else ():
-            place = recorded.forward_of(one[0], nodes)
+    gone = {id(loop) for steps in recurrent.values() for loop in steps}
+    gone |= {id(loop) for loop in loops if any(map(CELLS.search, loop.names))}
+    nodes = [recorded.of_loop(loop) for loop in loops if id(loop) in gone]
+    others = [loop for loop in loops if id(loop) not in gone]
+    return [loop for loop in others if recorded.forward_of(loop, nodes) < 0]
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A loop that could be one call.
+
+    Attributes:
+        nodes: the nodes that the loop recorded.
+        backward: loops of these nodes.
+    """
+
+    loop: Repeats
+    confidence: Confidence
+    nodes: LoopNodes
+    backward: list[Repeats] = field(default_factory=list)
+
+
+def _with_backward(
+    by_ops: dict[tuple[str, ...], list[Candidate]], recorded: Recorded
+) -> Iterator[list[Candidate]]:
+    """Loops of the same ops. A loop in backward goes to its forward loop, if that is a candidate.
+
+    If a loop in backward also adds up gradients of parameters, it stays a loop of its own, and its forward loop has no
+    nodes: no forward op recorded the sums.
+    """
+    in_backward = [key for key in by_ops if all(map(_BACKWARD_OR_SUM, key))]
+    forward = [candidate for key, same in by_ops.items() if key not in in_backward for candidate in same]
+    nodes = [candidate.nodes for candidate in forward]
+    for key in in_backward:
+        for candidate in list(by_ops[key]):
+            place = recorded.forward_of(candidate.loop, nodes)
             if place < 0:
                 continue
             if any(map(ADDS_UP.search, key)):
-                known[id(forward[place][1])] = nodes[place].none()
+                forward[place].nodes = nodes[place].none()
             else:
-                gone.setdefault(forward[place][0], []).append(one[0])
-                kept[key].remove(one)
-    for key, same in kept.items():
-        found = [loop for loop, _ in same]
-        if found:
-            own = [known.get(id(loop)) or recorded.of_loop(loop) for loop in found]
-            along: tuple[Edit, ...] = (
-                *fewer_parameters(found, calls),
-                *stacked_results([*found, *gone.get(key, ())], outer),
-            )
-            yield found, same[0][1], own, along
+                forward[place].backward.append(candidate.loop)
+                by_ops[key].remove(candidate)
+    yield from filter(None, by_ops.values())
 
 
-def _is_backward(key: tuple[str, ...]) -> bool:
-    return all(map(_IN_BACKWARD, key))
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Decides which loops could be one call, by the ops of their repeats.
 
-
-class Least(Protocol):
-    """Limits of the rule."""
-
-    @property
-    def min_repeats(self) -> int: ...
-    @property
-    def max_layer_ops(self) -> int: ...
-    @property
-    def max_loop_launches(self) -> int: ...
-
-
-def sized_by_data(loop: Repeats, counting: Calls) -> bool:
-    """Whether each repeat first counts on the device how much it will work on: the rows of an expert by a mask."""
-    if not loop.shapes_change:
-        return False
-    inside = (counting.start_ns >= loop.at.start_ns[0]) & (counting.start_ns < loop.ends_ns[-1])
-    return int(inside.sum()) >= loop.count
-
-
-def how_sure(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -> Confidence | None:
-    """None where it is no loop that could be one call.
-
-    Args:
-        members: how many repeats loops over parts of a tensor or with a layer have, whose backward repeats as often.
+    Attributes:
+        counting: calls whose result's size depends on data.
+        counts: numbers of repeats of loops over parts of a tensor, or with a layer. Their backward repeats as often.
     """
-    names = loop.names
-    if (loop.count < limits.min_repeats and _CHECK in names) or any(map(_LIBRARY.search, names)):
-        return None
-    heavy, selects = bool(places(HEAVY, names)), bool(places(_SELECTS, names))
-    if heavy and loop.exact and loop.count >= limits.min_repeats and _SLICES.search(names[0]):
-        return Confidence.LOW if not any(map(_DECODES.search, names)) else None
-    backward = loop.count in members and any(map(_NODES, names))
-    parts = loop.count < limits.min_repeats and (loop.apart or backward)
-    if heavy and (parts or sized_by_data(loop, counting)):
-        return Confidence.MEDIUM
-    if heavy and _is_iterated(loop, limits):
-        return None
-    if heavy and backward and loop.count >= limits.min_repeats:
-        return Confidence.LOW
-    if heavy or loop.count < limits.min_repeats:
-        many = loop.count >= limits.min_repeats and len(names) <= limits.max_layer_ops
-        alike = (
-            selects or any(map(_CUTS.search, names)) or loop.collected
-        )  # layers neither pick from one tensor nor are their results stacked
-        return Confidence.LOW if alike and (many or loop.shapes_change) else None
-    lists = is_of_lists(names) or all(map(_ON_LISTS.search, names))
-    # other repeats of pointwise ops alone are not reported: a CUDA graph helps them (launch-bound)
-    many = loop.collected or loop.copies or loop.shapes_change or lists
-    return (
-        Confidence.MEDIUM if many else Confidence.LOW if selects or any(map(_TABLES.search, names)) else None
-    )
+
+    limits: Limits
+    counting: Calls
+    counts: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, loops: list[Repeats], calls: Calls, limits: Limits) -> Judge:
+        """For the loops of a trace."""
+        judge = cls(limits, calls[calls.name.matches(_COUNTS)])
+        counts = (loop.count for loop in loops if loop.apart or judge.repeats_layers(loop))
+        return replace(judge, counts=frozenset(counts))
+
+    def by_ops(self, loops: list[Repeats], recorded: Recorded) -> dict[tuple[str, ...], list[Candidate]]:
+        """The loops that could be one call, by their ops."""
+        by_ops: dict[tuple[str, ...], list[Candidate]] = {}
+        others = []
+        for loop in loops:
+            confidence = self.confidence(loop)
+            if confidence is None:
+                others.append(loop)
+            else:
+                candidate = Candidate(loop, confidence, recorded.of_loop(loop))
+                by_ops.setdefault(loop.key, []).append(candidate)
+        # The same loop in another step, in which some repeats take another branch.
+        for loop in others:
+            if loop.key in by_ops and loop.launches >= loop.count:
+                same = by_ops[loop.key]
+                same.append(Candidate(loop, same[0].confidence, recorded.of_loop(loop)))
+        return by_ops
+
+    def repeats_layers(self, loop: Repeats) -> bool:
+        """True for a loop in forward with a layer that could be one call: its backward could be one, too."""
+        forward = not self._is_short(loop) and not any(map(_NODES, loop.names))
+        return forward and bool(places(HEAVY, loop.names)) and self.confidence(loop) is not None
+
+    def sized_by_data(self, loop: Repeats) -> bool:
+        """True if the device counts the rows of each repeat first, such as the rows of an expert."""
+        if not loop.shapes_change:
+            return False
+        starts = self.counting.start_ns
+        return int(((starts >= loop.at.start_ns[0]) & (starts < loop.ends_ns[-1])).sum()) >= loop.count
+
+    def confidence(self, loop: Repeats) -> Confidence | None:
+        """Confidence that the loop could be one call; None if not."""
+        short = self._is_short(loop)
+        if any(map(_LIBRARY.search, loop.names)) or (short and _CHECK in loop.names):
+            return None
+        if places(HEAVY, loop.names):
+            return self._confidence_of_layers(loop)
+        if short:
+            return Confidence.LOW if loop.shapes_change and _picks_or_joins(loop) else None
+        lists = is_of_lists(loop.names) or all(map(_ON_LISTS.search, loop.names))
+        if loop.collected or loop.copies or loop.shapes_change or lists:
+            return Confidence.MEDIUM
+        # Other repeats of pointwise ops are left to launch-bound: a CUDA graph helps them.
+        picks = places(_SELECTS, loop.names) or any(map(_TABLES.search, loop.names))
+        return Confidence.LOW if picks else None
+
+    def _confidence_of_layers(self, loop: Repeats) -> Confidence | None:
+        """Confidence for a loop with a layer or another heavy op."""
+        short = self._is_short(loop)
+        if loop.exact and not short and _SLICES.search(loop.names[0]):
+            return None if any(map(_DECODES.search, loop.names)) else Confidence.LOW
+        backward = loop.count in self.counts and any(map(_NODES, loop.names))
+        if (short and (loop.apart or backward)) or self.sized_by_data(loop):
+            return Confidence.MEDIUM
+        if self._is_iterated(loop):
+            return None
+        if backward and not short:
+            return Confidence.LOW
+        small = not short and len(loop.names) <= self.limits.max_layer_ops
+        return Confidence.LOW if (small or loop.shapes_change) and _picks_or_joins(loop) else None
+
+    def _is_short(self, loop: Repeats) -> bool:
+        return loop.count < self.limits.min_repeats
+
+    def _is_iterated(self, loop: Repeats) -> bool:
+        """True for a whole model on a batch or with a history: in denoising and decoding, each call needs the last."""
+        whole = loop.launches > self.limits.max_loop_launches * loop.count
+        return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
 
 
-def of_layers(loop: Repeats, limits: Least, counting: Calls, members: set[int]) -> bool:
-    """Whether it is a loop with a layer in the forward pass that could be one call: so could its backward."""
-    forward = loop.count >= limits.min_repeats and not any(map(_NODES, loop.names))
-    return (
-        forward and bool(places(HEAVY, loop.names)) and how_sure(loop, limits, counting, members) is not None
-    )
-
-
-def _is_iterated(loop: Repeats, limits: Least) -> bool:
-    """A whole model on a batch, or one that keeps what came before: denoising, decoding; each needs the one before."""
-    whole = loop.launches > limits.max_loop_launches * loop.count
-    return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
+def _picks_or_joins(loop: Repeats) -> bool:
+    """True if repeats pick from one tensor, or their results are stacked. Layers of a model do neither."""
+    picks = places(_SELECTS, loop.names) or any(map(_CUTS.search, loop.names))
+    return bool(picks) or loop.collected

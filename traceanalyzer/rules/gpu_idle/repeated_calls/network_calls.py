@@ -1,4 +1,4 @@
-"""Passes through one network, one right after the other, on inputs of the same shapes, whose results are combined."""
+"""Networks that a step calls several times on inputs of the same shapes: passes and evaluations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.replay.edits import DropSpans
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rule.recorders import recorded_nodes
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import batched, lines_of
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
-from traceanalyzer.timeline.calls_and_work import Calls, Work
+from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _AUTOGRAD, _LEAVES = r"^autograd::engine", r"^torch::autograd::AccumulateGrad$"
@@ -72,10 +78,8 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
         return
     kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
     layer = forward.name.meets(_LAYERS.search)
-    group, _ = grouped([forward.step, forward.thread])
-    edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
     leaves = calls[calls.name.matches(_LEAVES)]
-    for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
+    for low, high in pairwise(step_edges(forward)):
         found = _longest(kind[low:high], layer[low:high])
         if found is None:
             continue
@@ -229,17 +233,15 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     if (outer.text("input_dims").code < 0).all():  # without shapes nobody takes what another one made
         return
     outer = outer[np.lexsort((outer.start_ns, narrowed(numbered(outer.thread)[0]), narrowed(outer.step)))]
-    group, _ = grouped([outer.step, outer.thread])
     kind, _ = grouped([outer.name.code, outer.text("input_dims").code])
     launching = work.outer_op.rows
     launching = launching[launching >= 0]
     count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
-    edges = np.flatnonzero(np.append(np.diff(group) != 0, True)) + 1
     layer, reads = outer.name.meets(_LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
     ends = np.isin(outer.rows, reads) | outer.name.meets(_HANDS_ON.search)
     kind = np.where(ends, -1 - np.arange(len(kind)), kind)  # equal to no other: no pass goes on
     of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
-    for low, high in zip(np.append(0, edges[:-1]).tolist(), edges.tolist(), strict=True):
+    for low, high in pairwise(step_edges(outer)):
         own = slice(low, high)
         found = _first(outer[own], kind[own], count[own], layer[own], least)
         step_launches = int(of_step[outer.step[low]])
@@ -320,3 +322,62 @@ def _elements(taken: list[Shape], layer: re.Match[str] | None) -> int | None:
     if "conv" in layer[1]:
         return math.prod((data[0], taken[1][0], *data[2:]))
     return math.prod((*data[:-1], taken[1][0] if layer[1] == "linear" else taken[1][-1]))
+
+
+def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
+    """Hits for passes through one network."""
+    first_ops = passes[0].at.joined([each.at for each in passes])
+    ends = np.concatenate([each.ends_ns for each in passes])
+    group = np.repeat(np.arange(len(passes)), [len(each.at) for each in passes])
+    ops, times = first_ops.joined([each.ops for each in passes]), len(passes[0].at)
+    lines = lines_of(ops, ops.dur_ns)
+    return Hits(
+        occurrences=first_ops,
+        cause="passes",
+        lost=LostTime.launched_within(idle, first_ops.start_ns, ends),
+        fix=batched(work, first_ops.start_ns, ends, group, gpus, floor_ns),
+        confidence=Confidence.MEDIUM,
+        message=f"the same {{members}} ops run {'twice' if times == 2 else '{passes} times'} in a row on tensors of "
+        "the same shapes, with {launches} launches each time, and then {taker} combines the results: calls of one "
+        "network, {times_a_step}" + (", at {lines}" if lines else ""),
+        advice="Put the inputs into one batch and call the network once: net(torch.cat([a, b])).chunk(2).",
+        evidence={
+            "members": len(passes[0].names),
+            "passes": times,
+            "launches": passes[0].launches,
+            "taker": passes[0].taker,
+            "lines": lines,
+        },
+    )
+
+
+def evaluation_hits(evaluations: list[Evaluations], work: Work, idle: IdleTime) -> Hits:
+    """Hits for evaluations of one network. The first one may replace the others."""
+    first = evaluations[0]
+    repeated = first.at.joined([each.at[1:] for each in evaluations])
+    ends = np.concatenate([each.ends_ns[1:] for each in evaluations])
+    nodes = first.at.joined([each.nodes for each in evaluations])
+    before = np.cumsum([0] + [len(each.at) - 1 for each in evaluations])[:-1]
+    owner = [each.owner - 1 + count for each, count in zip(evaluations, before, strict=True)]
+    starts, stops = np.append(repeated.start_ns, nodes.start_ns), np.append(ends, nodes.end_ns)
+    lost = [LostTime.spent_within(work, starts, stops), LostTime.launched_within(idle, starts, stops)]
+    lines = lines_of(repeated, ends - repeated.start_ns)
+    return Hits(
+        occurrences=repeated,
+        cause="evaluated-anew",
+        lost=LostTime.joined(lost).owned_by(np.concatenate([np.arange(len(repeated)), *owner])),
+        fix=DropSpans(starts, stops),
+        confidence=Confidence.LOW,
+        message="one network ({members} ops) is evaluated {passes} times a step on inputs of one shape, {given}, and "
+        "differentiated each time before the next; the loss goes backward through each"
+        + (", at {lines}" if lines else ""),
+        advice="If the inputs are the same, as the points of several residuals: evaluate the network and its "
+        "derivatives once, and share them. Other inputs: put them into one batch. The trace shows shapes, not values.",
+        evidence={
+            "members": len(first.names),
+            "passes": len(first.at),
+            "given": "x".join(map(str, first.given)),
+            "nodes": len(nodes) // len(evaluations),
+            "lines": lines,
+        },
+    )

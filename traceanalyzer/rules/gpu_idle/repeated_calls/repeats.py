@@ -56,12 +56,12 @@ class LoopNodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """Nodes of backward by when the ops began that recorded them.
+    """Nodes of backward, by the start of the ops that recorded them.
 
     Attributes:
         nodes: outermost ops of the nodes.
-        begin_ns: int64 (nodes,), in order.
-        engine_ns: int64, when any node begins, in order.
+        begin_ns: int64 (nodes,), start of the op that recorded each node, sorted.
+        engine_ns: int64, start of every node, sorted; without nodes that add up gradients of parameters.
     """
 
     nodes: Calls
@@ -70,19 +70,20 @@ class Recorded:
 
     @classmethod
     def of(cls, calls: Calls, outer: Calls) -> Recorded:
-        """Of the outermost ops of all steps."""
-        forward, engine = outer[~outer.name.matches(_AUTOGRAD)], outer[outer.name.matches(_AUTOGRAD)]
+        """The nodes that the outermost ops of all steps recorded."""
+        engine = outer.name.matches(_AUTOGRAD)
+        forward = outer[~engine]
         nodes, recorder = recorded_nodes(calls, forward)
         known = recorder >= 0
         nodes, begin = nodes[known].outer_op, forward.start_ns[recorder[known]]
         _, first = np.unique(nodes.rows, return_index=True)
         first = first[nodes.rows[first] >= 0]
         first = first[np.lexsort((nodes.start_ns[first], begin[first]))]
-        engine = engine[~engine.name.meets(ADDS_UP.search)]
-        return cls(nodes[first], begin[first], np.sort(engine.start_ns))
+        runs = outer[engine & ~outer.name.meets(ADDS_UP.search)]
+        return cls(nodes[first], begin[first], np.sort(runs.start_ns))
 
     def of_loop(self, loop: Repeats) -> LoopNodes:
-        """What its repeats recorded."""
+        """The nodes that the loop's repeats recorded."""
         starts = loop.at.start_ns
         low, high = np.searchsorted(self.begin_ns, [starts[0], loop.ends_ns[-1]])
         nodes, begin = self.nodes[low:high], self.begin_ns[low:high]
@@ -92,21 +93,39 @@ class Recorded:
         place, _ = grouped([rank_within(each), nodes.name.code])
         return LoopNodes(nodes, repeat, place)
 
-    def runs_between(self, loop: Repeats) -> bool:
-        """Whether backward runs between the repeats: it needs the one before."""
-        low, high = np.searchsorted(self.engine_ns, loop.at.start_ns[[0, -1]])
+    def of_chains(self, starts_ns: Rows, ends_ns: Rows) -> tuple[Calls, Rows]:
+        """(first op, end) of the backward of each chain of ops; none if many other nodes run between.
+
+        Args:
+            starts_ns, ends_ns: int64 (chains,), in time.
+        """
+        chain = np.searchsorted(starts_ns, self.begin_ns, side="right") - 1
+        inside = (chain >= 0) & (self.begin_ns < ends_ns[chain])
+        nodes, chain = self.nodes[inside], chain[inside]
+        order = np.lexsort((nodes.start_ns, chain))
+        nodes, chain = nodes[order], chain[order]
+        first, last = np.flatnonzero(np.diff(chain, prepend=-1)), np.flatnonzero(np.diff(chain, append=-1))
+        in_time = np.argsort(nodes.start_ns[first], kind="stable")
+        first, ends = first[in_time], nodes.end_ns[last][in_time]
+        starts = nodes.start_ns[first]
+        runs = np.searchsorted(self.engine_ns, ends) - np.searchsorted(self.engine_ns, starts)
+        separate = int(runs.sum()) - len(nodes) <= len(starts) and (ends[:-1] <= starts[1:]).all()
+        return (nodes[first], ends) if separate else (nodes[:0], ends[:0])
+
+    def runs_between(self, starts_ns: Rows) -> bool:
+        """True if backward runs between the repeats: each repeat then needs the one before."""
+        low, high = np.searchsorted(self.engine_ns, starts_ns[[0, -1]])
         return bool(low < high)
 
-    def is_backward_of(self, loop: Repeats, others: list[LoopNodes]) -> bool:
-        """Whether nearly all that a loop of nodes does was recorded by one of the other loops."""
-        return self.forward_of(loop, others) >= 0
-
     def forward_of(self, loop: Repeats, others: list[LoopNodes]) -> int:
-        """Which of the other loops recorded nearly all that a loop of nodes does; -1 where none did."""
-        low, high = np.searchsorted(self.engine_ns, [loop.at.start_ns[0], loop.ends_ns[-1]])
+        """Position of the loop that recorded nearly all nodes of a loop in backward; -1 for none."""
         begin, end = loop.at.start_ns[0], loop.ends_ns[-1]
-        own = [int(((one.nodes.start_ns >= begin) & (one.nodes.start_ns < end)).sum()) for one in others]
-        return int(np.argmax(own)) if max(own, default=0) >= _MIN_NODE_SHARE * max(high - low, 1) else -1
+        low, high = np.searchsorted(self.engine_ns, [begin, end])
+        counts = [
+            int(((other.nodes.start_ns >= begin) & (other.nodes.start_ns < end)).sum()) for other in others
+        ]
+        enough = max(counts, default=0) >= _MIN_NODE_SHARE * max(high - low, 1)
+        return int(np.argmax(counts)) if enough else -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

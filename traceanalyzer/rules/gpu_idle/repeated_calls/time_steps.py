@@ -1,4 +1,4 @@
-"""Ops in a loop that work on one part of a tensor each time, and on nothing that the loop makes."""
+"""Loops over time steps whose inputs x[t] are known before the loop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, grouped
+from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.segments import rank_within
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import made_of, product_of
-from traceanalyzer.rule.recorders import recorded_nodes
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import Repeats, part_of
+from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
+    batched,
+    batched_loops,
+    first_of,
+    lines_of,
+    listed,
+)
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recorded, Repeats, part_of
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
-from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import VIEWING_OP
 
 RECURRENT = re.compile(
@@ -41,10 +49,10 @@ _KEEPS = re.compile(
     r"^aten::(_?(unsafe_)?view|reshape|(un)?flatten|(un)?squeeze|transpose|permute|t|detach|movedim)$"
 )
 _AUTOGRAD = r"^autograd::engine"
-_SUMS_UP = r"AccumulateGrad"
 _AHEAD = 8  # ops between taking a part and its layer; chosen
 _LONGEST = 200  # ops of a chain, views counted; chosen
-_MOST = 0.75  # of the parts: the first and the last repeat may differ; chosen
+# At least this share of the chains is equal: the first and the last repeat may differ; chosen.
+_MIN_EQUAL_SHARE = 0.75
 
 
 def recurrent_layer(loop: Repeats) -> str:
@@ -86,7 +94,7 @@ def _takes_another(loop: Repeats, place: int) -> bool:
     number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, place])
     taken = [taken_of(signatures[which], 1) for which in number.tolist()]
     parts = [one for one in taken if one is not None]
-    if len(parts) < _MOST * loop.count or len({(one.whole, one.dim) for one in parts}) > 1:
+    if len(parts) < _MIN_EQUAL_SHARE * loop.count or len({(one.whole, one.dim) for one in parts}) > 1:
         return False
     apart = set(np.diff([one.index for one in parts]).tolist())
     return len(apart) == 1 and apart != {0} and not _writes_whole(loop, parts[0])
@@ -142,64 +150,66 @@ class LoopInputs:
     part: Shape
 
 
-def loop_inputs_of(calls: Calls, outer: Calls, least: int) -> Iterator[LoopInputs]:
-    """Of each step the chains that begin with a layer on `x[t]`, another t each time, and take no other tensor.
+def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterator[LoopInputs]:
+    """The chains of each step that begin with a layer on `x[t]`, another t each time, and take no other tensor.
 
-    What writes into such a tensor in the same step, or goes backward between the repeats, ends the search: the parts
-    are then not known before the loop, or are apart on purpose.
+    An op that writes into such a tensor in the same step, or backward between the repeats, ends the search: the parts
+    are then not known before the loop, or are separate on purpose.
 
     Args:
         outer: outermost ops.
-        least: fewer repeats make no loop.
+        recorded: nodes of backward.
+        min_repeats: fewer repeats make no loop.
     """
     forward = outer[~outer.name.matches(_AUTOGRAD)]
     forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
-    number, signatures = signatures_of(calls.events.trace, forward.rows)
-    taken = [taken_of(op) for op in signatures]
-    takes = np.flatnonzero(np.array([one is not None for one in taken], bool)[number])
-    if len(takes) < least:
+    number, signatures = signatures_of(forward.events.trace, forward.rows)
+    parts = [taken_of(op) for op in signatures]
+    takes = np.flatnonzero(np.array([part is not None for part in parts], bool)[number])
+    if len(takes) < min_repeats:
         return
-    own = [taken[which] for which in number[takes].tolist()]
-    key = np.array([hash((one.whole, one.strides, one.dim)) for one in own if one is not None])
-    index = np.array([one.index for one in own if one is not None])
-    step = forward.step
-    loop, _ = grouped([key, step[takes], forward.thread[takes]])
-    again, _ = grouped([loop, rank_within(grouped([loop, index])[0])])
-    backward = _Backward.of(calls, outer, forward)
-    for which in np.flatnonzero(np.bincount(again) >= least).tolist():
+    each = [part for which in number[takes].tolist() if (part := parts[which])]
+    key = np.array([hash((part.whole, part.strides, part.dim)) for part in each])
+    loop, _ = grouped([key, forward.step[takes], forward.thread[takes]])
+    again, _ = grouped([loop, rank_within(grouped([loop, np.array([part.index for part in each])])[0])])
+    for which in np.flatnonzero(np.bincount(again) >= min_repeats).tolist():
         places = takes[again == which]
-        one = taken[int(number[places[0]])]
-        assert one is not None
-        begin, end = np.searchsorted(step, [step[places[0]], step[places[0]] + 1])
+        part = parts[int(number[places[0]])]
+        assert part is not None
+        begin, end = np.searchsorted(forward.step, forward.step[places[0]] + np.arange(2))
         looped = np.unique(number[places[0] : places[-1]])
-        if _written(one, np.unique(number[begin:end]), signatures) or _remade(one, looped, signatures):
+        if _written(part, np.unique(number[begin:end]), signatures) or _remade(part, looped, signatures):
             continue
-        chain = _chain(
-            one, [signatures[at] for at in number[places[1] + 1 : places[1] + 1 + _LONGEST].tolist()]
-        )
+        following = number[places[1] + 1 : places[1] + 1 + _LONGEST].tolist()
+        chain = _chain(part, [signatures[op] for op in following])
         if chain is None:
             continue
-        steps = np.arange(*chain) + 1
-        places = places[places + chain[1] < len(number)]
-        each = number[places[:, None] + steps]
-        alike = (each == each[1]).all(axis=1)
-        if alike.sum() < max(least, _MOST * len(places)):
+        first, last = _equal_chains(number, places, *chain)
+        if len(first) < max(min_repeats, _MIN_EQUAL_SHARE * len(places)):
             continue
-        first, last = places[alike] + steps[0], places[alike] + steps[-1]
         starts, ends = forward.start_ns[first], forward.end_ns[last]
-        if backward.runs_between(int(starts[0]), int(starts[-1])):
+        if recorded.runs_between(starts):
             continue
-        back, back_ends = backward.of_chains(first, last)
-        named = forward[first[0] : last[0] + 1]
+        back, back_ends = recorded.of_chains(starts, ends)
+        chain_names = forward[first[0] : last[0] + 1].name
         yield LoopInputs(
             at=forward.joined([forward[first], back]),
             ends_ns=np.append(ends, back_ends),
             group=np.repeat((0, 1), (len(starts), len(back))),
             repeats=len(starts),
-            names=tuple(map(str, named[~named.name.meets(VIEWING_OP.search)].name.values())),
-            whole=one.whole,
-            part=one.part,
+            names=tuple(map(str, chain_names[~chain_names.meets(VIEWING_OP.search)].values())),
+            whole=part.whole,
+            part=part.part,
         )
+
+
+def _equal_chains(number: Rows, places: Rows, begin: int, end: int) -> tuple[Rows, Rows]:
+    """Positions of the first and last op of the chains that equal the second one, which is surely whole."""
+    steps = np.arange(begin, end) + 1
+    places = places[places + end < len(number)]
+    each = number[places[:, None] + steps]
+    places = places[(each == each[1]).all(axis=1)]
+    return places + steps[0], places + steps[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,44 +333,73 @@ def _data(op: Signature) -> Shape | None:
     return shapes[0]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Backward:
-    """Nodes of backward by the op that recorded them.
+def recurrent_hits(
+    loops: list[Repeats],
+    backward: list[LoopNodes],
+    layer: str,
+    work: Work,
+    idle: IdleTime,
+    gpus: Gpus,
+    floor_ns: int,
+) -> Hits:
+    """Hits for loops that call a recurrent layer with one time step at a time."""
+    ops = loops[0].at.joined([loop.at for loop in loops])
+    lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
+    largest = max(loops, key=lambda loop: loop.launches)
+    lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)
+    others = follows(largest, layer)
+    call = (
+        "Use nn.LSTM or nn.GRU with the weights of the cell" if layer.endswith("_cell") else "Call the layer"
+    )
+    return Hits(
+        occurrences=ops,
+        cause="recurrent-steps",
+        named_by=next(iter(lines), None) or layer,
+        lost=lost,
+        fix=fix,
+        confidence=Confidence.MEDIUM,
+        message="{layer} runs {times_a_step}, each time on one time step x[t], and x is known before the loop"
+        + ("; {follows} run with it" if others else "")
+        + (", at {lines}" if lines else "")
+        + "; each repeat launches {launches} kernels or copies, and adds {nodes} autograd nodes to backward",
+        advice=f"{call} once on the whole sequence, as in out, state = lstm(x, state)"
+        + (", and then what follows (head, loss) once on all of out" if others else "")
+        + ". A loop is needed only where the model's own output is the next input, as in sampling.",
+        evidence={
+            "layer": layer,
+            "repeats": largest.count,
+            "launches": round(largest.launches / largest.count, 1),
+            "nodes": round(sum(len(recorded.nodes) for recorded in backward) / len(ops), 1),
+            "follows": listed(others),
+            "lines": lines,
+        },
+    )
 
-    Attributes:
-        nodes: outermost ops; `recorder`: positions of the ops that recorded them, in order.
-        engine: outermost ops of all nodes, but for those that add up the gradients of weights, in time.
-    """
 
-    nodes: Calls
-    recorder: Rows
-    engine: Calls
-
-    @classmethod
-    def of(cls, calls: Calls, outer: Calls, forward: Calls) -> _Backward:
-        nodes, recorder = recorded_nodes(calls, forward)
-        order = np.argsort(recorder, kind="stable")
-        engine = outer[outer.name.matches(_AUTOGRAD) & ~outer.name.matches(_SUMS_UP)]
-        return cls(nodes[order].outer_op, recorder[order], engine[np.argsort(engine.start_ns, kind="stable")])
-
-    def runs_between(self, start_ns: int, end_ns: int) -> bool:
-        low, high = np.searchsorted(self.engine.start_ns, [start_ns, end_ns])
-        return bool(low < high)
-
-    def of_chains(self, first: Rows, last: Rows) -> tuple[Calls, Rows]:
-        """(first op, end) of the backward of each chain; none where many other nodes run in between."""
-        low, high = np.searchsorted(self.recorder, [first[0], last[-1] + 1])
-        at, chain = self.nodes[low:high], np.searchsorted(first, self.recorder[low:high], side="right") - 1
-        inside = self.recorder[low:high] <= last[chain]
-        at, chain = at[inside], chain[inside]
-        order = np.lexsort((at.start_ns, chain))
-        at, chain = at[order], chain[order]
-        begins, closes = np.flatnonzero(np.diff(chain, prepend=-1)), np.flatnonzero(np.diff(chain, append=-1))
-        in_time = np.argsort(at.start_ns[begins], kind="stable")
-        begins, ends = begins[in_time], at.end_ns[closes][in_time]
-        starts, nodes = at.start_ns[begins], self.engine.start_ns
-        foreign = (
-            np.searchsorted(nodes, ends).sum() - np.searchsorted(nodes, starts).sum() - len(distinct(at.rows))
-        )
-        plain = foreign <= len(starts) and (ends[:-1] <= starts[1:]).all()
-        return (at[begins], ends) if plain else (at[:0], ends[:0])
+def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
+    """Hits for layers in a loop that take x[t] and no state."""
+    ops = loops[0].at.joined([loop.at for loop in loops])
+    ends = np.concatenate([loop.ends_ns for loop in loops])
+    group = np.concatenate([loop.group + 2 * place for place, loop in enumerate(loops)])
+    first, lines = loops[0], lines_of(ops, ops.dur_ns)
+    return Hits(
+        occurrences=ops,
+        cause="loop-inputs",
+        named_by=next(iter(lines), None) or first_of(first.names),
+        lost=LostTime.launched_within(idle, ops.start_ns, ends),
+        fix=batched(work, ops.start_ns, ends, group, gpus, floor_ns),
+        confidence=Confidence.MEDIUM,
+        message="{ops} run {repeats} times a step in a loop, each time on another part of one tensor, {part} of "
+        "{whole}, and on nothing that the loop makes" + (", at {lines}" if lines else ""),
+        advice="Run these layers once before the loop, on the whole tensor, and take each repeat's part of the result: "
+        "e = encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2]), then e[t]. Layers with different weights in each "
+        "repeat need stacked weights and bmm.",
+        evidence={
+            "ops": listed(first.names),
+            "members": len(first.names),
+            "repeats": first.repeats,
+            "part": "x".join(map(str, first.part)),
+            "whole": "x".join(map(str, first.whole)),
+            "lines": lines,
+        },
+    )
