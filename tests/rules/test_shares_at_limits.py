@@ -1,34 +1,33 @@
-"""A share of GPU time that is just the limit counts: "at least this share", says each of them."""
+"""A share of GPU time that equals the limit counts, as each limit says: "at least this share"."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.rules.limit_cases import with_limit
-from tests.rules.limit_programs import PROGRAMS, built
+from tests.rules.recordings import RECORDINGS
+from tests.support.cached_reports import analysed
 from traceanalyzer.rule.registry import find_rule
 
-OF_OTHER_SHARES = {
-    "unfused-pointwise",
-    "strided-copy",
-}  # what is saved is held against the limit, not what is said
-WITHOUT_SHARE = {"padded-replay", "partly-used", "far-from-bound", "repeated-parameter-work"}
-SLUGS = sorted(
-    {slug for slug in PROGRAMS if hasattr(find_rule(slug).limits, "min_gpu_share")}
-    - OF_OTHER_SHARES
-    - WITHOUT_SHARE
-)
+# What is saved is compared with the limit, not the share in the evidence.
+OTHER_SHARES = {"unfused-pointwise", "strided-copy"}
+WITHOUT_SHARE = {"partly-used", "far-from-bound"}
+SLUGS = [slug for slug in RECORDINGS if hasattr(find_rule(slug).limits, "min_gpu_share")]
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_work_that_takes_just_the_least_share_of_gpu_time_is_said(slug: str) -> None:
-    rule, analysis = find_rule(slug), built(f"built/{slug}/0")
+@pytest.mark.parametrize("slug", sorted(set(SLUGS) - OTHER_SHARES - WITHOUT_SHARE))
+def test_work_at_the_least_share_is_reported(slug: str) -> None:
+    rule, analysis = find_rule(slug), analysed(RECORDINGS[slug])
     shares = {float(hits.evidence["gpu_share"]) for hits in rule.hits(analysis)}
     assert shares
     for share in shares:
-        just, less = (
-            [hits.evidence["gpu_share"] for hits in with_limit(rule, "min_gpu_share", one).hits(analysis)]
-            for one in (share, share * (1 + 1e-12))
+        at_limit, above_share = (
+            [
+                hits.evidence.get("gpu_share")
+                for hits in replace(rule, limits=replace(rule.limits, min_gpu_share=limit)).hits(analysis)
+            ]
+            for limit in (share, share * (1 + 1e-12))
         )
-        assert share in just
-        assert share not in less
+        assert share in at_limit
+        assert share not in above_share

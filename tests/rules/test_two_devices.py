@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from tests.rules.limit_programs import PROGRAMS
-from tests.support.trace_builder import H200, TraceBuilder, content_of, load_bytes
+from tests.rules.recordings import RECORDINGS
+from tests.support.trace_builder import H200, TraceBuilder, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
-from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.registry import find_rule
 
 Events = list[dict[str, Any]]
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+LARGE_BYTES = 70_000
 OTHER, FAR = 77_777, 1_000_000  # another thread, and correlations that nothing has
 
 
 def document_of(slug: str) -> dict[str, Any]:
-    made = PROGRAMS[slug][0]()
-    assert not isinstance(made, Analysis)
-    content = made.to_json() if isinstance(made, TraceBuilder) else content_of(made)
-    document: dict[str, Any] = json.loads(content)
+    document: dict[str, Any] = json.loads(gzip.decompress(RECORDINGS[slug].read_bytes()))
     document["deviceProperties"] += [{**document["deviceProperties"][0], "id": 1}]
     return document
 
@@ -54,7 +52,7 @@ def twice(events: Events) -> Events:
     more = deepcopy([one for one in events if not str(one.get("name")).startswith("ProfilerStep")])
     for one in more:
         args = one.get("args", {})
-        for key in {"correlation", "External id"} & args.keys():
+        for key in {"correlation", "External id", "Sequence number"} & args.keys():
             args[key] += FAR
         if one.get("cat") in ON_GPU:
             one["pid"] = args["device"] = 1
@@ -78,22 +76,17 @@ def shares(findings: list[Finding], device: int) -> list[tuple[Any, ...]]:
     return sorted((one.cause, one.cost_ns, one.count, str(one.evidence.get("gpu_share"))) for one in own)
 
 
-OF_ALL_DEVICES = {  # why another device changes what is said of one
-    "other-program": "it compares ranks",
-}
-ONE_THREAD = {  # why two threads are not told apart
-    "padded-replay": "slices are matched with replays by time",
-    "throttling": "the clock of one device is recorded",
-}
-SLUGS = [
-    slug
-    for slug in PROGRAMS
-    if find_rule(slug).function.__module__.split(".")[2] in ("kernels", "tensors", "facts")
-]
-SLUGS = sorted(set(SLUGS) - OF_ALL_DEVICES.keys())
+# Reports about all devices: the op of the other one, and a share of the work of both.
+OF_ALL_DEVICES = {"hotspot", "recomputation"}
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+def _parameters(slugs: Iterable[str]) -> list[Any]:
+    """Rules by slug; those with a large recording are slow."""
+    large = {slug for slug in slugs if RECORDINGS[slug].stat().st_size > LARGE_BYTES}
+    return [pytest.param(slug, marks=[pytest.mark.slow] * (slug in large)) for slug in slugs]
+
+
+@pytest.mark.parametrize("slug", _parameters(sorted(RECORDINGS.keys() - OF_ALL_DEVICES)))
 def test_another_device_with_other_work_changes_nothing(slug: str) -> None:
     document = document_of(slug)
     alone = found(document, slug)
@@ -103,7 +96,7 @@ def test_another_device_with_other_work_changes_nothing(slug: str) -> None:
     assert said(beside, 1) == []
 
 
-@pytest.mark.parametrize("slug", sorted(set(SLUGS) - ONE_THREAD.keys()))
+@pytest.mark.parametrize("slug", _parameters(RECORDINGS))
 def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> None:
     document = document_of(slug)
     alone = shares(found(document, slug), 0)

@@ -1,0 +1,43 @@
+"""A recording on which each rule about kernels, tensors and facts reports something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.expected import programs
+
+# Rules whose fixture shows them are not listed; shared traces may be absent.
+_OTHER_PROGRAMS = {
+    "computed-weight": "programs/vocoder_stream_serve",
+    "dense-dispatch": "programs/moe_lm_train",
+    "encoded-copies": "programs/action_windows",
+    "explicit-inverse": "programs/deep_kernel",
+    "fixed-length": "programs/rerank_service",
+    "full-size-update": "fifth/onehot_embed.bad",
+    "full-spectrum": "programs/simulation_vorticity_spectral",
+    "hotspot": "fixtures/unfused-pointwise/good",
+    "late-projection": "programs/seg_fpn_train",
+    "loss-head": "programs/llm_sft_masked_loss",
+    "masked-attention": "fifth/mask_host.fixed",
+    "materialised-pairs": "programs/molecule_schnet_batch",
+    "partly-used": "programs/vision_instance_masks",
+    "product-of-copies": "fixtures/full-sort/good",
+    "product-order": "fifth/linattn_order.bad",
+    "unchanged-inputs": "fifth/gcn_uncached.bad",
+}
+_FIXTURES = (
+    *("deterministic-algorithms", "dtype-casts", "far-from-bound", "fft-length", "float64-math", "full-sort"),
+    *("hand-written-attention", "kernel-variance", "layout-conversion", "low-occupancy", "misaligned-gemm"),
+    *("no-tensor-cores", "one-hot", "outside-autocast", "recomputation", "repeated-backward"),
+    *("unfused-pointwise", "unused-gradient"),
+)
+
+
+def recordings() -> dict[str, Path]:
+    """Slug of a rule -> path of a trace."""
+    names = {slug: f"fixtures/{slug}/bad" for slug in _FIXTURES} | _OTHER_PROGRAMS
+    paths = {program.name: program.paths[0] for program in programs()}
+    return {slug: paths[name] for slug, name in sorted(names.items()) if name in paths}
+
+
+RECORDINGS = recordings()
