@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.behind import behind, late_share
-from traceanalyzer.replay.beside import _medians, undisturbed_ns
 from traceanalyzer.replay.calibration import RESIDUAL
+from traceanalyzer.replay.overlap_slowdown import _medians, undisturbed_ns
+from traceanalyzer.replay.peer_comparison import excess_by_rank, late_share
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _less_waiting, _unqueued
 from traceanalyzer.replay.slowdown import Slowed
@@ -185,7 +185,7 @@ def hour(
 
 def beyond(*hours: Any) -> dict[int, Any]:
     ranks = range(len(hours))
-    return behind(
+    return excess_by_rank(
         dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS)
     )
 

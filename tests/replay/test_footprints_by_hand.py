@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from traceanalyzer.replay.footprint import Autograd, Footprint
+from traceanalyzer.replay.edit_footprint import Autograd, Footprint
 
 US = 1_000.0
 

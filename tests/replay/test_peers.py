@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.replay.test_together import rank_of
-from traceanalyzer.replay.behind import _median_of_others
-from traceanalyzer.replay.together import job_step
+from traceanalyzer.replay.joint_replay import job_step
+from traceanalyzer.replay.peer_comparison import _median_of_others
 
 
 @pytest.mark.parametrize("ranks", range(2, 8))

@@ -12,8 +12,16 @@ import pytest
 from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale
-from traceanalyzer.replay.merging import merged
+from traceanalyzer.replay.edits import (
+    Drop,
+    DropSpans,
+    DropWork,
+    Edit,
+    MoveToSideStream,
+    Resize,
+    Scale,
+    merge_edits,
+)
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
 from traceanalyzer.replay.run import PROCESS, unknown
 from traceanalyzer.replay.saving import Forecast, _drained_ns, evidence
@@ -194,7 +202,7 @@ def test_edits_of_many_hits_are_one(cpu_bound: Forecast) -> None:
     edits: list[Edit] = [Resize([entry], [1_000.0]) for entry in every]
     edits += [Scale([entry], 0.5) for entry in every] + [Scale(every[:1], 0.1)]
     edits += [Resize([entry], 2_000.0) for entry in every]
-    found = merged(edits)
+    found = merge_edits(edits)
     assert [type(edit).__name__ for edit in found] == ["Resize", "Scale", "Scale", "Resize"]
     assert found[0].work.tolist() == every  # type: ignore[attr-defined]
     assert found[0].dur_ns.tolist() == [1_000.0] * len(every)  # type: ignore[attr-defined]
@@ -202,26 +210,26 @@ def test_edits_of_many_hits_are_one(cpu_bound: Forecast) -> None:
 
 
 def test_groups_of_different_hits_stay_apart() -> None:
-    fused = merged([Fuse([1, 2], [0, 0]), Fuse([3, 4, 5], [0, 0, 1])])
+    fused = merge_edits([Fuse([1, 2], [0, 0]), Fuse([3, 4, 5], [0, 0, 1])])
     assert [edit.group.tolist() for edit in fused] == [[0, 0, 1, 1, 2]]  # type: ignore[attr-defined]
-    batched = merged([Batch([1], [2], [3]), Batch([5], [6], [0]), Batch([7], [8], [0], 2.0)])
+    batched = merge_edits([Batch([1], [2], [3]), Batch([5], [6], [0]), Batch([7], [8], [0], 2.0)])
     assert [list(edit.group) for edit in batched] == [[3, 4], [0]]  # type: ignore[attr-defined]
 
 
 def test_replacements_and_spans_join_where_they_are_alike() -> None:
-    same = merged([Replace([1], [2], [5.0, 6.0], 10), Replace([3], [4], [5.0, 6.0], 10)])
+    same = merge_edits([Replace([1], [2], [5.0, 6.0], 10), Replace([3], [4], [5.0, 6.0], 10)])
     assert len(same) == 1
     assert same[0].work_ns == [5.0, 6.0]  # type: ignore[attr-defined]
-    each = merged([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
+    each = merge_edits([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
     assert each[0].work_ns.tolist() == [[5.0], [6.0]]  # type: ignore[attr-defined]
     wider = Replace([5], [6], np.array([[7.0, 8.0]]), 10)
-    found = merged(
+    found = merge_edits(
         [Replace([1], [2], np.array([[5.0]]), 10), wider, Replace([3], [4], np.array([[6.0]]), 10)]
     )
     assert [one.work_ns.tolist() for one in found] == [[[5.0], [6.0]], [[7.0, 8.0]]]  # type: ignore[attr-defined]
-    assert len(merged([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
-    assert len(merged([MoveToSideStream([1]), MoveToSideStream([2]), MoveToSideStream([3], [5.0])])) == 2
-    assert len(merged([Compile(np.array([1])), Compile([2]), GraphLaunch(), GraphLaunch()])) == 2
+    assert len(merge_edits([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
+    assert len(merge_edits([MoveToSideStream([1]), MoveToSideStream([2]), MoveToSideStream([3], [5.0])])) == 2
+    assert len(merge_edits([Compile(np.array([1])), Compile([2]), GraphLaunch(), GraphLaunch()])) == 2
 
 
 def test_merged_edits_save_what_the_single_ones_do(cpu_bound: Forecast) -> None:

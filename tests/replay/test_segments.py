@@ -10,21 +10,21 @@ import pytest
 
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.program import Program, _inside, loading
 from traceanalyzer.replay.sample import _pace
 from traceanalyzer.replay.segments import _less_waiting, _python_calls, _stalled, rank_within
-from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 
 US = 1_000
 
 
-def timeline(*edges_us: float) -> Timeline:
+def timeline(*edges_us: float) -> CpuTimeline:
     """Segments from each edge to the next, of one step."""
     edges = np.array([round(edge * US) for edge in edges_us])
     none = np.full(len(edges) - 1, -1)
-    return Timeline(edges[:-1], edges[1:], none, none * 0, np.zeros(1, np.int64))
+    return CpuTimeline(edges[:-1], edges[1:], none, none * 0, np.zeros(1, np.int64))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.timeline import Timeline
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.waits import Waits, _copies, _explicit, _frees, _here, _Order, _unrecorded
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -113,7 +113,7 @@ def test_a_copy_s_call_without_a_copy_waits_for_none() -> None:
 def test_calls_within_the_sampled_steps_on_the_program_s_threads() -> None:
     """Two steps, 10 to 20 and 30 to 40: before, at the begin, at the end, between, and of another thread."""
     start, end = np.array([10, 15, 30]), np.array([15, 20, 40])
-    timeline = Timeline(start, end, np.full(3, -1), np.array([0, 0, 1]), np.array([4, 2]))
+    timeline = CpuTimeline(start, end, np.full(3, -1), np.array([0, 0, 1]), np.array([4, 2]))
     nesting: Any = SimpleNamespace(
         start_ns=np.array([9, 10, 19, 20, 25, 30, 39, 40, 12]), thread=np.array([4, 4, 2, 4, 4, 2, 4, 4, 3])
     )
@@ -139,7 +139,7 @@ def unrecorded(*gaps: tuple[str, float, float, float], rows: tuple[int, ...] = (
     end = (10_000 * np.arange(len(gaps)) + 5_000) * US
     took = np.array([round(one[2] * US) for one in gaps])
     row = np.array(rows or [-1] * len(gaps))
-    timeline = Timeline(end - took, end, row, np.zeros(len(gaps), np.int64), np.zeros(1, np.int64))
+    timeline = CpuTimeline(end - took, end, row, np.zeros(len(gaps), np.int64), np.zeros(1, np.int64))
     work = analysis.index(DeviceWork)
     device: Any = SimpleNamespace(entry=np.arange(len(gaps)), stream=np.zeros(len(gaps), np.int64), streams=1)
     part = _unrecorded(analysis.trace, timeline, np.ones(len(gaps), bool), work, device)

@@ -27,7 +27,7 @@ from traceanalyzer.model.report import (
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.trace import Damage, Device, Meta
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.ranking import ranked
+from traceanalyzer.rule.severity import ranked
 
 ORIGIN = 4_337_560_819_055_477
 MS = 1_000_000

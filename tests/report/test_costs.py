@@ -16,7 +16,7 @@ from tests.support.cached_reports import reported, reported_job
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.report.costs import _unprofiled
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.evidence import of_steps, uncovered_ns
+from traceanalyzer.rule.evidence_texts import launched_in_steps, uncovered_ns
 
 
 class Kinds(list[str]):
@@ -44,7 +44,7 @@ def test_work_without_a_launch_is_left_out_where_most_has_one(launched_ns: int, 
         step=np.array([0, 0]),
         launch=SimpleNamespace(there=np.array([True, False])),
     )
-    assert of_steps(given).tolist() == counted
+    assert launched_in_steps(given).tolist() == counted
 
 
 @pytest.mark.parametrize(("unseen", "said"), [(25, True), (24, False)])

@@ -10,7 +10,7 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.report.verdict import verdict_of
-from traceanalyzer.rule.ranking import ranked
+from traceanalyzer.rule.severity import ranked
 
 HEAD = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
 FIX = (

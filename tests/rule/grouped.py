@@ -8,8 +8,8 @@ from typing import Any
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving
-from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
+from traceanalyzer.rule.claims import Claims, resolve_claims
+from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Work
 
@@ -43,11 +43,11 @@ def findings(
     saving: Saving | None = None,
 ) -> list[Finding]:
     within = within or scope()
-    all_pending = settled(
-        list(pending_of("some-rule", order, hits, within if within.asked else None)),
+    all_pending = resolve_claims(
+        list(group_hits("some-rule", order, hits, within if within.asked else None)),
         (within.start_ns, within.end_ns),
     )
-    return [finding_of(pending, within, saving) for pending in all_pending]
+    return [build_finding(pending, within, saving) for pending in all_pending]
 
 
 def kernels(*places: Place, **changes: Any) -> Hits:

@@ -12,8 +12,8 @@ import pytest
 from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Saving, Severity
 from traceanalyzer.rule import judging
-from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import Scope, pending_of
+from traceanalyzer.rule.claims import Claims, resolve_claims
+from traceanalyzer.rule.grouping import Scope, group_hits
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Work
 
@@ -27,10 +27,10 @@ def test_a_net_keeps_what_is_left_of_its_time_where_that_is_half_of_it(
     work = traced((0, 10 * MS)).index(Work)
     named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
     all_pending = [
-        *pending_of("rest", order, [Hits(work, "m", "a.")]),
-        *pending_of("named", Claims.EVENT, [named]),
+        *group_hits("rest", order, [Hits(work, "m", "a.")]),
+        *group_hits("named", Claims.EVENT, [named]),
     ]
-    rest, specific = settled(all_pending, (0, LENGTH))
+    rest, specific = resolve_claims(all_pending, (0, LENGTH))
     net = order in (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
     assert specific.cost_ns == others_ns
     assert rest.cost_ns == (10 * MS - others_ns if kept or not net else 0)
@@ -55,7 +55,9 @@ def test_of_one_rule_the_larger_loss_has_the_time_then_the_cause_and_the_name_th
         Hits(work, "m", "a.", cause=cause, named_by=by, lost=LostTime.excess(work, np.array([lost])))
         for cause, by, lost in (first, second)
     ]
-    found = settled(list(pending_of("rule", Claims.EVENT, hits[::-1] if turned else hits)), (0, LENGTH))
+    found = resolve_claims(
+        list(group_hits("rule", Claims.EVENT, hits[::-1] if turned else hits)), (0, LENGTH)
+    )
     assert [one.cost_ns for one in (found[::-1] if turned else found)] == [4 * MS, 0]
 
 
@@ -195,10 +197,10 @@ def test_the_specific_has_the_time_before_the_general(first: str, second: str) -
     """Whatever they lost, and whatever their names are."""
     work = traced((0, 10 * MS)).index(Work)
     less = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([6 * MS])))
-    general, specific = settled(
+    general, specific = resolve_claims(
         [
-            *pending_of("a", Claims[second], [Hits(work, "m", "a.")]),
-            *pending_of("b", Claims[first], [less]),
+            *group_hits("a", Claims[second], [Hits(work, "m", "a.")]),
+            *group_hits("b", Claims[first], [less]),
         ],
         (0, LENGTH),
     )
@@ -224,9 +226,9 @@ def test_a_third_rule_has_what_the_first_two_leave_on_its_device() -> None:
     every = [
         pending
         for order, hits in zip(orders, claimed, strict=True)
-        for pending in pending_of(order.name, order, [hits])
+        for pending in group_hits(order.name, order, [hits])
     ]
-    assert [(found.device, found.cost_ns // MS) for found in settled(every, (0, LENGTH))] == [
+    assert [(found.device, found.cost_ns // MS) for found in resolve_claims(every, (0, LENGTH))] == [
         (0, 10),
         (0, 15),
         (0, 5),
@@ -240,10 +242,10 @@ def test_of_a_window_a_net_keeps_its_rest_by_the_time_within(others_ns: int, kep
     work = traced((0, 10 * MS)).index(Work)
     end = int(work.end_ns[0])
     named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
-    net, _ = settled(
+    net, _ = resolve_claims(
         [
-            *pending_of("net", Claims.CATCH_ALL, [Hits(work, "m", "a.")]),
-            *pending_of("named", Claims.EVENT, [named]),
+            *group_hits("net", Claims.CATCH_ALL, [Hits(work, "m", "a.")]),
+            *group_hits("named", Claims.EVENT, [named]),
         ],
         (end - 4 * MS, end),
     )
@@ -257,7 +259,7 @@ def test_of_rules_that_claim_together_the_precedence_decides_and_then_the_name_w
     every = [
         replace(one, precedence=precedence)
         for name, precedence, hits in given
-        for one in pending_of(name, Claims.EVENT, [hits])
+        for one in group_hits(name, Claims.EVENT, [hits])
     ]
-    assert [one.cost_ns for one in settled(every[:2], (0, LENGTH))] == [7 * MS, 3 * MS]
-    assert [one.cost_ns for one in settled(every, (0, LENGTH))] == [7 * MS, 0, 3 * MS]
+    assert [one.cost_ns for one in resolve_claims(every[:2], (0, LENGTH))] == [7 * MS, 3 * MS]
+    assert [one.cost_ns for one in resolve_claims(every, (0, LENGTH))] == [7 * MS, 0, 3 * MS]

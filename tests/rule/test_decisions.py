@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.rule.grouped import MS, kernels, scope
-from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import _typical, pending_of
-from traceanalyzer.rule.quicker_work import not_below
+from traceanalyzer.rule.claims import Claims, resolve_claims
+from traceanalyzer.rule.grouping import _typical, group_hits
+from traceanalyzer.rule.hits import clamp_to_floor
 from traceanalyzer.rule.registry import Rule, all_rules
 from traceanalyzer.rules.kernels.throttling import after_ramp, usual_at_full_clock
 from traceanalyzer.timeline.transfers import at_most
@@ -25,7 +25,7 @@ def rows(**columns: Any) -> Any:
 
 def test_work_gets_no_quicker_than_the_floor_and_what_is_shorter_stays() -> None:
     found = rows(dur_ns=[8_000, 8_000, 2_000, 5_000])
-    least = not_below(np.array([10.0, 6_000.0, 10.0, 4_999.0]), found, 5_000)
+    least = clamp_to_floor(np.array([10.0, 6_000.0, 10.0, 4_999.0]), found, 5_000)
     assert least.tolist() == [5_000, 6_000, 2_000, 5_000]
 
 
@@ -73,10 +73,10 @@ def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, tu
     given = [
         replace(pending, precedence=rule.precedence)
         for rule, hits in ((small, kernels((0, MS))), (large, kernels((0, 3 * MS))))
-        for pending in pending_of(rule.slug, Claims.EVENT, [hits])
+        for pending in group_hits(rule.slug, Claims.EVENT, [hits])
     ]
     whole = scope()
-    all_pending = settled(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
+    all_pending = resolve_claims(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
     owned = {
         pending.rule: sum(int((end - start).sum()) for start, end in [pending.own]) for pending in all_pending
     }

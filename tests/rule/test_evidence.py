@@ -6,7 +6,14 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.evidence import conversion_of, kernel_times, largest_shapes, named_ops, op_times, told
+from traceanalyzer.rule.evidence_texts import (
+    conversion_of,
+    gpu_time_evidence,
+    kernel_times,
+    largest_shapes,
+    named_ops,
+    op_times,
+)
 from traceanalyzer.rule.views import Work
 
 
@@ -60,7 +67,7 @@ def test_kernels_of_one_short_name_are_told_together_most_time_first() -> None:
     assert list(kernel_times(work).items()) == [("plus", 55_000), ("gemm", 40_000), ("other", 1_000)]
     assert list(op_times(work).items()) == [("aten::add", 50_000), ("aten::mm", 40_000)]
     assert list(named_ops(work).values()) == ["aten::mm", "aten::add", "aten::add", "aten::add", "other"]
-    assert told(work[work.dur_ns < 10_000])["ops"] == {"plus": 5_000, "other": 1_000}
+    assert gpu_time_evidence(work[work.dur_ns < 10_000])["ops"] == {"plus": 5_000, "other": 1_000}
 
 
 def test_shapes_and_lines_end_the_sentence_where_they_were_recorded() -> None:
@@ -74,5 +81,5 @@ def test_shapes_and_lines_end_the_sentence_where_they_were_recorded() -> None:
     trace.launch("cudaLaunchKernel", 6_100, 1_000, correlation=2)
     trace.kernel(20_000, 4_000, correlation=2)
     work = Analysis(trace.load()).index(Work)
-    assert told(work[:1])["where"] == ", for inputs of shape 8x512, from net.py(3): forward"
-    assert told(work[1:])["where"] == ""
+    assert gpu_time_evidence(work[:1])["where"] == ", for inputs of shape 8x512, from net.py(3): forward"
+    assert gpu_time_evidence(work[1:])["where"] == ""

@@ -12,8 +12,8 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving, Severity
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.claims import Claims, settled
-from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
+from traceanalyzer.rule.claims import Claims, resolve_claims
+from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
@@ -53,10 +53,10 @@ def test_a_call_before_the_window_counts_where_it_loses_time_in_it_and_is_not_th
 
 
 def windowed(hits: Hits, within: Scope) -> list[Finding]:
-    all_pending = settled(
-        list(pending_of("some-rule", Claims.EVENT, [hits], within)), (within.start_ns, within.end_ns)
+    all_pending = resolve_claims(
+        list(group_hits("some-rule", Claims.EVENT, [hits], within)), (within.start_ns, within.end_ns)
     )
-    return [finding_of(pending, within, None) for pending in all_pending]
+    return [build_finding(pending, within, None) for pending in all_pending]
 
 
 def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() -> None:
@@ -113,11 +113,11 @@ def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns(
             idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
         )
         all_pending = [
-            *pending_of("event", Claims.EVENT, [named]),
-            *pending_of("rest", Claims.REMAINDER, [net]),
+            *group_hits("event", Claims.EVENT, [named]),
+            *group_hits("rest", Claims.REMAINDER, [net]),
         ]
-        _, rest = settled(all_pending, (0, LENGTH))
-        assert finding_of(rest, scope(), None).message == said
+        _, rest = resolve_claims(all_pending, (0, LENGTH))
+        assert build_finding(rest, scope(), None).message == said
 
 
 def test_a_loss_within_an_earlier_one_counts_for_the_earlier() -> None:
@@ -202,11 +202,11 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
     all_pending, begin = [], 0
     for order, of_rule in rules:
         number = np.argsort(work.launch.start_ns, kind="stable")[begin : begin + len(of_rule)]
-        all_pending += pending_of(
+        all_pending += group_hits(
             f"rule-{begin}", order, [Hits(occurrences=work[number], message="m", advice="a.")]
         )
         begin += len(of_rule)
-    done = settled(all_pending, (0, LENGTH))
+    done = resolve_claims(all_pending, (0, LENGTH))
     owned = [set(range(int(s), int(e))) for pending in done for s, e in zip(*pending.own, strict=True)]
     every = {at for start, end in zip(work.start_ns, work.end_ns, strict=True) for at in range(start, end)}
     assert set().union(*owned) == every
@@ -218,12 +218,15 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
 
 def test_the_specific_keeps_what_the_general_would_have() -> None:
     work = traced((0, 10 * MS)).index(Work)
-    general = pending_of("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="m", advice="a.")])
+    general = group_hits("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="m", advice="a.")])
     half = LostTime.excess(work, np.array([4 * MS]))
-    specific = pending_of(
+    specific = group_hits(
         "b-specific", Claims.EVENT, [Hits(occurrences=work, lost=half, message="m", advice="a.")]
     )
-    assert [pending.cost_ns for pending in settled([*general, *specific], (0, LENGTH))] == [6 * MS, 4 * MS]
+    assert [pending.cost_ns for pending in resolve_claims([*general, *specific], (0, LENGTH))] == [
+        6 * MS,
+        4 * MS,
+    ]
 
 
 @pytest.mark.parametrize(

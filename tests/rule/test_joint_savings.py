@@ -12,7 +12,7 @@ import pytest
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.step_times import Saving
-from traceanalyzer.replay.footprint import WHOLLY
+from traceanalyzer.replay.edit_footprint import WHOLLY
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims

@@ -11,10 +11,10 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edits import DropWork, Resize
-from traceanalyzer.rule.collective_arrivals import Arrivals, parted, without_waiting
-from traceanalyzer.rule.hits import LostTime
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.hits import LostTime, reduce_to
+from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.timeline.collective_work import Arrivals, without_waiting
 
 US = 1_000
 
@@ -124,14 +124,14 @@ def test_the_last_part_of_work_is_what_it_takes_too_long() -> None:
         (7, 0, 70, 100),
         (7, 0, 200, 240),
     ]
-    made = quicker(work, np.array([60_000, 0]))
+    made = reduce_to(work, np.array([60_000, 0]))
     assert stretches(made["lost"]) == [(0, 0, 70, 100), (1, 0, 200, 240)]
     dropped, resized = made["fix"]
     assert isinstance(dropped, DropWork)
     assert isinstance(resized, Resize)
     assert np.asarray(dropped.work).tolist() == [1]
     assert (np.asarray(resized.work).tolist(), np.asarray(resized.dur_ns).tolist()) == ([0], [60_000.0])
-    assert len(quicker(work, ns(60, 40))["fix"]) == 1
+    assert len(reduce_to(work, ns(60, 40))["fix"]) == 1
 
 
 def test_a_collective_first_waits_and_then_moves_data() -> None:
@@ -140,7 +140,7 @@ def test_a_collective_first_waits_and_then_moves_data() -> None:
     arrivals = Arrivals(ns(30, 200), np.array([2, -1]))
     assert arrivals.measured.tolist() == [True, False]
     lost = LostTime(np.array([0, 0, 0, 1]), np.zeros(4, np.int64), ns(0, 60, 80, 100), ns(50, 90, 90, 300))
-    waiting, moving = parted(found, lost, arrivals)
+    waiting, moving = split_waiting(found, lost, arrivals.transfer_ns)
     assert stretches(waiting) == [(0, 0, 0, 50), (0, 0, 60, 70)]
     assert stretches(moving) == [(0, 0, 70, 90), (0, 0, 80, 90), (1, 0, 100, 300)]
 

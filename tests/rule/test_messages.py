@@ -11,7 +11,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.messages import filled, message_fields
-from traceanalyzer.rule.ranking import ranked
+from traceanalyzer.rule.severity import ranked
 from traceanalyzer.rule.views import Work
 
 

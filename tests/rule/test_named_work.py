@@ -8,15 +8,15 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.evidence import (
+from traceanalyzer.rule.evidence_texts import (
     called_names,
     called_ops,
     conversion_of,
     differentiated_twice,
     shapes_in_words,
 )
-from traceanalyzer.rule.recomputed_ops import recomputed
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.backward_nodes import recomputed_ops
 
 US = 1_000
 Nested = tuple[str, int | None]  # op, its number
@@ -96,7 +96,7 @@ def test_what_a_checkpoint_runs_again_is_called_by_its_forward_op() -> None:
     trace.nest((NODE, None), ("CheckpointFunctionBackward", 3), ("aten::mm", None))
     trace.nest((NODE, None), ("TanhBackward0", 4), ("aten::mul", 9))
     work = trace.all_work()
-    assert recomputed(work.events).name.values().tolist() == ["aten::linear"]
+    assert recomputed_ops(work.events).name.values().tolist() == ["aten::linear"]
     assert called_names(work).values().tolist() == ["aten::linear", NODE, NODE]
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_also_computes_without_recording_runs_forward_again(
         trace.launch("cudaLaunchKernel", 45 * US, US, 1)
     trace.kernel(60 * US, 10 * US, 1)
     events = Analysis(trace.load()).index(Calls).events
-    assert recomputed(events).name.values().tolist() == again
+    assert recomputed_ops(events).name.values().tolist() == again
 
 
 @pytest.mark.parametrize(

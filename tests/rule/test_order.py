@@ -15,8 +15,8 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule import faults
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.ranking import ranked
 from traceanalyzer.rule.registry import Kind, all_rules
+from traceanalyzer.rule.severity import ranked
 
 HIGH, MEDIUM, LOW, INFO = Severity
 

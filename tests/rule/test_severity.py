@@ -12,9 +12,16 @@ from tests.support.cached_reports import analysed
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.step_times import Saving
-from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.peer_comparison import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.rule.severity import adds, graded, holding_up, in_job, of_fault, severity_of
+from traceanalyzer.rule.severity import (
+    blocking_severity,
+    fault_severity,
+    graded,
+    job_severity,
+    lengthens_step,
+    severity_of,
+)
 from traceanalyzer.rule.views import IdleTime, Work
 
 SHARES = (0.0, 0.004, 0.005, 0.02, 0.03, 0.05, 0.09, MIN_OPEN_SHARE, 0.5, 1.0)
@@ -82,15 +89,15 @@ def test_a_saving_counts_at_both_its_ends(share: float, low: float, severity: Se
 
 @pytest.mark.parametrize(("share", "longer"), [(-0.004, False), (-0.005, True), (0.2, False)])
 def test_a_fix_that_makes_the_step_longer_is_info(share: float, longer: bool) -> None:
-    assert adds(saved(share, share)) is longer
-    assert not adds(None)
+    assert lengthens_step(saved(share, share)) is longer
+    assert not lengthens_step(None)
 
 
 def test_a_fault_is_as_severe_as_the_worst_of_it_or_as_all_of_it_together() -> None:
     low, medium = Severity.LOW, Severity.MEDIUM
-    assert of_fault([low, medium], 0.001, saved(0.01, 0.01)) is medium
-    assert of_fault([low, low], 0.001, saved(0.2, 0.2)) is Severity.HIGH
-    assert of_fault([low, low], 0.04, None) is medium
+    assert fault_severity([low, medium], 0.001, saved(0.01, 0.01)) is medium
+    assert fault_severity([low, low], 0.001, saved(0.2, 0.2)) is Severity.HIGH
+    assert fault_severity([low, low], 0.04, None) is medium
 
 
 def finding(severity: Severity, cause: str = "", late: float | None = None) -> Any:
@@ -113,7 +120,7 @@ def test_in_a_job_a_finding_is_as_severe_as_what_it_saves_the_job(
     severity: Severity, cause: str, saving: Saving | None, expected: Severity
 ) -> None:
     """Without a saving waiting is others' doing."""
-    assert in_job(finding(severity, cause), saving) is expected
+    assert job_severity(finding(severity, cause), saving) is expected
 
 
 @pytest.mark.parametrize(
@@ -128,4 +135,4 @@ def test_in_a_job_a_finding_is_as_severe_as_what_it_saves_the_job(
 def test_what_others_wait_for_long_is_low_at_least(
     severity: Severity, late: float | None, expected: Severity
 ) -> None:
-    assert holding_up(finding(severity, late=late)) is expected
+    assert blocking_severity(finding(severity, late=late)) is expected

@@ -10,8 +10,7 @@ import pytest
 from tests.rule.test_lost_time import US, launched, ns, stretches
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.hits import LostTime
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.hits import LostTime, clamp_to_floor, reduce_to
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 
@@ -129,7 +128,7 @@ def test_what_needs_no_time_goes_and_what_needs_some_is_shortened(
     """Each piece by its entry, whichever of the work is chosen."""
     every = launched((1, 1), (10, 90), (200, 40)).index(Work)
     work = every[1:]
-    made: Any = quicker(work, np.array(needed) * (US if needed[0] > 1 else 1))
+    made: Any = reduce_to(work, np.array(needed) * (US if needed[0] > 1 else 1))
     fixes = {type(fix).__name__: np.asarray(fix.work).tolist() for fix in made["fix"]}
     assert fixes.get("DropWork", []) == [one + 1 for one in dropped]
     assert fixes["Resize"] == [one + 1 for one in resized]
@@ -137,16 +136,16 @@ def test_what_needs_no_time_goes_and_what_needs_some_is_shortened(
 
 def test_needed_times_are_from_nothing_to_what_the_work_takes() -> None:
     work = launched((10, 90), (200, 40)).index(Work)
-    assert stretches(quicker(work, ns(90, 40))["lost"]) == [(0, 0, 100, 100), (1, 0, 240, 240)]
+    assert stretches(reduce_to(work, ns(90, 40))["lost"]) == [(0, 0, 100, 100), (1, 0, 240, 240)]
     for wrong, why in (
         (np.array([-1.0, 5.0]), "1 of 2 needed_ns are negative or no number"),
         (np.array([np.nan, 5.0]), "1 of 2 needed_ns are negative or no number"),
         (ns(90, 40) + 1, "2 of 2 needed_ns are more than the work takes"),
     ):
         with pytest.raises(ValueError, match=why):
-            quicker(work, wrong)
-    assert not_below(np.array([10.0, 70_000.0]), work, 50_000).tolist() == [50_000.0, 70_000.0]
-    assert not_below(np.array([10.0, 20.0]), work, 50_000).tolist() == [50_000.0, 40_000.0]
+            reduce_to(work, wrong)
+    assert clamp_to_floor(np.array([10.0, 70_000.0]), work, 50_000).tolist() == [50_000.0, 70_000.0]
+    assert clamp_to_floor(np.array([10.0, 20.0]), work, 50_000).tolist() == [50_000.0, 40_000.0]
 
 
 def test_a_call_that_waits_has_not_the_idle_time_that_another_ends() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.cached_reports import analysed
-from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
-from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast, busy_share, is_busy, only_profiled
+from traceanalyzer.rule.advice import busy_advice
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
 from traceanalyzer.replay import edits
 from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work, registry
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rule.judging import judge
-from traceanalyzer.rule.quicker_work import quicker
 
 
 def pauses(loop: Loop, number: int) -> None:
@@ -106,14 +106,14 @@ def test_work_cannot_need_less_than_nothing_or_more_than_it_takes(
 ) -> None:
     work = analysis.index(Work)[0:3]
     wanted = work.dur_ns.astype(np.float64)
-    assert quicker(work, wanted)["lost"].sums(3).sum() == 0
-    spared = quicker(work, wanted * np.array([0, 1, 0]) + np.array([0, 0, 1]))
+    assert reduce_to(work, wanted)["lost"].sums(3).sum() == 0
+    spared = reduce_to(work, wanted * np.array([0, 1, 0]) + np.array([0, 0, 1]))
     assert spared["lost"].sums(3).tolist() == [wanted[0], 0, wanted[2] - 1]
     gone, resized = spared["fix"]
     assert (gone.work.tolist(), resized.work.tolist()) == ([0], [1, 2])
     wanted[1] = needed
     with pytest.raises(ValueError, match=why):
-        quicker(work, wanted)
+        reduce_to(work, wanted)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.report.summary import scope_of
-from traceanalyzer.rule.claims import PendingFinding, settled
-from traceanalyzer.rule.grouping import pending_of
+from traceanalyzer.rule.claims import PendingFinding, resolve_claims
+from traceanalyzer.rule.grouping import group_hits
 from traceanalyzer.rule.registry import all_rules
 
 # Which rules name the fault of a pair of the shared traces; several where the fault has several true names.
@@ -125,7 +125,7 @@ def test_no_nanosecond_of_a_fixture_is_claimed_twice(path: Path) -> None:
 def check_claims(path: Path) -> None:
     analysis = analysed(path)
     scope = scope_of(analysis, analysis.trace.meta.rank)
-    all_pending = settled(list(_pending(analysis)), (scope.start_ns, scope.end_ns))
+    all_pending = resolve_claims(list(_pending(analysis)), (scope.start_ns, scope.end_ns))
     for device in {pending.device for pending in all_pending}:
         owned = [pending.own for pending in all_pending if pending.device == device]
         together = intervals.union(*map(np.concatenate, zip(*owned, strict=True)))
@@ -137,7 +137,7 @@ def check_claims(path: Path) -> None:
 def _pending(analysis: Analysis) -> Iterator[PendingFinding]:
     for rule in all_rules():
         try:
-            yield from pending_of(rule.slug, rule.claims, rule.hits(analysis))
+            yield from group_hits(rule.slug, rule.claims, rule.hits(analysis))
         except Unavailable:
             continue
 

@@ -12,12 +12,12 @@ from tests.rules.programs import PINNED_TO_HOST, Program
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.replay.behind import AsPeers, Behind, Left
+from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
 from traceanalyzer.rule import Calls, LostTime, Work
-from traceanalyzer.rule.collective_arrivals import Arrivals
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.exposed_communication import Limits, _estimated, _measured
 from traceanalyzer.rules.communication.straggler import straggler
+from traceanalyzer.timeline.collective_work import Arrivals
 
 
 def collectives(took_us: list[int], *, ops: int | None = None, steps: int = 1) -> Work:
@@ -174,7 +174,7 @@ def test_what_is_copied_after_the_work_on_the_host_is_not_what_it_works_on(late:
             program.copy(PINNED_TO_HOST, 1 << 20, 20 * US, ("aten::copy_",))
     analysis = Analysis(program.trace.load())
     calls = analysis.index(Calls)
-    behind = Behind(
+    behind = ExcessOverPeers(
         rank=3,
         cpu_ns={"aten::sort": 3_000.0 * US},
         peers_ns={},
@@ -186,7 +186,7 @@ def test_what_is_copied_after_the_work_on_the_host_is_not_what_it_works_on(late:
         waits_ns=0.0,
         step_ns=1.0,
         rows=calls.rows[calls.name.one_of("aten::sort")],
-        edit=AsPeers(Left(np.ones(1)), 1.0),
+        edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
     )
     (hits,) = straggler(calls, analysis.index(Work), behind, None)
     assert ("it copies 1.00 MiB to the host for that" in hits.message) is told

@@ -9,7 +9,7 @@ import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, US, Program
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.behind import AsPeers, Behind, Left
+from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.straggler import straggler
@@ -48,7 +48,7 @@ def said(
             program.now += 310 * US
     analysis = Analysis(program.trace.load())
     calls, work = analysis.index(Calls), analysis.index(Work)
-    behind = Behind(
+    behind = ExcessOverPeers(
         rank=3,
         cpu_ns=cpu_ns,
         peers_ns={SORT: 1.0 * MS},
@@ -60,7 +60,7 @@ def said(
         waits_ns=waits_ms * MS,
         step_ns=10.0 * MS,
         rows=calls.rows[calls.name.one_of(op)],
-        edit=AsPeers(Left(np.ones(1)), 1.0),
+        edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
     )
     (hits,) = straggler(calls, work, behind, None)
     return hits

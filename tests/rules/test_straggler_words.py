@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.replay.hours import _GAP
+from traceanalyzer.replay.step_breakdown import _GAP
 from traceanalyzer.rules.communication.exposed_communication import perhaps_late
 from traceanalyzer.rules.communication.straggler import _cause, _message
 

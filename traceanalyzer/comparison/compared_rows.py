@@ -14,7 +14,7 @@ from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
 from traceanalyzer.comparison.waterfall import Busy, BusyPart
 from traceanalyzer.model.short_names import short_kernel, short_ops
-from traceanalyzer.rule.evidence import TYPES, shapes_in_words
+from traceanalyzer.rule.evidence_texts import TYPES, shapes_in_words
 
 Table = Sequence[Any]
 """The rows of a work table with the column `medians`, as `rows_of` gives them."""

@@ -25,7 +25,7 @@ from traceanalyzer.comparison.result import (
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.comparison.waterfall import waterfall_of
-from traceanalyzer.rule.evidence import shapes_in_words
+from traceanalyzer.rule.evidence_texts import shapes_in_words
 
 _OTHER_INPUTS = 0.3  # of the GPU time of both sides in ops that got other sizes as often as before; chosen
 _AS_OFTEN = 0.02  # of all pieces of work, by which their number may differ; chosen

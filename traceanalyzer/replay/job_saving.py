@@ -11,11 +11,11 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.joint_replay import JobStep, job_step
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
-from traceanalyzer.replay.together import JobStep, job_step
 
 Side = Literal["typical", "low", "high"]  # of the slowdown's range
 Fixes = Mapping[int, tuple[int, ...]]  # rank -> the numbers there of the findings that are fixed

@@ -12,10 +12,10 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, narrowed, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, codes_at, matching
+from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
-from traceanalyzer.replay.timeline import Timeline, threads
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -49,7 +49,7 @@ class Program:
     """
 
     sample: Sample
-    timeline: Timeline
+    timeline: CpuTimeline
     segments: Segments
     work: SteadyWork
     launch: Rows
@@ -103,8 +103,8 @@ class Program:
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
         is_op = matching(trace.lanes.cpu, "category", "cpu_op".__eq__)
-        its_own = threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
-        timeline = Timeline.of(nesting, its_own, begins, ends)
+        its_own = program_threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
+        timeline = CpuTimeline.of(nesting, its_own, begins, ends)
 
         def parts(waiting: CollectiveWaits | None) -> tuple[SteadyWork, Waits, Segments]:
             device = _device(trace, work, nesting, chosen, waiting)

@@ -9,7 +9,7 @@ more. No end lies above what the device leaves of the longest plausible step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -20,11 +20,10 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import DropWork, Edit
+from traceanalyzer.replay.edits import DropWork, Edit, merge_edits
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.replays import Replays
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
-from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, unknown
+from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, run_at, unknown
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.timeline.steps import Steps
@@ -291,3 +290,71 @@ def _solve(program: Program, wanted_ns: float) -> Slowdown:
             high = middle
     slowdown = program.segments.slowed.slowdown((low + high) / 2)
     return Slowdown(slowdown, slowdown, slowdown, basis)
+
+
+_Steps = tuple[Step, Step, Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Replays of a program with any edits.
+
+    Attributes:
+        program: what is replayed.
+        slowdown: by how much the profiler is taken to have slowed the CPU.
+    """
+
+    program: Program
+    slowdown: Slowdown
+    # By the identities of the edits, which are kept so that no others get these.
+    _known: dict[tuple[int, ...], tuple[tuple[Edit, ...], _Steps]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def edited(self, edits: Sequence[Edit]) -> EditedProgram:
+        """The program with the edits made."""
+        edited = EditedProgram(self.program)
+        for edit in merge_edits(edits):
+            edit.apply(edited)
+        return edited
+
+    def steps(self, edits: Sequence[Edit], edited: EditedProgram | None = None) -> _Steps:
+        """The step with the edits made, at the typical, the low and the high slowdown.
+
+        A finding's edits come alone, under those of others, in those of its fault and in those of all findings: often
+        the same ones twice.
+
+        Args:
+            edited: the program with these edits, where the caller has it.
+        """
+        key = tuple(map(id, edits))
+        if key not in self._known:
+            edited = self.edited(edits) if edited is None else edited
+            self._known[key] = tuple(edits), _replayed(edited, self.slowdown)
+        return self._known[key][1]
+
+
+def _replayed(edited: EditedProgram, slowdown: Slowdown) -> _Steps:
+    if slowdown.low == slowdown.high:
+        typical = run(edited, slowdown.typical)
+        return typical, typical, typical
+    typical, low, high = run_at(edited, (slowdown.typical, slowdown.low, slowdown.high))
+    return typical, low, high
+
+
+def busy_share(forecast: Forecast | None) -> float | None:
+    """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
+    if forecast is None:
+        return None
+    return min(max(0.0, *(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base)), 1.0)
+
+
+def only_profiled(forecast: Forecast | None) -> bool:
+    """Whether the device may be busy all the time without the profiler: idle time in the trace is no fault then."""
+    busy = busy_share(forecast)
+    return busy is not None and busy > 1 - MIN_OPEN_SHARE
+
+
+def is_busy(forecast: Forecast | None) -> bool:
+    """Whether the device is busy all the time without the profiler, as fast or as slow as the CPU may plausibly be."""
+    return forecast is not None and only_profiled(forecast) and not forecast.step.open

@@ -11,9 +11,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.slowdown import Slowed
 from traceanalyzer.replay.steady_work import SteadyWork
-from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -68,7 +68,7 @@ class Segments:
         nesting: Nesting,
         work: DeviceWork,
         device: SteadyWork,
-        timeline: Timeline,
+        timeline: CpuTimeline,
         waits: Waits,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
@@ -117,11 +117,11 @@ def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:
     return _of_rows(matching(trace.lanes.cpu, "name", pattern.search), call)
 
 
-def _traced(timeline: Timeline) -> Floats:
+def _traced(timeline: CpuTimeline) -> Floats:
     return (timeline.end_ns - timeline.start_ns).astype(np.float64)
 
 
-def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
+def _stalled(trace: Trace, nesting: Nesting, timeline: CpuTimeline) -> Floats:
     """How long a buffer request or flush stalled each segment: one that covers most of it; float64 (segments,)."""
     buffer = np.flatnonzero(matching(trace.lanes.cpu, "name", BUFFER_OVERHEAD.search))
     start, end = nesting.start_ns[buffer], nesting.end_ns[buffer]
@@ -133,7 +133,7 @@ def _stalled(trace: Trace, nesting: Nesting, timeline: Timeline) -> Floats:
     return sums
 
 
-def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timeline) -> Floats:
+def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: CpuTimeline) -> Floats:
     """Launches into a full queue at a typical cost: the replay has a queue of its own."""
     segment = timeline.at(work.call_start_ns[device.entry])
     full = (work.outstanding[device.entry] > _LAUNCH_QUEUE) & (cpu[segment] > _LAUNCH_STALL_NS)
@@ -143,7 +143,7 @@ def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: Timel
     return cpu
 
 
-def _less_waiting(cpu: Floats, work: DeviceWork, timeline: Timeline, waiting: CollectiveWaits) -> Floats:
+def _less_waiting(cpu: Floats, work: DeviceWork, timeline: CpuTimeline, waiting: CollectiveWaits) -> Floats:
     """Without the waiting for other ranks, where a segment ends when the collective does: some waits have no call."""
     long = waiting.waiting_ns >= _WAITED_NS
     entry, waited = waiting.entry[long], waiting.waiting_ns[long]
@@ -157,7 +157,7 @@ def _less_waiting(cpu: Floats, work: DeviceWork, timeline: Timeline, waiting: Co
     return np.maximum(cpu, 0.0)
 
 
-def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
+def _python_calls(trace: Trace, timeline: CpuTimeline) -> Floats:
     """Python calls recorded within each segment; none where most look at the clock: such loops last as long as ever."""
     if not trace.meta.capabilities.get("stacks"):
         return np.zeros(len(timeline.row))
@@ -168,7 +168,7 @@ def _python_calls(trace: Trace, timeline: Timeline) -> Floats:
     return np.where(_edges(start[clock], end[clock], timeline) > calls, 0.0, calls)
 
 
-def _edges(start: Rows, end: Rows, timeline: Timeline) -> Rows:
+def _edges(start: Rows, end: Rows, timeline: CpuTimeline) -> Rows:
     """How many of the calls' starts and ends lie within each segment."""
     bounds = timeline.start_ns[0], timeline.end_ns[-1]
     count = np.zeros(len(timeline.row), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, numbered, pick
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.beside import undisturbed_ns
+from traceanalyzer.replay.overlap_slowdown import undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 

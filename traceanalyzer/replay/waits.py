@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.steady_work import SteadyWork
-from traceanalyzer.replay.timeline import Timeline
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.host_memory import pageable
 from traceanalyzer.timeline.names import COPY_CALL
@@ -85,7 +85,7 @@ class Waits:
         syncs: SyncCalls,
         work: DeviceWork,
         device: SteadyWork,
-        timeline: Timeline,
+        timeline: CpuTimeline,
     ) -> Self:
         """Of synchronising calls, of copies that block, and of the allocator's calls that wait for the device.
 
@@ -107,7 +107,7 @@ class Waits:
         return cls._joined(parts, timeline, device.streams)
 
     @classmethod
-    def _joined(cls, parts: list[_Part], timeline: Timeline, streams: int) -> Self:
+    def _joined(cls, parts: list[_Part], timeline: CpuTimeline, streams: int) -> Self:
         row, start, end = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "start_ns", "end_ns")
         )
@@ -155,7 +155,7 @@ class _Order:
         return newest
 
 
-def _here(nesting: Nesting, timeline: Timeline, rows: Rows) -> Rows:
+def _here(nesting: Nesting, timeline: CpuTimeline, rows: Rows) -> Rows:
     """Those within the sampled steps, on the program's threads."""
     start = nesting.start_ns[rows]
     inside = (start >= timeline.start_ns[0]) & (start < timeline.end_ns[timeline.at(start)])
@@ -206,7 +206,9 @@ def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: M
     return _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
 
 
-def _unrecorded(trace: Trace, timeline: Timeline, gap: Mask, work: DeviceWork, device: SteadyWork) -> _Part:
+def _unrecorded(
+    trace: Trace, timeline: CpuTimeline, gap: Mask, work: DeviceWork, device: SteadyWork
+) -> _Part:
     """Long gaps that end just after work that was launched before them; twice or more after kernels of one name.
 
     Most long gaps of a place do: a program that decodes image after image ends some of them so by chance.

@@ -9,8 +9,8 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Fault
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf
-from traceanalyzer.rule.ranking import ranked
 from traceanalyzer.rule.registry import Kind, all_rules
+from traceanalyzer.rule.severity import ranked
 
 Faults = tuple[Fault, ...]
 

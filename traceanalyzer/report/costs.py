@@ -15,11 +15,10 @@ from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.collective_names import collective_names
-from traceanalyzer.rule.evidence import of_steps, told_names, uncovered_ns
+from traceanalyzer.rule.evidence_texts import display_names, launched_in_steps, uncovered_ns
 from traceanalyzer.rule.views import IdleTime, Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import collective_names, without_waiting
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
@@ -77,11 +76,11 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
         return ()
     device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
     on_device = work[work.device == device]
-    counts = np.isin(on_device.step, usual) | ~of_steps(on_device)
+    counts = np.isin(on_device.step, usual) | ~launched_in_steps(on_device)
     every = on_device[counts]
     waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
     took_ns = np.minimum(uncovered_ns(on_device)[counts], without_waiting(every, waits))
-    of_step, shared = of_steps(every), every.kind.one_of("communication")
+    of_step, shared = launched_in_steps(every), every.kind.one_of("communication")
     own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
     times = _gpu_ns(every[own], took_ns[own], len(usual))
     copies: dict[str, float] = {}
@@ -117,7 +116,7 @@ def _order(cost: Cost) -> tuple[float, str]:
 
 def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
     """Time by what the user called, per step."""
-    return {name: ns / max(steps, 1) for name, ns in told_names(work).sums(took_ns).items()}
+    return {name: ns / max(steps, 1) for name, ns in display_names(work).sums(took_ns).items()}
 
 
 def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
 from traceanalyzer.roofline.op_model import ARITHMETIC
 from traceanalyzer.roofline.op_work import OpWork
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.rule.evidence import called_names
+from traceanalyzer.rule.evidence_texts import called_names
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.steps import Steps
 

@@ -18,8 +18,8 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import JobReport, RankReport, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.replay.behind import Behind
 from traceanalyzer.replay.job_saving import JobForecast
+from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.report.of_rank import OfRank
 from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
@@ -55,7 +55,7 @@ def compares_ranks() -> frozenset[str]:
     return frozenset(
         rule.slug
         for rule in all_rules()
-        if any(need.kind in (Behind, RankLinks, RankLoads) for need in rule.needs.values())
+        if any(need.kind in (ExcessOverPeers, RankLinks, RankLoads) for need in rule.needs.values())
     )
 
 

@@ -14,15 +14,15 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import GIVEN, MeasuredStep, measured_step
-from traceanalyzer.replay.behind import Behind, More, behind
-from traceanalyzer.replay.hours import Hours
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
+from traceanalyzer.replay.joint_replay import same_steps
+from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.sent_block import SentBlock
-from traceanalyzer.replay.together import same_steps
+from traceanalyzer.replay.step_breakdown import StepBreakdown
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -48,7 +48,7 @@ def replayed_together(
     told = ranks.each(hours, {rank: (view.waits[rank].entry, by_call[rank]) for rank in every})
     waits_ns = {rank: held_ns for rank, (_, held_ns, _) in told.items()}
     step_ns = {rank: took_ns for rank, (_, _, took_ns) in told.items()}
-    more = behind({rank: one for rank, (one, _, _) in told.items()}, waits_ns, step_ns)
+    more = excess_by_rank({rank: one for rank, (one, _, _) in told.items()}, waits_ns, step_ns)
     if view.pipelined:  # its stages may compute more
         more = {rank: one for rank, one in more.items() if not one.computes_more}
     ranks.each(know, more)
@@ -104,22 +104,22 @@ def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
     analysis.provide(JointSteps(numbers))
 
 
-def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[Hours, float, float]:
+def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[StepBreakdown, float, float]:
     """(what the rank's steps go to, what the others wait for it in the mean step, how long the median step is; ns).
 
     Args:
         held: entries of `DeviceWork`, and what the others wait for the rank in each.
     """
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
-    (entry, held_ns), found = held, Hours.of(analysis.trace, work, analysis.index(Program))
+    (entry, held_ns), found = held, StepBreakdown.of(analysis.trace, work, analysis.index(Program))
     in_steps = float(held_ns[steps.of_work[entry] >= 0].sum())
     took_ns = float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))))
     return found, in_steps / max(steps.working, 1), took_ns
 
 
-def know(analysis: Analysis, more: More, _: None) -> None:
+def know(analysis: Analysis, more: Excess, _: None) -> None:
     """Give what the rank does that its peers do not."""
-    analysis.provide(Behind.of(more, analysis.trace, analysis.index(Program)))
+    analysis.provide(ExcessOverPeers.of(more, analysis.trace, analysis.index(Program)))
 
 
 def recorded_step(analysis: Analysis, _: None, step_ms: float | None) -> MeasuredStep | None:

@@ -11,7 +11,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
 from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf
-from traceanalyzer.rule.severity import holding_up, in_job, of_fault
+from traceanalyzer.rule.severity import blocking_severity, fault_severity, job_severity
 
 _PACE = "Other ranks are slower: until they are fixed, this saves the job nothing. After that: "
 _MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved most; 1 to 5 ms each
@@ -48,7 +48,7 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
         _joined(found, group, forecast if id(first) in replayed else None, job=forecast is not None)
         for found, first, group in zip(whole, joined, groups, strict=True)
     ]
-    findings = [replace(found, severity=holding_up(found)) for found in findings]
+    findings = [replace(found, severity=blocking_severity(found)) for found in findings]
     number = _numbers([(first.rank, first.fault) for first in joined])
     faults = _faults(number, findings, groups, {own.head.rank: own.faults for own in said}, joined, forecast)
     above = [faults.severities[own] is not Severity.INFO for own in number]
@@ -86,7 +86,7 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
         found = replace(found, message=f"on rank {found.rank}, {found.message}")
     if found.saving is not None and forecast is not None:
         return _regraded(found, forecast.saving(_fixes(group), found.saving))
-    return replace(found, severity=in_job(found, None)) if job and found.saving is None else found
+    return replace(found, severity=job_severity(found, None)) if job and found.saving is None else found
 
 
 def _fixes(group: Iterable[Brief]) -> Fixes:
@@ -98,7 +98,7 @@ def _fixes(group: Iterable[Brief]) -> Fixes:
 
 
 def _regraded(found: Finding, saving: Saving) -> Finding:
-    severity, alone = in_job(found, saving), found.saving
+    severity, alone = job_severity(found, saving), found.saving
     worth = alone is not None and Severity.of(alone.share).at_most(Severity.MEDIUM) is Severity.MEDIUM
     paced = worth and severity is Severity.INFO is Severity.of(saving.share)
     return replace(found, saving=saving, severity=severity, advice=_PACE * paced + found.advice)
@@ -129,7 +129,7 @@ def _faults(
             saving = findings[members[0]].saving
         elif forecast is not None and saving is not None and severity is not Severity.INFO:
             saving = forecast.saving(_fixes(one for at in members for one in groups[at]), saving)
-            severity = of_fault([severity], 0.0, saving)
+            severity = fault_severity([severity], 0.0, saving)
         savings.append(saving)
         severities.append(severity)
     return FaultOf(tuple(number), tuple(savings), tuple(severities))

@@ -16,7 +16,7 @@ from traceanalyzer.report.fix_line import fix_line, named_findings, percent
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.triage import is_minor
 from traceanalyzer.report.words import in_words
-from traceanalyzer.rule.evidence import MORE_WORK
+from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NOTHING = "nothing found that needs a fix"

@@ -17,7 +17,7 @@ from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay import behind, edits, rewrites
+from traceanalyzer.replay import edits, peer_comparison, rewrites
 from traceanalyzer.rule.fix_checks import check_fix, complain
 from traceanalyzer.rule.hit_fields import longest_ns
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -143,7 +143,7 @@ _KINDS: dict[str, Any] = {
 }
 _EDITS = tuple(
     one
-    for module in (behind, edits, rewrites)
+    for module in (edits, rewrites, peer_comparison)
     for one in vars(module).values()
     if isinstance(one, type)
     and hasattr(one, "apply")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,19 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.rule.hits import Hits, LostTime
+
+
+class Kind(StrEnum):
+    """What the findings of a rule are, for whoever ranks and sums them up."""
+
+    FAULT = "fault"
+    FACT = "fact"  # worth knowing, and no fault: where the time goes
+    QUESTION = (
+        "question"  # a fault or not: only whoever wrote the program can look; `gpu_share` in its evidence
+    )
+    CHOICE = "choice"  # costs time for another gain, such as memory
+    ONCE = "once"  # paid once, when the program starts: no step without it is in the trace
+    REMAINDER = "remainder"  # time that no other rule claims
 
 
 class Claims(IntEnum):
@@ -81,14 +94,16 @@ class PendingFinding:
         return sums_of(np.searchsorted(self.which, lost.owner), held, len(self.which))
 
 
-def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:
+def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:
     """The findings of one trace with what each alone owns within the window; order as given.
 
     The table's order decides, then the rules' precedence and names, and of one rule the larger loss. A catch-all owns
     nothing of what is mostly claimed.
     """
     spans = [pending.lost.merged() for pending in all_pending]
-    first = sorted(range(len(all_pending)), key=lambda i: _turn(all_pending[i], intervals.length(spans[i])))
+    first = sorted(
+        range(len(all_pending)), key=lambda i: _claim_priority(all_pending[i], intervals.length(spans[i]))
+    )
     taken: dict[int | None, intervals.Set] = {}
     result = list(all_pending)
     for i in first:
@@ -103,6 +118,6 @@ def settled(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> l
     return result
 
 
-def _turn(pending: PendingFinding, lost_ns: int) -> tuple[Any, ...]:
+def _claim_priority(pending: PendingFinding, lost_ns: int) -> tuple[Any, ...]:
     names = pending.hits.cause, pending.hits.named_by or ""
     return pending.order, pending.precedence, pending.rule, -lost_ns, *names

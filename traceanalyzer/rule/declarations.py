@@ -11,8 +11,7 @@ from typing import Any
 
 from traceanalyzer.model.analysis import Need, Window
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.kinds import Kind
+from traceanalyzer.rule.claims import Claims, Kind
 from traceanalyzer.rule.limits import LEAST_NS, has_unit, source_of
 from traceanalyzer.version import __version__
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.replay.footprint import WHOLLY, Autograd, Footprint
+from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding
-from traceanalyzer.rule.severity import of_fault
+from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _joint(
         return saving, Severity.INFO
     findings = [found for _, found in members]
     cost_share = max(found.cost_share for found in findings)
-    return saving, of_fault((found.severity for found in findings), cost_share, saving)
+    return saving, fault_severity((found.severity for found in findings), cost_share, saving)
 
 
 def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:

@@ -15,13 +15,12 @@ from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.rule.advice import adapt_to_recording, user_frame_hint
 from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.grouping import event_ids, spans_of
 from traceanalyzer.rule.hits import Hits, LostTime
-from traceanalyzer.rule.locations import event_ids, spans_of
 from traceanalyzer.rule.messages import filled, message_fields
-from traceanalyzer.rule.own_code import user_frame_hint
-from traceanalyzer.rule.recorded_with import as_recorded
-from traceanalyzer.rule.severity import adds, severity_of
+from traceanalyzer.rule.severity import lengthens_step, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime
 
 _COMMON = " Healthy models also have such work, so its severity is info."
@@ -48,7 +47,7 @@ class Scope:
         return max(0, self.end_ns - self.start_ns)
 
 
-def pending_of(
+def group_hits(
     rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None
 ) -> Iterator[PendingFinding]:
     """The hits of one rule, apart by device; hits without occurrences give none.
@@ -96,7 +95,7 @@ def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
     return overlap
 
 
-def finding_of(
+def build_finding(
     pending: PendingFinding, scope: Scope, saving: Saving | None, idle_share: float | None = None
 ) -> Finding:
     """The finding that a settled pending makes.
@@ -158,15 +157,15 @@ def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) 
     """The rule's, with what it takes where the trace was recorded, and in whose code."""
     hits = pending.hits
     if hits.info or pending.order is Claims.LAUNCHES:  # a graph and a compiler take what they are given
-        return as_recorded(hits.advice, scope.dialect)
+        return adapt_to_recording(hits.advice, scope.dialect)
     done_there = pending.order not in (Claims.WORK, Claims.PATTERN)
     caller = user_frame_hint(hits.occurrences, pending.which, evidence, done_there=done_there)
-    return as_recorded(hits.advice, scope.dialect) + caller
+    return adapt_to_recording(hits.advice, scope.dialect) + caller
 
 
 def _not_here(saving: Saving | None) -> str:
     """After the advice where following it makes the step longer: by how much."""
-    longer = saving is not None and adds(saving)
+    longer = saving is not None and lengthens_step(saving)
     return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
 
 

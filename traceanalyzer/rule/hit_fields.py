@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.recorded_with import FEATURES
+from traceanalyzer.rule.advice import FEATURES
 
 ROUNDING = 1e-9  # of a quotient of sums
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
+
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.replay.edits import DropWork, Edit, Resize
+from traceanalyzer.rule.advice import unknown_marks
 from traceanalyzer.rule.hit_fields import check_advice, check_evidence, check_message, check_share, check_text
 from traceanalyzer.rule.lost_time import LostTime as LostTime
-from traceanalyzer.rule.recorded_with import unknown_marks
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 if TYPE_CHECKING:
@@ -97,3 +102,45 @@ class Hits:
     def edits(self) -> tuple[Edit, ...]:
         """`fix` as a sequence."""
         return tuple(self.fix) if isinstance(self.fix, Sequence) else (self.fix,)
+
+
+Numbers = NDArray[np.int64] | Floats
+
+
+class ReducedWork(TypedDict):
+    """The arguments of `Hits` that say which work could take less."""
+
+    occurrences: Work
+    lost: LostTime
+    fix: tuple[Edit, ...]
+
+
+def reduce_to(found: Work, needed_ns: Numbers) -> ReducedWork:
+    """Each piece of work with what it takes above the time that it needs.
+
+    Args:
+        needed_ns: parallel to `found`; what needs no time goes, with its launch.
+
+    Raises:
+        ValueError: some of it needs less than no time, no number of ns, or more than it takes.
+    """
+    needed_ns = needed_ns.astype(np.float64)
+    if wrong := int((~(needed_ns >= 0)).sum()):
+        raise ValueError(
+            f"{wrong:,} of {len(found):,} needed_ns are negative or no number: 0 takes the work away"
+        )
+    if slower := int((needed_ns > found.dur_ns).sum()):
+        raise ValueError(f"{slower:,} of {len(found):,} needed_ns are more than the work takes: leave it out")
+    gone = needed_ns <= 0
+    resized = Resize(found.entries[~gone], needed_ns[~gone])
+    return {
+        "occurrences": found,
+        "lost": LostTime.excess(found, np.asarray(found.dur_ns - needed_ns, np.int64)),
+        "fix": (DropWork(found.entries[gone]), resized) if gone.any() else (resized,),
+    }
+
+
+def clamp_to_floor(needed_ns: Numbers, found: Work, floor_ns: int) -> Floats:
+    """At least the floor, below which no kernel gets quicker; what is shorter already stays."""
+    least = np.minimum(found.dur_ns, floor_ns).astype(np.float64)
+    return np.maximum(needed_ns, least)

@@ -14,9 +14,9 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.rule.checks import place_of, told
-from traceanalyzer.rule.claims import Claims, PendingFinding, settled
+from traceanalyzer.rule.claims import Claims, PendingFinding, resolve_claims
 from traceanalyzer.rule.faults import FaultOf, faults_of
-from traceanalyzer.rule.grouping import Scope, finding_of, pending_of
+from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.registry import Rule
 from traceanalyzer.rule.views import Work
 
@@ -91,7 +91,7 @@ def _without_failed(
     errors: dict[str, BaseException] = {}
     while True:
         scope = judge.scope
-        made = _made(settled(pending, (scope.start_ns, scope.end_ns)), judge)
+        made = _made(resolve_claims(pending, (scope.start_ns, scope.end_ns)), judge)
         failed = {one.rule: result for one, result in made.items() if isinstance(result, BaseException)}
         if not failed:
             return made, errors
@@ -113,7 +113,7 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
     try:
         with analysis.timed(rule.slug):
             within = scope if scope.asked else None
-            pending = pending_of(rule.slug, rule.claims, rule.hits(analysis), within)
+            pending = group_hits(rule.slug, rule.claims, rule.hits(analysis), within)
             return _Ran(rule, outcome, tuple(replace(one, precedence=rule.precedence) for one in pending))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
@@ -196,7 +196,7 @@ class _Judge:
                 if not self._is_said(pending, saving):
                     return None
                 idle_share = None if forecast is None else forecast.idle_share
-                return finding_of(pending, self.scope, saving, idle_share)
+                return build_finding(pending, self.scope, saving, idle_share)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of the rule's edits or message

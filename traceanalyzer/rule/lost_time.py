@@ -235,6 +235,18 @@ class LostTime:
         return intervals.union(self.start_ns, self.end_ns)
 
 
+def split_waiting(work: Work, lost: LostTime, transfer_ns: Rows) -> tuple[LostTime, LostTime]:
+    """(waiting, transfer): the parts of the time lost in collectives, which wait first and move data at their end.
+
+    Args:
+        transfer_ns: int64 (work,), how long each collective moves data.
+    """
+    moves_ns = (work.end_ns - transfer_ns)[lost.owner]
+    waiting = replace(lost, end_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))
+    moving = replace(lost, start_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))
+    return waiting[waiting.end_ns > waiting.start_ns], moving[moving.end_ns > moving.start_ns]
+
+
 def _form(column: Any, dtype: Any) -> str:
     """What such a column is instead."""
     return f"{dtype}, {column.ndim}-dimensional" if getattr(column, "ndim", 1) != 1 else str(dtype)

@@ -18,10 +18,10 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.checks import checked
 from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.declarations import MIN_SHARE as MIN_SHARE
 from traceanalyzer.rule.declarations import Marks, check_function, check_marks, check_names, check_number
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.kinds import Kind as Kind
 
 RuleFunction = Callable[..., Iterator[Hits]]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.replay.behind import LATE_SHARE
+from traceanalyzer.replay.peer_comparison import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
+from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import IdleTime
 
 if TYPE_CHECKING:
     from traceanalyzer.model.step_times import Saving
     from traceanalyzer.rule.hits import Hits
+
 
 _LATE = 0.03  # of the recorded step that others wait for it: said first; of 44 recorded jobs 0.024 at most, or 0.16 on
 _WAITING = "waiting"  # cause of findings on what other ranks do
@@ -27,7 +29,7 @@ def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share
         idle_share: share of the unprofiled step in which the device idles; None where nothing can be replayed.
     """
     worth = cost_share if saving is None else saving.share
-    if hits.info or worth < hits.normal_share or adds(saving):
+    if hits.info or worth < hits.normal_share or lengthens_step(saving):
         return Severity.INFO
     if saving is not None:
         return graded(cost_share, saving)
@@ -60,17 +62,17 @@ def _of_idle_time(hits: Hits, idle_share: float | None) -> Severity:
     return Severity.of(idle_share).at_most(Severity.LOW)
 
 
-def adds(saving: Saving | None) -> bool:
+def lengthens_step(saving: Saving | None) -> bool:
     """Whether the fix makes the step longer, by more than next to nothing."""
     return saving is not None and Severity.of(-saving.share) is not Severity.INFO
 
 
-def of_fault(members: Iterable[Severity], cost_share: float, saving: Saving | None) -> Severity:
+def fault_severity(members: Iterable[Severity], cost_share: float, saving: Saving | None) -> Severity:
     """Of findings that one change removes: that of the worst, or of what they save together."""
     return min((*members, graded(cost_share, saving)), key=lambda one: one.rank)
 
 
-def in_job(found: Finding, saving: Saving | None) -> Severity:
+def job_severity(found: Finding, saving: Saving | None) -> Severity:
     """Of a finding of one rank, by what it saves the job: nothing while the rank waits for others anyway.
 
     Args:
@@ -81,7 +83,58 @@ def in_job(found: Finding, saving: Saving | None) -> Severity:
     return Severity.INFO if saving is None and found.cause == _WAITING else found.severity
 
 
-def holding_up(found: Finding) -> Severity:
+def blocking_severity(found: Finding) -> Severity:
     """Low at least where others wait long for what the rank takes more: then it is why they wait."""
     late = found.evidence.get(LATE_SHARE, 0.0) >= _LATE
     return Severity.LOW if late and found.severity is Severity.INFO else found.severity
+
+
+_LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
+
+    Facts that cost nobody anything stand by the share of GPU time that they are about. An op that takes a third of the
+    step or more stands where that third puts it: where nothing before it explains it, that is what to look at.
+
+    Where nothing is sure to be wrong, what the time goes to comes first.
+    """
+    found = sorted(findings, key=_place)
+    if any(one.severity is not Severity.INFO or _saves(one) for one in found):
+        return tuple(found)
+    told = (Kind.FACT, Kind.QUESTION)
+    return tuple(sorted(found, key=lambda one: kind_of(one.rule) not in told))
+
+
+def _saves(found: Finding) -> bool:
+    return found.saving is not None and found.saving.low_share > 0
+
+
+def _about(found: Finding) -> float | None:
+    """Share of GPU time that a fact is about which costs nobody anything; None of other findings."""
+    if found.cost_ns or found.saving is not None:
+        return None
+    if found.evidence.get("part_share", 0.0) >= _LARGE_SHARE:
+        return _LARGE_SHARE
+    about = found.evidence.get("gpu_share")
+    return None if about is None else float(about)
+
+
+def _place(found: Finding) -> tuple[Any, ...]:
+    device = -1 if found.device is None else found.device
+    rank = -1 if found.rank is None else found.rank
+    about = _about(found)
+    cost_share = found.cost_share if about is None else about
+    worth = cost_share if found.saving is None else found.saving.share
+    names = found.rule, found.cause, found.by or ""
+    return (
+        found.severity.rank,
+        (found.saving is None and about is None) or (found.severity is Severity.LOW and not _saves(found)),
+        -worth,
+        -found.cost_ns,
+        *names,
+        rank,
+        device,
+        found.start_ns,
+    )

@@ -13,9 +13,8 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, Resize, Scale
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.collective_arrivals import Arrivals, parted
-from traceanalyzer.rule.collective_names import collective_names, collectives_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of, parted
 
 _SPLIT = "Split the batch in two, so that one half computes while the other communicates."
 _MOSTLY_HIDDEN = (

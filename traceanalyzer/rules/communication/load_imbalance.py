@@ -11,10 +11,10 @@ import numpy as np
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.replay.behind import LATE_SHARE, Behind, late_share
 from traceanalyzer.replay.edits import SplitAcrossRanks
+from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.collective_names import collectives_of
+from traceanalyzer.timeline.collective_work import collectives_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ _LOOK += "processes on it. If its inputs are larger, balance the work."
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits, causes=("slower-kernels",))
 def load_imbalance(
-    work: Work, loads: RankLoads | None, behind: Behind | None, limits: Limits
+    work: Work, loads: RankLoads | None, behind: ExcessOverPeers | None, limits: Limits
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 

@@ -14,7 +14,7 @@ from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.collective_names import collectives_of
+from traceanalyzer.timeline.collective_work import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 

@@ -10,12 +10,11 @@ from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.replay.behind import LATE_SHARE, late_share
 from traceanalyzer.replay.edits import Resize
+from traceanalyzer.replay.peer_comparison import LATE_SHARE, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
-from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.collective_names import collectives_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import collectives_of, without_waiting
 
 _ADVICE = (
     "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed "

@@ -15,9 +15,8 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.collective_arrivals import Arrivals
-from traceanalyzer.rule.collective_names import collectives_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import Arrivals, collectives_of
 from traceanalyzer.timeline.kernel_families import CONVERSION
 
 

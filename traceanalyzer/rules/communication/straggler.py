@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
-from traceanalyzer.replay.behind import LATE_SHARE, Behind
-from traceanalyzer.replay.hours import gap_of
+from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
+from traceanalyzer.replay.step_breakdown import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
 _NAMED = 3  # places in a message
@@ -30,7 +30,9 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
     claims=Claims.CATCH_ALL,
     causes=("host-pause", "host-work", "late-input", "more-work"),
 )
-def straggler(calls: Calls, work: Work, behind: Behind | None, loads: RankLoads | None) -> Iterator[Hits]:
+def straggler(
+    calls: Calls, work: Work, behind: ExcessOverPeers | None, loads: RankLoads | None
+) -> Iterator[Hits]:
     """One rank does work that the other ranks do not do, and they wait for it.
 
     What it looks for: ops, Python code or pauses of the CPU that take much more time on one rank. The rule
@@ -96,7 +98,7 @@ def _copied_bytes(found: Calls, work: Work) -> int:
     return int(np.median([before.bytes[before.step == step].sum() for step in last]))
 
 
-def _cause(behind: Behind, first: str) -> str:
+def _cause(behind: ExcessOverPeers, first: str) -> str:
     if behind.computes_more and behind.compute_ns - behind.peers_compute_ns >= sum(behind.cpu_ns.values()):
         return "more-work"
     if first.startswith(_LOADS):
@@ -104,7 +106,9 @@ def _cause(behind: Behind, first: str) -> str:
     return "host-pause" if gap_of(first) else "host-work"
 
 
-def _message(behind: Behind, names: list[str], more: float, usual: float, copied: int, inside: str) -> str:
+def _message(
+    behind: ExcessOverPeers, names: list[str], more: float, usual: float, copied: int, inside: str
+) -> str:
     where = _place(names[0])
     if len(names) > 1:
         spent = [(behind.cpu_ns[name] + behind.peers_ns.get(name, 0.0), name) for name in names]

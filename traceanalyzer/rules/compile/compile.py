@@ -14,7 +14,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
 
@@ -139,7 +139,7 @@ def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Itera
             advice="TORCH_LOGS=graph_breaks shows what breaks the graph: torch.compiler.disable, print, a value on the "
             "host, or a call that dynamo does not trace. Without the break one kernel does all of this.",
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": found.total_ns / max(work[work.device == device].total_ns, 1),
                 "left": left.op.name.sums(left.dur_ns),
                 "runs": len(total),

@@ -14,7 +14,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import called_ops, told
+from traceanalyzer.rule.evidence_texts import called_ops, gpu_time_evidence
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
@@ -201,7 +201,7 @@ def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
         + " and computes nothing; it runs {times_a_step} and takes {gpu} of all GPU work, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
-        evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns},
+        evidence={**gpu_time_evidence(found), "gpu_share": share, "spent_ns": found.total_ns},
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Kind, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
@@ -84,7 +84,7 @@ def _hits(found: Work, share: float, size: tuple[int, int]) -> Hits:
         advice="First check how much of the width is filled: mask.float().mean(). If it is clearly below 1, pad each "
         "batch to its longest sequence only, put sequences of about the same length into one batch, or pack them.",
         confidence=Confidence.LOW,
-        evidence={**told(found), "gpu_share": share, "width": size[1], "sequences": size[0]},
+        evidence={**gpu_time_evidence(found), "gpu_share": share, "width": size[1], "sequences": size[0]},
         info=True,
     )
 

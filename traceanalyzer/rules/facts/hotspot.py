@@ -13,18 +13,18 @@ from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_work import Inputs, OpWork, shapes_of
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
-from traceanalyzer.rule.collective_arrivals import without_waiting
-from traceanalyzer.rule.evidence import (
+from traceanalyzer.rule.evidence_texts import (
     MORE_WORK,
     counted_shapes,
+    display_names,
     kernel_times,
     largest_shapes,
-    of_steps,
-    told_names,
+    launched_in_steps,
     uncovered_ns,
 )
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import without_waiting
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 from traceanalyzer.timeline.steps import Steps
 
@@ -162,12 +162,12 @@ def hotspot(
     for device in distinct(work.device[within]).tolist():
         here = work.device == device
         own, alone_ns = work[here & within], uncovered_ns(work[here])[within[here]]
-        names = told_names(own)
+        names = display_names(own)
         counts = _counts(own, usual)
         own_ns = without_waiting(own, waits)
         took_ns = np.where(counts, own_ns, 0)
         # What compute runs beside is no hot spot, nor is what was queued before the recording.
-        launched = of_steps(own)
+        launched = launched_in_steps(own)
         alone_ns = np.where(launched | ~launched.any(), np.minimum(took_ns, alone_ns), 0)
         op = next(iter(names.sums(alone_ns)), None)
         if op is None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _SCORES = "aten::_log_softmax"
@@ -81,7 +81,7 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         "shrink by this share. If few labels are ignored, compile the head with the loss, or use a fused loss "
         "that never writes all scores.",
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": share,
             "classes": classes,
             "positions": positions,

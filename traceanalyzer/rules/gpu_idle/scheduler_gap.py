@@ -12,9 +12,9 @@ from traceanalyzer.idle.cause_texts import BETWEEN_OPS, ELSE, NOT_THE_CODE, TEXT
 from traceanalyzer.model.arrays import distinct, grouped, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, limit, rule
-from traceanalyzer.rule.unprofiled import busy_advice, is_busy, only_profiled
+from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.timeline.names import GRAPH_LAUNCH, OPTIMIZER_MARK
 from traceanalyzer.timeline.steps import Steps
 

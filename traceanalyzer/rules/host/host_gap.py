@@ -18,7 +18,7 @@ from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.rule.own_code import TORCHS, librarys
+from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -237,12 +237,12 @@ def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str
     if not alone and _uneven(found):
         evidence |= {"pauses_ns": found.total_ns}
         said = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
-    advice = (librarys(found, line) if line else "") or _advice(evidence, alone=alone)
+    advice = (library_advice(found, line) if line else "") or _advice(evidence, alone=alone)
     if other := _other_thread(found):
         said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
         return said, _OTHERS, evidence | {"other": other}, False
     if torchs := found.torchs_part(_MOST):
-        return said + f", most of this time in {torchs}", TORCHS, evidence, False
+        return said + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
         return said + "; more than half of this time is within {by}", advice, evidence, alone
     return said + _where(evidence, line, alone=alone), advice, evidence, alone

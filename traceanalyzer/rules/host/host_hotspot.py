@@ -11,7 +11,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.rule.own_code import TORCHS, librarys
+from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.timeline.names import VIEWING_OP
 from traceanalyzer.timeline.stalled_calls import MANY_TIMES
@@ -140,7 +140,7 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
     torchs, advice = None, _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
     if isinstance(at, HostCalls) and not parts:
         torchs = at.torchs_part(_MOST)
-        advice = TORCHS if torchs else librarys(at, key) or advice
+        advice = TORCH_CODE_ADVICE if torchs else library_advice(at, key) or advice
     once = not computes and not again
     skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
     return Hits(

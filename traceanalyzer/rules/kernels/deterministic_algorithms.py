@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
-from traceanalyzer.rule.evidence import op_times
+from traceanalyzer.rule.evidence_texts import op_times
 
 _ALLOCATES = r"^aten::(new_)?empty(_like|_strided|_permuted)?$|^aten::resize_$"
 _FILLS = ("aten::fill_",)

@@ -12,7 +12,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import called_ops, conversion_of, told
+from traceanalyzer.rule.evidence_texts import called_ops, conversion_of, gpu_time_evidence
 from traceanalyzer.tensors.signatures import converts
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains
@@ -135,7 +135,12 @@ def _hits(
         message="{times_a_step} " + what + mostly + ": these conversions take {gpu} of all GPU work{where}",
         advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
         confidence=Confidence.MEDIUM,
-        evidence={**told(found), "gpu_share": share, "spent_ns": found.total_ns, "conversions": kinds}
+        evidence={
+            **gpu_time_evidence(found),
+            "gpu_share": share,
+            "spent_ns": found.total_ns,
+            "conversions": kinds,
+        }
         | ({"readers": readers} if readers else {}),
     )
 

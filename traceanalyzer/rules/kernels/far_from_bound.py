@@ -17,8 +17,8 @@ from traceanalyzer.roofline.op_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import kernel_times
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import kernel_times
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -227,7 +227,7 @@ def _hits(
     known = by_fft or remedy in (SQUEEZE, RATES, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, found.blocks, sms)
-    slower = quicker(found, fixed)
+    slower = reduce_to(found, fixed)
     if remedy == EQUAL:  # its sort is a dozen kernels more, and the CPU time of their ops
         slower["fix"] = (_in_one_kernel(found, fixed, limits.adding_ns),)
     what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"

@@ -15,8 +15,8 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 
 _BLUESTEIN = r"(?i)bluestein"
 _IN_PASSES = r"(?i)multi_bluestein"
@@ -113,7 +113,7 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
     padded = ", ".join(f"{one:,} to {next_length(one):,}" for one in lengths)
     why = ", ".join(_told(one) for one in lengths)
     return Hits(
-        **quicker(found, found.dur_ns * share),
+        **reduce_to(found, found.dur_ns * share),
         message="Fourier transforms of unfavourable lengths take {spent_a_step}, in {kernels}{where}"
         + (f": {why}" if why else ": Bluestein's algorithm, for lengths with a large prime factor"),
         advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
@@ -124,7 +124,7 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
         ),
         confidence=Confidence.HIGH if lengths else Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "spent_ns": found.total_ns,
             "lengths": lengths,
             "good_lengths": [next_length(one) for one in lengths],

@@ -17,8 +17,8 @@ from traceanalyzer.roofline.op_work import shapes_of
 from traceanalyzer.roofline.other_units import first_of, speedup
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import (
     ITEM_BYTES,
     NARROWER,
@@ -174,13 +174,18 @@ def _hits(
     first, source = _first(leak)
     where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
-        **quicker(found, np.where(casts, 0.0, not_below(needed, found, limits.floor_ns))),
+        **reduce_to(found, np.where(casts, 0.0, clamp_to_floor(needed, found, limits.floor_ns))),
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
         advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + "."
         + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
-        evidence={**told(found), "spent_ns": found.total_ns, "first_op": first, "casts": int(casts.sum())},
+        evidence={
+            **gpu_time_evidence(found),
+            "spent_ns": found.total_ns,
+            "first_op": first,
+            "casts": int(casts.sum()),
+        },
     )
 
 

@@ -14,7 +14,7 @@ from traceanalyzer.roofline.op_model import flops_of
 from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.messages import times
 from traceanalyzer.timeline import kernel_families as families
 
@@ -95,7 +95,7 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         "attention matrix to memory.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "spent_ns": found.total_ns,
             "forward": int((~backward).sum()),
             "backward": int(backward.sum()),

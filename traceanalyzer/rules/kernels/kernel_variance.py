@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median_of, numbered
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.repeated_kernels import (
     RepeatedKernels,
     losing,
@@ -164,7 +164,7 @@ def _hits(
     numbers = sorted({int(steps.number[position]) for position in slow.step})
     message, advice = _TEXTS[cause]
     return Hits(
-        **quicker(found, found.dur_ns - excess),
+        **reduce_to(found, found.dur_ns - excess),
         named_by=found.name[0],
         cause=cause,
         message=message,

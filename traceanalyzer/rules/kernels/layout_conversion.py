@@ -10,8 +10,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions
@@ -111,10 +111,10 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
 
 def _hits(found: Work, sms: int, limits: Limits) -> Hits:
-    moved, evidence = found.name.matches(families.LAYOUT), told(found)
+    moved, evidence = found.name.matches(families.LAYOUT), gpu_time_evidence(found)
     parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
-        **quicker(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
+        **reduce_to(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
         message="images are channels first (NCHW): "
         + _listed([part for part, ns in parts.items() if ns])
         + " take {spent_a_step}; with channels last, "

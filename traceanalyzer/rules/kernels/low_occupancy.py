@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import named_ops, told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
 _NOT_MEANT = rf"{families.NCHW_BATCH_NORM.pattern}|multi_tensor_apply"
@@ -88,14 +88,14 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
 def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
     product = found.name.matches(families.GEMM_OR_CONVOLUTION).any()
-    evidence = told(found) | {
+    evidence = gpu_time_evidence(found) | {
         "blocks": int(np.median(found.blocks)),
         "sms": sms,
         "typical_ns": int(np.median(found.dur_ns)),
         "gpu_share": found.total_ns / max(busy_ns, 1),
     }
     return Hits(
-        **quicker(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
+        **reduce_to(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
         named_by=op,
         message="{by} runs {times_a_step} on at most {blocks} of {sms} multiprocessors, for {typical} each time: "
         "{gpu} of all GPU work" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",

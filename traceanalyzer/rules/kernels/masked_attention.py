@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -88,7 +88,7 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
             confidence=Confidence.LOW,
             max_severity=Severity.LOW,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "mask": "x".join(map(str, mask)),
                 "conversions_ns": converts.total_ns,
                 "gpu_share": share,

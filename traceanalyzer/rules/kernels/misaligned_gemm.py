@@ -13,8 +13,8 @@ from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
 from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import Numbers, not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
 _PRODUCTS = r"^aten::_?(mm|bmm|addmm|baddbmm|addbmm|linear|matmul|einsum|addmm_activation|scaled_mm)$"
@@ -99,7 +99,7 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     which = "is no multiple" if len(odd) == 1 else "are no multiples"
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
-        **quicker(found, not_below(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
+        **reduce_to(found, clamp_to_floor(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
         message=(
             "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
             "{kernels}{where}"
@@ -107,7 +107,7 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
-        evidence={**told(found), "spent_ns": found.total_ns, "sizes": odd},
+        evidence={**gpu_time_evidence(found), "spent_ns": found.total_ns, "sizes": odd},
     )
 
 

@@ -14,8 +14,8 @@ from traceanalyzer.roofline.op_bounds import product_bytes_ns
 from traceanalyzer.roofline.other_units import first_of, speedup
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import named_ops, told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -114,13 +114,13 @@ def _hits(
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
     return Hits(
-        **quicker(found, not_below(needed, found, limits.floor_ns)),
+        **reduce_to(found, clamp_to_floor(needed, found, limits.floor_ns)),
         cause=kind,
         message="float32 {what} runs without tensor cores: its kernels run {times_a_step} and take {gpu} of all GPU "
         f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**told(found), "what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target},
+        evidence={**gpu_time_evidence(found), "what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target},
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.other_units import speedup
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -64,10 +64,10 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
     times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
     return Hits(
-        **quicker(found, not_below(found.dur_ns / times, found, limits.floor_ns)),
+        **reduce_to(found, clamp_to_floor(found.dur_ns / times, found, limits.floor_ns)),
         message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they take "
         "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
-        evidence={**told(found), "gpu_share": share},
+        evidence={**gpu_time_evidence(found), "gpu_share": share},
     )

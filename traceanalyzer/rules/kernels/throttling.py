@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.rule import Claims, Hits, Work, limit, rule
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.clock_samples import ClockSamples, Values
 
 _CAUSES = {
@@ -87,7 +87,7 @@ def _hits(
     where, advice = _CAUSES[cause]
     known = cause == "thermal" or np.isfinite(power)
     return Hits(
-        **quicker(slow, usual),
+        **reduce_to(slow, usual),
         cause=cause,
         message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
         + (where if known else "")

@@ -11,7 +11,7 @@ from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs
 from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import called_ops, differentiated_twice, told
+from traceanalyzer.rule.evidence_texts import called_ops, differentiated_twice, gpu_time_evidence
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _WHY = "Inductor makes one kernel of it"
@@ -131,7 +131,7 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": found.total_ns / max(busy_ns, 1),
             "kernels_in_chains": len(found),
             "chains": int(chain[-1]) + 1,

@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, DropWork, Edit, Resize, Wait
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.embedding_tables import (
+from traceanalyzer.tensors.embedding_tables import (
     DENSE_GRADIENT,
     fills_of,
     looked_up_ns,

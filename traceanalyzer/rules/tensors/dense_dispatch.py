@@ -13,9 +13,9 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -91,7 +91,7 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limi
         limits.min_gpu_share
     ):
         yield Hits(
-            **quicker(found, np.where(read, needed_ns, 0.0)[found.entries]),
+            **reduce_to(found, np.where(read, needed_ns, 0.0)[found.entries]),
             named_by=f"{gate.experts} experts",
             message=(
                 "matrix products with a tensor of {rows}x{experts}x{slots} send {rows} tokens to {experts} experts of "
@@ -103,7 +103,7 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limi
             "Then no tensor of tokens x experts x slots is needed.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "kept": gate.kept,
                 "experts": gate.experts,

@@ -11,8 +11,8 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 
@@ -115,11 +115,11 @@ def _hits(
     owner = work.outer_op.index_of_enclosing(ops[order])
     mine = (owner >= 0) & work.kind.one_of("compute")
     for found, share in work[mine].device_shares(limits.min_gpu_share):
-        needed = not_below(found.dur_ns * left[owner[found.entries]], found, limits.floor_ns)
+        needed = clamp_to_floor(found.dur_ns * left[owner[found.entries]], found, limits.floor_ns)
         inverts = ops[order[left > 0]]
         yield Hits(
             occurrences=found,
-            lost=quicker(found, needed)["lost"],
+            lost=reduce_to(found, needed)["lost"],
             fix=(Drop(again.rows), _solved(shape, inverts, found)),
             named_by="x".join(map(str, shape)),
             message="a matrix of {by} is inverted and multiplied by a few columns"
@@ -130,7 +130,7 @@ def _hits(
             "factor's diagonal (twice this sum for Cholesky).",
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "others": ", ".join(sorted(set(map(str, again.name.values())))),
             },

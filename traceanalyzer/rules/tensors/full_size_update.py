@@ -13,8 +13,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline.names import ALLOCATING_OP, VIEWING_OP
@@ -165,15 +165,15 @@ def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> 
     largest = max(updates, key=lambda one: math.prod(one.whole))
     for found, share in work[shares >= 0].device_shares(limits.min_gpu_share):
         part = shares[found.entries]
-        needed_ns = not_below(found.dur_ns * part, found, limits.floor_ns)
+        needed_ns = clamp_to_floor(found.dur_ns * part, found, limits.floor_ns)
         yield Hits(
-            **quicker(found, np.where(part > 0, needed_ns, 0.0)),
+            **reduce_to(found, np.where(part > 0, needed_ns, 0.0)),
             cause=cause,
             message=_MESSAGE[cause],
             advice=_ADVICE[cause],
             confidence=Confidence.LOW if largest.copied else Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "whole": _shape(largest.whole),
                 "part": _shape(largest.part_shape),

@@ -11,8 +11,8 @@ from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.shapes import elements_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 
@@ -137,11 +137,11 @@ def _of(
     for found, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
         limits.min_gpu_share
     ):
-        needed = not_below(
+        needed = clamp_to_floor(
             np.multiply(found.dur_ns, limits.left_share, dtype=np.float64), found, limits.floor_ns
         )
         yield Hits(
-            **quicker(found, np.where(widened[found.entries], 0.0, needed)),
+            **reduce_to(found, np.where(widened[found.entries], 0.0, needed)),
             message="complex Fourier transforms work on real numbers"
             + " ({size})" * bool(size)
             + (
@@ -153,7 +153,7 @@ def _of(
             "wavenumbers for the half of the last dimension that they return.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "size": size,
                 "transforms": len(ops),

@@ -10,9 +10,9 @@ import numpy as np
 
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -70,7 +70,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
             if not products[found.entries].any():
                 continue
             yield Hits(
-                **quicker(found, np.asarray(found.dur_ns * part)),
+                **reduce_to(found, np.asarray(found.dur_ns * part)),
                 named_by=f"{experts} experts",
                 message=(
                     "topk keeps {kept} of {experts} experts for each of {rows} rows, but products run for all "
@@ -81,7 +81,13 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
                 "into slots of a fixed capacity and a batched product, or a grouped product; index_add puts "
                 "the results back.",
                 confidence=Confidence.MEDIUM,
-                evidence={**told(found), "gpu_share": share, "kept": kept, "experts": experts, "rows": rows},
+                evidence={
+                    **gpu_time_evidence(found),
+                    "gpu_share": share,
+                    "kept": kept,
+                    "experts": experts,
+                    "rows": rows,
+                },
             )
 
 

@@ -13,8 +13,8 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 
@@ -114,14 +114,14 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
         for found, share in work[(part < 1) & work.kind.one_of("compute")].device_shares(
             limits.min_gpu_share
         ):
-            needed = not_below(found.dur_ns * part[found.entries], found, limits.floor_ns)
+            needed = clamp_to_floor(found.dur_ns * part[found.entries], found, limits.floor_ns)
             yield _hits(one, found, needed, share)
 
 
 def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
     upsampled = one.cause == "upsampled"
     return Hits(
-        **quicker(found, needed),
+        **reduce_to(found, needed),
         cause=one.cause,
         named_by="x".join(map(str, one.wide or tensors(one.maker)[-1])),
         message=(
@@ -140,7 +140,7 @@ def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
         "result is the same.",
         confidence=Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": share,
             "maker": one.maker.name,
             "wide": one.widths[0],

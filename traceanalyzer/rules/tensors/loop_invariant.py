@@ -15,7 +15,7 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.results import PRODUCTS, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, layer_loops, step_edges, whole_loops
@@ -139,7 +139,7 @@ def _hits(
             advice="Compute this once before the loop (keys and values of the condition, projected features), and hand "
             "the result to each iteration.",
             confidence=Confidence.MEDIUM,
-            evidence={**told(found), "gpu_share": share, "iterations": times},
+            evidence={**gpu_time_evidence(found), "gpu_share": share, "iterations": times},
         )
 
 

@@ -16,8 +16,8 @@ from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
-from traceanalyzer.rule.evidence import op_times, told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import Signature, tensors
 
 _WRITTEN = 1 / 3  # of a product, which reads two tensors and writes one: a gradient of zeros is written
@@ -122,7 +122,7 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
         if len(part)
     ]
     return Hits(
-        **quicker(found, needed_ns),
+        **reduce_to(found, needed_ns),
         message="making one-hot tensors takes {spent_a_step}{where}"
         if len(made) and len(parts) == 1
         else "one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
@@ -131,7 +131,7 @@ def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Wor
         "For counts: torch.bincount. For sums of rows: index_add.",
         confidence=Confidence.MEDIUM if len(read) else Confidence.HIGH,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "spent_ns": found.total_ns,
             "making_ns": made.total_ns,
             "converting_ns": converted.total_ns,

@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import kernel_times, told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, kernel_times
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 
@@ -68,13 +68,13 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:
     return Hits(
-        **quicker(found, not_below(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
+        **reduce_to(found, clamp_to_floor(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
         message="a CUDA graph for {captured} rows is replayed for {fewest} to {most} (median {median}): "
         "{spent} of GPU time in total, mostly for unused rows, in {kernels}",
         advice="Capture graphs for a few sizes, such as powers of two, and replay the smallest that fits.",
         confidence=Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "kernels": kernel_times(found),
             "captured": int(whole.max()),
             "fewest": int(rows.min()),

@@ -16,8 +16,8 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes, with_inputs, without_views
 
@@ -110,7 +110,7 @@ def product_of_copies(
         left = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added, 0.0)
         longer = work[(again | forward & chosen) & on_device]
         resized = np.where(forward, left, work.dur_ns * times_wider)[longer.entries]
-        quick = quicker(spent, np.minimum(left[spent.entries], spent.dur_ns))
+        quick = reduce_to(spent, np.minimum(left[spent.entries], spent.dur_ns))
         yield Hits(
             occurrences=quick["occurrences"],
             lost=quick["lost"],
@@ -120,7 +120,7 @@ def product_of_copies(
             advice="Apply the linear layer before the rows are gathered: multiply the rows once by each part of its "
             "weight, then gather and add the results. The result is the same.",
             confidence=Confidence.MEDIUM,
-            evidence={**told(found), "gpu_share": share, "rows": rows, "copies": times},
+            evidence={**gpu_time_evidence(found), "gpu_share": share, "rows": rows, "copies": times},
         )
 
 

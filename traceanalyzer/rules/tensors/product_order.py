@@ -12,8 +12,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -103,7 +103,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     for pair in pairs.values():
         chosen = work.kind.one_of("compute") & inputs.meets(partial(_is_of, pair=pair))
         for found, share in work[chosen].device_shares(limits.min_gpu_share):
-            needed = not_below(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
+            needed = clamp_to_floor(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
             yield _hits(pair, found, needed, share)
 
 
@@ -122,14 +122,14 @@ def _long_sides(
     for shape, shares in parts.items():
         chosen, part = ordered[np.array(list(shares))], np.array(list(shares.values()))
         for own, share in chosen.device_shares(limits.min_gpu_share):
-            needed = not_below(own.dur_ns * part[chosen.device == own.device[0]], own, limits.floor_ns)
+            needed = clamp_to_floor(own.dur_ns * part[chosen.device == own.device[0]], own, limits.floor_ns)
             yield _long_side(shape, own, needed, share)
 
 
 def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> Hits:
     rows, columns = shape[-2:]
     return Hits(
-        **quicker(found, needed),
+        **reduce_to(found, needed),
         cause="long-side",
         named_by="x".join(map(str, shape)),
         message=f"the Gram matrix of {{by}} over the long side is {rows}x{rows}; it is squared and multiplied by "
@@ -137,7 +137,7 @@ def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> H
         advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(X' X) for each "
         "polynomial p.",
         confidence=Confidence.MEDIUM,
-        evidence={**told(found), "gpu_share": share, "sides": rows / columns},
+        evidence={**gpu_time_evidence(found), "gpu_share": share, "sides": rows / columns},
     )
 
 
@@ -174,13 +174,13 @@ def _used_as_gram(shape: Shape, following: list[Signature]) -> dict[int, float]:
 def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:
     first, second, third = ("x".join(map(str, shape)) for shape in pair.matrices)
     return Hits(
-        **quicker(found, needed),
+        **reduce_to(found, needed),
         named_by="x".join(map(str, pair.between)),
         message=f"products of {first}, {second} and {third} first make {{by}}, with {{times}} times the operations "
         f"of the other order: {{gpu}} of all GPU work{{where}}",
         advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
         confidence=Confidence.MEDIUM,
-        evidence={**told(found), "gpu_share": share, "times": 1 / pair.operations},
+        evidence={**gpu_time_evidence(found), "gpu_share": share, "times": 1 / pair.operations},
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.recomputed_ops import recomputed, right_in
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.timeline.backward_nodes import directly_inside, recomputed_ops
 
 _EVALUATION = f"^{ENGINE}"
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
@@ -48,7 +48,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     about checkpointing is always info.
     Source: torch.utils.checkpoint and "Anomaly detection" in PyTorch's documentation.
     """
-    again = recomputed(calls.events)
+    again = recomputed_ops(calls.events)
     spent, owner = again.launched()
     if len(spent):
         yield Hits(
@@ -62,7 +62,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             "recompute (torch.utils.checkpoint.create_selective_checkpoint_contexts). Checkpoints save memory: they "
             "may be deliberate.",
             evidence={
-                **told(spent),
+                **gpu_time_evidence(spent),
                 "gpu_share": spent.total_ns / max(work.total_ns, 1),
                 "repeated": again.name.sums(again.dur_ns),
             },
@@ -86,6 +86,6 @@ def gradient_checks(calls: Calls) -> tuple[Calls, int, float]:
     """(checks for NaN right in the engine's nodes, how many ask for the answer, the same for each node to check)."""
     name = calls.name
     nodes = name.matches(_EVALUATION)
-    checks = calls[calls.is_op & name.one_of(*_CHECKS) & right_in(calls, nodes)]
+    checks = calls[calls.is_op & name.one_of(*_CHECKS) & directly_inside(calls, nodes)]
     asks = int(checks.name.one_of(*_ASKS).sum())
     return checks, asks, asks / max(int((nodes & ~name.matches(_NOTHING_TO_CHECK)).sum()), 1)

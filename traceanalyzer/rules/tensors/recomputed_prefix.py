@@ -10,8 +10,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.names import VIEWING_OP
@@ -103,7 +103,7 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     recurrent = ops[chosen].name.one_of(*_RECURRENT)
     for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         call = owner[found.entries]
-        needed = not_below(found.dur_ns * part[number[chosen]][call], found, limits.floor_ns)
+        needed = clamp_to_floor(found.dur_ns * part[number[chosen]][call], found, limits.floor_ns)
         whole = sums_of(call, found.dur_ns, len(chosen))[call]
         least = np.minimum(limits.recurrent_floor_ns / np.maximum(whole, 1), 1.0) * found.dur_ns
         needed = np.where(recurrent[call], np.maximum(needed, least), needed)
@@ -116,13 +116,13 @@ def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -
     sure = recurrent or _ATTENTION in names or _SIGNALS in names
     most = max(grown, key=lambda one: (_LAYERS.index(one.op.name) < len(_RECURRENT), len(one.lengths)))
     return Hits(
-        **quicker(found, needed),
+        **reduce_to(found, needed),
         message="{layer} runs on a sequence that grows by {new} from call to call, from {shortest} to {longest}, and "
         "computes all of it again each time: {gpu} of all GPU work in work on such sequences{where}",
         advice=_CARRY if recurrent else _REACH if _SIGNALS in names else _CACHE,
         confidence=Confidence.MEDIUM if sure else Confidence.LOW,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": share,
             "layer": most.op.name,
             "new": most.by,

@@ -13,7 +13,7 @@ from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 
 _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
@@ -87,7 +87,7 @@ def _hits(calls: Calls, nodes: Calls, again: Mask, seeds: Calls, cause: str) -> 
         message=_MESSAGES[cause] + (", from {lines}" if lines else ""),
         advice=_ADVICE[cause],
         evidence={
-            **told(spent),
+            **gpu_time_evidence(spent),
             "again": round(int(again.sum()) / steps),
             "nodes": round(len(nodes) / steps),
             "passes": round(len(seeds) / steps),

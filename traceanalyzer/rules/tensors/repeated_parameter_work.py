@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import Signature
 
 _GRADIENT = "torch::autograd::AccumulateGrad"
@@ -110,7 +110,7 @@ def _hits(
         if casts
         else "If the indices are the same, look up once and reuse the result; else look up all of them in one call.",
         confidence=Confidence.MEDIUM if casts else Confidence.LOW,
-        evidence={**told(found), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
+        evidence={**gpu_time_evidence(found), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
     )
 
 

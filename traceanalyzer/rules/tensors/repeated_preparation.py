@@ -17,8 +17,8 @@ from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_model import op_cost_of
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs, without_views
 
@@ -145,13 +145,13 @@ def _hits(chain: Calls, work: Work, shape: Shape, size: int, gpus: Gpus, limits:
         if share < limits.min_gpu_share or _may_write(long, math.prod(shape)):
             continue
         yield Hits(
-            **quicker(found, np.zeros(len(found))),
+            **reduce_to(found, np.zeros(len(found))),
             named_by="x".join(map(str, shape)),
             message="a tensor of {by} ({tensor}) goes through {ops} in every step, and no other kernel of a step "
             "runs long enough to have written it, so the result is the same each time: {gpu} of all GPU work{where}",
             advice=_ONCE,
             confidence=Confidence.MEDIUM,
-            evidence={**told(found), "gpu_share": share, "tensor_bytes": size},
+            evidence={**gpu_time_evidence(found), "gpu_share": share, "tensor_bytes": size},
         )
 
 
@@ -191,7 +191,7 @@ def _sorted_again(
         kept = np.minimum(left / np.maximum(spent, 1), 1.0)[at]
         yield Hits(
             occurrences=found,
-            lost=quicker(found, found.dur_ns * kept)["lost"],
+            lost=reduce_to(found, found.dur_ns * kept)["lost"],
             fix=_instead(calls, left, limits) if looked_up else Drop(calls.rows),
             cause="sorted-or-counted",
             named_by="x".join(map(str, shape)),
@@ -202,7 +202,7 @@ def _sorted_again(
             advice=_LOOK_UP if looked_up else _ONCE,
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "tensor_bytes": size,
                 "sorter": calls.name.values()[0],

@@ -24,7 +24,7 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 from traceanalyzer.timeline.loops import step_edges
@@ -143,7 +143,7 @@ def _hits(
             "gpu_ns": spent.total_ns // steps,
             "launches": round(len(spent) / steps),
             "lines": lines,
-            "kernels": told(spent)["kernels"] if len(spent) else {},
+            "kernels": gpu_time_evidence(spent)["kernels"] if len(spent) else {},
         },
     )
 

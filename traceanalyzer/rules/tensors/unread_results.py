@@ -17,7 +17,7 @@ from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.made import UNREADABLE, made
 from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, step_edges, whole_loops
@@ -216,7 +216,7 @@ def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> It
             "needs those of the other iterations.",
             confidence=Confidence.LOW,
             evidence={
-                **told(unread),
+                **gpu_time_evidence(unread),
                 "gpu_share": share,
                 "iterations": max(len(one.at) for one in found),
                 "made": "x".join(map(str, largest)),

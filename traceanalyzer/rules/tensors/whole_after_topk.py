@@ -10,8 +10,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 
@@ -70,15 +70,15 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
         kept = (count, shape[-1]) if len(later) else kept
     owner = work.op.index_of_enclosing(ops[chosen]) if chosen.any() else np.full(len(work), -1, np.int64)
     for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
-        needed = not_below(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
+        needed = clamp_to_floor(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
         yield Hits(
-            **quicker(found, needed),
+            **reduce_to(found, needed),
             message="topk keeps {kept} of {length} elements of each row and the others are masked, but then {ops} work "
             "on whole rows: {gpu} of all GPU work{where}",
             advice="Work on the values that topk returns, which are sorted, and look up the chosen index at the end: "
             "indices.gather(-1, choice).",
             confidence=Confidence.MEDIUM,
-            evidence={**told(found), "gpu_share": share, "kept": kept[0], "length": kept[1]},
+            evidence={**gpu_time_evidence(found), "gpu_share": share, "kept": kept[0], "length": kept[1]},
         )
 
 

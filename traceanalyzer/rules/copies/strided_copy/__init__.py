@@ -13,8 +13,8 @@ from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.rule.evidence import op_times, told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.copies.strided_copy.lost_layout import (
     VIEWED,
     LostLayout,
@@ -195,13 +195,13 @@ def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
     breaker, where = between.breaker()
     kept = VIEWED.search(breaker) is not None  # such ops can write channels last
     return Hits(
-        **quicker(between.work, between.needed_ns),
+        **reduce_to(between.work, between.needed_ns),
         cause="lost-layout",
         message=what + ": {gpu} of all GPU work",
         advice=advice if kept else KERNELLESS,
         confidence=Confidence.HIGH,
         evidence={
-            **told(between.work),
+            **gpu_time_evidence(between.work),
             "gpu_share": share,
             "breaker": breaker,
             "where": where,
@@ -233,7 +233,7 @@ def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Lim
         advice=advice,
         confidence=Confidence.HIGH if grows else Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": share,
             "spent_ns": found.total_ns,
             "new": appended(found) if grows else "",

@@ -13,7 +13,7 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import REACHED, bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
-from traceanalyzer.rule.evidence import op_times, told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.tensors.signatures import Signature, tensors
 
 _NORMS = r"(layer|rms|Layer|RMS|Rms)_?[nN]orm"
@@ -156,7 +156,7 @@ class LostLayout:
         asked = self.work[self.asked]
         name = next(iter(op_times(asked)))
         own = asked[asked.outer_op.name.one_of(name)] if name in asked.outer_op.name.values() else asked
-        return name, told(own)["where"]
+        return name, gpu_time_evidence(own)["where"]
 
 
 def _layout(op: Signature, position: int) -> str:

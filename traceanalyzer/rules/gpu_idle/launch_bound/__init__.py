@@ -10,9 +10,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT
-from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rule.unprofiled import busy_advice, busy_share, is_busy, only_profiled
+from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
     STACK,
     Part,

@@ -15,7 +15,7 @@ from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Work
-from traceanalyzer.rule.evidence import differentiated_twice
+from traceanalyzer.rule.evidence_texts import differentiated_twice
 from traceanalyzer.timeline.loops import approximate_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 

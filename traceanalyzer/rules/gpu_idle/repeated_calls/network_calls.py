@@ -16,9 +16,9 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
-from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import batched, lines_of
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
@@ -70,7 +70,7 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
     forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
     if not len(forward) or (forward.text("input_dims").code < 0).all():
         return
-    nodes, recorder = recorded_nodes(calls, forward)
+    nodes, recorder = backward_nodes_of(calls, forward)
     nodes, recorder = nodes[recorder >= 0], recorder[recorder >= 0]
     _, once = np.unique(nodes.outer_op.rows, return_index=True)
     nodes, recorder = nodes.outer_op[once], recorder[once]

@@ -13,8 +13,8 @@ from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.segments import rank_within
-from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.loops import exact_loops
 
@@ -73,7 +73,7 @@ class Recorded:
         """The nodes that the outermost ops of all steps recorded."""
         engine = outer.name.matches(_AUTOGRAD)
         forward = outer[~engine]
-        nodes, recorder = recorded_nodes(calls, forward)
+        nodes, recorder = backward_nodes_of(calls, forward)
         known = recorder >= 0
         nodes, begin = nodes[known].outer_op, forward.start_ns[recorder[known]]
         _, first = np.unique(nodes.rows, return_index=True)

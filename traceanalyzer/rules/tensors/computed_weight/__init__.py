@@ -25,9 +25,8 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rule.recorders import recorded_nodes
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
     Chain,
     Computed,
@@ -37,6 +36,7 @@ from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
 )
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 
 _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -157,7 +157,7 @@ def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: L
                 "merge_and_unload for adapters, or keep the joined parameters."
             ),
             confidence=Confidence.MEDIUM,
-            evidence={**told(found), "layers": layers, "gpu_share": share},
+            evidence={**gpu_time_evidence(found), "layers": layers, "gpu_share": share},
         )
 
 
@@ -193,7 +193,7 @@ def _low_rank(
         keeps = min(moved / gbps / REACHED["elementwise"] / max(found.total_ns, 1), 1.0)
         if share * (1 - keeps) < limits.min_gpu_share:
             continue
-        less = quicker(found, np.asarray(found.dur_ns * keeps))
+        less = reduce_to(found, np.asarray(found.dur_ns * keeps))
         layers = ops[np.array([one.layer for one in chains])]
         yield Hits(
             occurrences=found,
@@ -206,7 +206,7 @@ def _low_rank(
             "The result is the same, and backward makes no gradient of the whole matrix.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "layers": len(layers) // max(len(np.unique(layers.step)), 1),
                 "rank": max(one.rank for one in chains),
                 "gpu_share": share,
@@ -270,7 +270,7 @@ def repeated_hits(again: Computed, ops: Calls, calls: Calls, work: Work, idle: I
 def _with_backward(again: Computed, ops: Calls, calls: Calls) -> tuple[Rows, Rows, Rows]:
     """(starts, ends, position of the span that each belongs to) of spans, then of what backward does for them."""
     starts, ends = ops.start_ns[again.first], ops.end_ns[again.last]
-    nodes, recorder = recorded_nodes(calls, ops)
+    nodes, recorder = backward_nodes_of(calls, ops)
     at = np.searchsorted(again.first, recorder, side="right") - 1
     own = (recorder >= 0) & (at >= 0)
     own[own] = recorder[own] <= again.last[at[own]]

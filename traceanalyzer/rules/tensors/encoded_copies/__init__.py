@@ -12,9 +12,8 @@ import numpy as np
 from traceanalyzer.roofline.results import result_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import not_below, quicker
-from traceanalyzer.rule.recorders import recorders
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.rules.tensors.encoded_copies.networks import (
     BY_ROW,
     FAR,
@@ -27,6 +26,7 @@ from traceanalyzer.rules.tensors.encoded_copies.networks import (
 )
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
+from traceanalyzer.timeline.backward_nodes import recording_ops
 from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
@@ -81,7 +81,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
             left[members], copies[members] = copied.items / copied.copies, copied.copies
             trained[members] = find is equal_rows
             makers.update(dict.fromkeys(members, (maker, copied)))
-    own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
+    own, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     owner = np.where(trained[recorder], recorder, own)
     owner[(left[owner] == 1) | ~work.kind.one_of("compute")] = -1
     pairs = zip(copies[owner].tolist(), inputs.number.tolist(), strict=True)
@@ -90,13 +90,13 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
         mine = owner[found.entries]
         maker, copied = makers[int(mine[np.argmax(found.dur_ns)])]
         yield Hits(
-            **quicker(found, not_below(found.dur_ns * left[mine], found, limits.floor_ns)),
+            **reduce_to(found, clamp_to_floor(found.dur_ns * left[mine], found, limits.floor_ns)),
             message="{maker} makes {copies} items of {items}, and a network runs on all of them: it computes each item "
             "{repeats} times on average; {gpu} of all GPU work, in {ops}{where}",
             advice="Run the network once on each item, then gather, expand or cut the windows from its results.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "maker": maker,
                 "copies": copied.copies,

@@ -14,8 +14,8 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.materialised_pairs.listed import gathered_pairs, listed_pairs
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     Limits,
@@ -141,7 +141,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
         listing = work[lists & (work.device == members.device[0])].op
         often = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
         yield Hits(
-            **quicker(members, np.maximum(np.minimum(members.dur_ns, each), least)),
+            **reduce_to(members, np.maximum(np.minimum(members.dur_ns, each), least)),
             named_by=pairs.op,
             message=(
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
@@ -152,7 +152,7 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
             advice=_OF_MASKS if masks else (_LIST if often else "") + _ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(members),
+                **gpu_time_evidence(members),
                 "gpu_share": share,
                 "inputs": " and ".join(dict.fromkeys(texts)),
                 "pairs": _text(pairs.shape),
@@ -187,14 +187,14 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
             numbers = sum(picked(one) for one in picks) * made[math.prod(shape)]
             needed, advice = _least_of_two(members, shape, numbers * limits.selected_passes, pass_ns)
             yield Hits(
-                **quicker(members, needed),
+                **reduce_to(members, needed),
                 cause="selected",
                 named_by=picks[0].name,
                 message="forward selects the least or largest of {pairs} pairs with {by}, but backward passes over "
                 "all of them: {gpu} of all GPU work in {ops}",
                 advice=advice,
                 confidence=Confidence.MEDIUM,
-                evidence={**told(members), "gpu_share": share, "pairs": _text(shape)},
+                evidence={**gpu_time_evidence(members), "gpu_share": share, "pairs": _text(shape)},
             )
 
 

@@ -15,8 +15,8 @@ from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import Limits, Shape, shapes_in
 from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import without_views
@@ -97,7 +97,7 @@ def _listed_hits(pairs: _Pairs, work: Work, member: Mask, limits: Limits) -> Ite
         limits.min_gpu_share
     ):
         yield Hits(
-            **quicker(found, np.asarray(found.dur_ns * min(tests * few, 1.0))),
+            **reduce_to(found, np.asarray(found.dur_ns * min(tests * few, 1.0))),
             cause="listed",
             named_by="x".join(map(str, pairs.shape)),
             message="all {by} pairs are compared, and "
@@ -107,7 +107,7 @@ def _listed_hits(pairs: _Pairs, work: Work, member: Mask, limits: Limits) -> Ite
             advice=_BY_KEY if pairs.equal else _LISTED_ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
-                **told(found),
+                **gpu_time_evidence(found),
                 "gpu_share": share,
                 "pairs_listed": f"{pairs.kept:,}",
                 "listed_share": few,
@@ -237,7 +237,7 @@ def _gathered_hits(
     each: Floats = np.maximum(moved / (limits.memory_share * peaks.gbps), by_compute) * often
     spent = np.where(back, found.dur_ns[back].sum(), found.dur_ns[~back].sum())
     yield Hits(
-        **quicker(found, found.dur_ns * np.minimum(each / np.maximum(spent, 1), 1.0)),
+        **reduce_to(found, found.dur_ns * np.minimum(each / np.maximum(spent, 1), 1.0)),
         cause="gathered",
         named_by="x".join(map(str, one.rows)),
         message="rows of {by} are gathered twice, for each of {pair_count} pairs of {row_count} rows, combined and "
@@ -246,7 +246,7 @@ def _gathered_hits(
         advice=_GATHERED_ADVICE,
         confidence=Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "gpu_share": share,
             "pairs": "x".join(map(str, one.pairs)),
             "pair_count": f"{one.pairs[-2]:,}",

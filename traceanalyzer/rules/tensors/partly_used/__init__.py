@@ -12,9 +12,8 @@ from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.roofline.images import Dims
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
-from traceanalyzer.rule.evidence import told
-from traceanalyzer.rule.quicker_work import quicker
-from traceanalyzer.rule.recorders import recorders
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.partly_used.sources import (
     FAR,
     Cut,
@@ -29,6 +28,7 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
 )
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
+from traceanalyzer.timeline.backward_nodes import recording_ops
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _Step = tuple[Shape, list[tuple[Shape, Dims]], float]
@@ -77,7 +77,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """
     ops, number, signatures = top_ops(calls, "shows what is sliced")
     readers = Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search), ops.thread)
-    own, recorder = work.op.index_of_enclosing(ops), recorders(calls, ops, work)
+    own, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
     spent = np.zeros(len(ops))
     for at in (own, recorder):
@@ -98,7 +98,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 def _hits(chain: Chain, found: Work) -> Hits:
     return Hits(
-        **quicker(found, np.asarray(found.dur_ns * chain.part)),
+        **reduce_to(found, np.asarray(found.dur_ns * chain.part)),
         cause="averaged" if chain.averaged else "",
         named_by="x".join(map(str, chain.cut.shape(0))),
         message="{by} is computed in full, "
@@ -107,7 +107,7 @@ def _hits(chain: Chain, found: Work) -> Hits:
         advice=_advice(chain),
         confidence=Confidence.MEDIUM,
         evidence={
-            **told(found),
+            **gpu_time_evidence(found),
             "cut": chain.cut.name,
             "kept": f"{100 * chain.part:.2g} %",
             "spent_ns": found.total_ns,

@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
-from traceanalyzer.rule.evidence import shapes_in_words, told
+from traceanalyzer.rule.evidence_texts import gpu_time_evidence, shapes_in_words
 from traceanalyzer.rules.tensors.unused_gradient.discarded import beyond_trained, discarded
 from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     NODE,
@@ -140,7 +140,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
         + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
         confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
         evidence={
-            **told(spent),
+            **gpu_time_evidence(spent),
             **named,
             "unused": round((~used).sum() / steps),
             "gradients": round(len(leaves) / steps),

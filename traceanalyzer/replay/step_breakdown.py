@@ -19,7 +19,7 @@ _GAP, _LOADS = "before ", "enumerate(DataLoader)"
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class StepBreakdown:
     """What one rank's sampled steps go to, by name: all that the comparison of ranks needs of it.
 
     Attributes:

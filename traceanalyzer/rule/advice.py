@@ -1,7 +1,6 @@
-"""What a remedy takes where the trace was recorded: a newer torch, or the switches of ROCm.
+"""What is added to the advice of a rule: what torch it needs, and which library calls the op.
 
-An advice marks what it takes, `Put the norm under {torch.compile}.`: what is known of it stands here, and nothing is
-read out of the sentence.
+An advice marks a feature in braces, `Put the norm under {torch.compile}.`: FEATURES has what is known of it.
 """
 
 from __future__ import annotations
@@ -9,6 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.finding import NOTHING_TO_DO
+from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
+from traceanalyzer.timeline.user_packages import caller_of, in_its_own, package_of
 
 _ERA = re.compile(
     r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?"
@@ -64,7 +70,7 @@ def unknown_marks(advice: str) -> list[str]:
     return [mark for mark in _ANY_MARK.findall(advice) if mark[1:-1] not in FEATURES]
 
 
-def as_recorded(advice: str, dialect: str) -> str:
+def adapt_to_recording(advice: str, dialect: str) -> str:
     """The advice for the torch and the platform that recorded the trace: what that torch may lack says what it needs.
 
     Args:
@@ -85,3 +91,55 @@ def as_recorded(advice: str, dialect: str) -> str:
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
     more = "".join(one.more_on_rocm for one in marked.values() if on_rocm)
     return _MARK.sub(named, advice) + more + recorded
+
+
+_LIBRARYS = "This code is in the package {}: call the package less often, with more work in each call."
+_MODELS = (
+    "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}."
+)
+TORCH_CODE_ADVICE = (
+    "This is torch's own code, which with_stack=True slows down: record without it first. If its time stays long, "
+    "call it less often, or with fewer and larger tensors."
+)
+
+
+def library_advice(found: CallsAfterCpuGaps, function: str) -> str:
+    """What to do about stretches of such a function; empty of the program's own."""
+    own = found[found.line.one_of(function)]
+    if not len(own):
+        return ""
+    middle_ns = int(own.start_ns[0] + own.dur_ns[0] // 2)
+    frames = own.events.user_code.stack_at(middle_ns, int(own.thread[0]))
+    foreign = function in frames and not in_its_own(frames[frames.index(function) :])
+    if not foreign:
+        return ""
+    if function.endswith(": forward"):
+        return _MODELS.format(package_of(function))
+    return _LIBRARYS.format(package_of(function))
+
+
+def user_frame_hint(
+    at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool
+) -> str:
+    """A sentence for the advice; empty where the first of `lines` is in the package that the program began in.
+
+    Args:
+        at, rows: the occurrences, and which of them the finding has.
+        done_there: whether what the library does is to be changed, not only how it runs.
+    """
+    lines = evidence.get("lines")
+    line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
+    calls = at[rows] if isinstance(at, Calls) else at[rows].launch
+    own = caller_of(calls, line) if package_of(line) else None
+    if own is None:
+        return ""
+    avoid = " Look for an argument that avoids this, or call it less often." * done_there
+    return f" The op is called by the package {package_of(line)}, which your code calls in {own}.{avoid}"
+
+
+def busy_advice(advice: str) -> str:
+    """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
+    return (
+        f"{NOTHING_TO_DO}: without the profiler the GPU is probably busy all the time. If you measure that it is not, "
+        f"{advice[0].lower()}{advice[1:]}"
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Analysis
-from traceanalyzer.rule.recorders import recorded_nodes
 from traceanalyzer.rule.views import Calls
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 
 FORWARD, ENGINE = 1000, 2000
 
@@ -31,7 +31,7 @@ def test_each_forward_thread_counts_by_itself() -> None:
     trace.kernel(3_000, 1_000, 1)
     calls = Analysis(trace.load()).index(Calls)
     calls = calls[calls.is_op]
-    nodes, recorder = recorded_nodes(calls, calls)
+    nodes, recorder = backward_nodes_of(calls, calls)
     named = zip(nodes.name.values(), (str(calls.name.values()[at]) for at in recorder), strict=True)
     assert sorted(map(tuple, named)) == [
         ("AddmmBackward0", "aten::linear"),
@@ -53,7 +53,7 @@ def recorded(*rows: Row) -> dict[int, int]:
     trace.op("aten::unnumbered", 990_000, 500)
     calls = Analysis(trace.load()).index(Calls)
     ops = calls[calls.is_op & ~calls.name.matches("Backward")][::-1]
-    nodes, recorder = recorded_nodes(calls, ops)
+    nodes, recorder = backward_nodes_of(calls, ops)
     known = recorder >= 0
     first = int(calls.start_ns.min()) - min(row[2] for row in rows) * 1_000
     starts = (nodes[known].start_ns - first) // 1_000, (ops[recorder[known]].start_ns - first) // 1_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from traceanalyzer.replay.joint_replay import job_step
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule
-from traceanalyzer.replay.together import job_step
 
 
 def rank(compute: float, transfer: float, meet: int = 7, *, collectives: int = 1) -> Block:

@@ -8,8 +8,8 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.rule.embedding_tables import _part, passes_of, rarely_touched, tables_of
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.embedding_tables import _part, passes_of, rarely_touched, tables_of
 
 US = 1_000
 

@@ -11,10 +11,11 @@ from tests.support.cached_reports import reported
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.own_code import caller_of, librarys, package_of, user_frame_hint
+from traceanalyzer.rule.advice import library_advice, user_frame_hint
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.user_code import UserCode
+from traceanalyzer.timeline.user_packages import caller_of, package_of
 
 MS = 1_000_000
 SITE = "/usr/lib/python3.12/site-packages/"
@@ -135,7 +136,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
 def test_what_to_do_about_a_library_is_said_of_its_functions_alone(
     frames: list[tuple[str, int, int]], function: str, said: str
 ) -> None:
-    text = librarys(paused(*frames), function)
+    text = library_advice(paused(*frames), function)
     assert said in text if said else text == ""
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.timeline.calls_and_work import Calls, Work
 
 DENSE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 _FILL = r"^aten::(zeros|zero_|fill_|new_zeros|zeros_like)$"

@@ -18,7 +18,7 @@ _MAX_ENCLOSING = 0.1  # share of a thread's outermost rows that hold an edge of 
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class CpuTimeline:
     """Segments in order; arrays of shape (segments,).
 
     Attributes:
@@ -32,14 +32,14 @@ class Timeline:
     end_ns: Rows
     row: Rows
     step: Rows
-    threads: Rows
+    program_threads: Rows
 
     @classmethod
     def of(cls, nesting: Nesting, threads: Rows, begins: Rows, ends: Rows) -> Self:
         """Cut the steps [begins[i], ends[i]) at every edge of the threads' rows."""
         edges = distinct(
             np.concatenate(
-                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in threads)]
+                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in program_threads)]
             )
         )
         start, end = edges[:-1], edges[1:]
@@ -47,12 +47,12 @@ class Timeline:
         inside = (step >= 0) & (start < pick(ends, step))
         start, end, step = start[inside], end[inside], step[inside]
         row = np.full(len(start), -1, np.int64)
-        for (
-            thread
-        ) in threads.tolist():  # the last that has a row owns the time, and the main thread comes first
+        for thread in (
+            program_threads.tolist()
+        ):  # the last that has a row owns the time, and the main thread comes first
             found = nesting.around(thread, start, end)
             row = np.where(found >= 0, found, row)
-        return cls(start, end, row, step, threads)
+        return cls(start, end, row, step, program_threads)
 
     def at(self, instants: Rows) -> Rows:
         """Segment in which each instant lies, or the one before; int64 of the shape of `instants`."""
@@ -76,7 +76,7 @@ def _open_at(nesting: Nesting, thread: int, at: int) -> Rows:
     return np.array(found, np.int64)
 
 
-def threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:
+def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:
     """The main thread, and those that run in its place; int64, numbers as in `Nesting`.
 
     Args:

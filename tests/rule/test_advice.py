@@ -12,7 +12,7 @@ import pytest
 from traceanalyzer import rules as rules_package
 from traceanalyzer.idle import cause_texts
 from traceanalyzer.idle.cause_texts import TEXTS
-from traceanalyzer.rule.recorded_with import FEATURES, as_recorded
+from traceanalyzer.rule.advice import FEATURES, adapt_to_recording
 
 OLD = "torch 1.8 to 1.11"
 ROCM = "torch 2.8 to 2.11 on ROCm"
@@ -36,21 +36,21 @@ ROCM = "torch 2.8 to 2.11 on ROCm"
 )
 def test_an_old_torch_may_not_have_it(advice: str, dialect: str, needs: str) -> None:
     beside = f" (needs torch {needs} or later). This was recorded with {dialect}." if needs else "."
-    assert as_recorded(f"{advice}.", dialect) == advice.replace("{", "").replace("}", "") + beside
+    assert adapt_to_recording(f"{advice}.", dialect) == advice.replace("{", "").replace("}", "") + beside
 
 
 def test_channels_last_takes_a_switch_on_rocm() -> None:
     """Beside the layout, since without the switch it does nothing."""
-    told = as_recorded("Use {channels_last}: model.", ROCM)
+    told = adapt_to_recording("Use {channels_last}: model.", ROCM)
     assert told.startswith("Use channels_last and PYTORCH_MIOPEN_SUGGEST_NHWC=1: model.")
-    assert "MIOPEN" not in as_recorded("Pin the source.", ROCM)
+    assert "MIOPEN" not in adapt_to_recording("Pin the source.", ROCM)
 
 
 @pytest.mark.parametrize("cause", ["waiting", "unknown"])
 def test_cuptis_switch_is_not_advised_on_rocm(cause: str) -> None:
     advice = TEXTS[cause].advice
-    assert "enable_cuda_sync_events" in as_recorded(advice, "torch 2.8 to 2.11")
-    there = as_recorded(advice, ROCM)
+    assert "enable_cuda_sync_events" in adapt_to_recording(advice, "torch 2.8 to 2.11")
+    there = adapt_to_recording(advice, ROCM)
     assert "cuda" not in there
     assert "rocprofv3" in there
 
@@ -81,5 +81,6 @@ def test_what_an_advice_takes_is_marked() -> None:
 
 def test_names_in_braces_are_left_alone() -> None:
     assert (
-        as_recorded("Move {lambda(int)#1} out of the loop.", ROCM) == "Move {lambda(int)#1} out of the loop."
+        adapt_to_recording("Move {lambda(int)#1} out of the loop.", ROCM)
+        == "Move {lambda(int)#1} out of the loop."
     )

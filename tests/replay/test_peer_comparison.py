@@ -11,23 +11,23 @@ from tests.replay.programs import Loop, program
 from tests.replay.test_decisions import beyond, hour
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.behind import AsPeers, Behind, Left, More, _same
-from traceanalyzer.replay.beside import _slower, undisturbed_ns
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.hours import Hours, segment_names
+from traceanalyzer.replay.overlap_slowdown import _slower, undisturbed_ns
+from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, MatchPeers, RemainingShare, _same
+from traceanalyzer.replay.step_breakdown import StepBreakdown, segment_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
 
 
-def more(cpu_ns: dict[str, float], **fields: Any) -> More:
+def more(cpu_ns: dict[str, float], **fields: Any) -> Excess:
     """100 ns of each name are the peers', who compute for 1,000 ns a step, and wait for 10,000 of 20,000."""
     usual: dict[str, Any] = {
         "compute_ns": 1_000.0, "peers_compute_ns": 1_000.0, "same_kernels": True, "pause": "", "pause_left": 1.0,
         "waits_ns": 10_000.0, "step_ns": 20_000.0,
     }  # fmt: skip
-    return More(0, cpu_ns, dict.fromkeys(cpu_ns, 100.0), **usual | fields)
+    return Excess(0, cpu_ns, dict.fromkeys(cpu_ns, 100.0), **usual | fields)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_of_the_gaps_of_one_name_only_the_longest_is_the_pause_that_goes() -> No
     trace = paused().load()
     built = program(trace)
     name = "before aten::mm"
-    found = Behind.of(more({name: 250_000.0}, pause=name, pause_left=0.2), trace, built)
+    found = ExcessOverPeers.of(more({name: 250_000.0}, pause=name, pause_left=0.2), trace, built)
     left = found.edit.left.share
     assert sorted(set(left.tolist())) == [0.2, 1.0]
     assert built.segments.cpu_ns[left < 1].tolist() == [700_000.0] * 3
@@ -66,7 +66,7 @@ def test_what_is_most_is_shown_and_all_of_it_becomes_as_the_peers_is() -> None:
     trace = paused().load()
     built = program(trace)
     said = more({"aten::sort": 900.0, "aten::mm": 300.0}, compute_ns=4_000.0, peers_compute_ns=3_000.0)
-    found = Behind.of(said, trace, built)
+    found = ExcessOverPeers.of(said, trace, built)
     names, rows = segment_names(trace, built)
     own = [found.edit.left.share[names.one_of(name)] for name in ("aten::sort", "aten::mm")]
     assert [set(one.tolist()) for one in own] == [{0.1}, {0.25}]
@@ -77,7 +77,7 @@ def test_what_is_most_is_shown_and_all_of_it_becomes_as_the_peers_is() -> None:
 
 def test_without_compute_of_the_peers_nothing_of_the_rank_s_goes() -> None:
     trace = paused().load()
-    found = Behind.of(more({"aten::sort": 900.0}, peers_compute_ns=0.0), trace, program(trace))
+    found = ExcessOverPeers.of(more({"aten::sort": 900.0}, peers_compute_ns=0.0), trace, program(trace))
     assert (found.edit.work_left, found.edit.kind) == (1.0, "drop")
 
 
@@ -90,7 +90,7 @@ def test_what_peers_do_not_do_at_all_goes_with_what_it_launches() -> None:
     share[names.one_of("aten::mm")] = 0.5
     edited = EditedProgram(built)
     before = edited.cpu_ns.copy()
-    AsPeers(Left(share), 0.5).apply(edited)
+    MatchPeers(RemainingShare(share), 0.5).apply(edited)
     assert (~edited.alive).sum() == 3
     assert set(edited.dur_ns.tolist()) == {1_500.0}
     half = names.one_of("aten::mm")
@@ -134,7 +134,7 @@ def test_communication_is_none_of_the_hours_that_are_compared() -> None:
             begin + 900 * US, 70 * US, number, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"
         )
     analysis = Analysis(loop.load())
-    hours = Hours.of(analysis.trace, analysis.index(DeviceWork), program(analysis.trace))
+    hours = StepBreakdown.of(analysis.trace, analysis.index(DeviceWork), program(analysis.trace))
     assert hours.compute_ns == 6 * 3_000
     assert list(hours.kernels.values()) == [6.0]
     assert (hours.pause, hours.pause_ns) == ("before aten::mm", 700_000.0)

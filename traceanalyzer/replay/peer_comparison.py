@@ -20,8 +20,8 @@ from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
-from traceanalyzer.replay.hours import Hours, gap_of, longest_gaps, segment_names
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.step_breakdown import StepBreakdown, gap_of, longest_gaps, segment_names
 
 _MORE_TIMES = (
     3.0  # what the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200
@@ -40,7 +40,7 @@ _COMMUNICATION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class Excess:
     """What one rank takes more than its peers, in numbers; attributes as of `Behind`."""
 
     rank: int
@@ -67,7 +67,7 @@ class More:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind(More, GivenByJob):
+class ExcessOverPeers(Excess, GivenByJob):
     """What one rank takes more than its peers; only a job gives it.
 
     Attributes:
@@ -85,10 +85,10 @@ class Behind(More, GivenByJob):
     """
 
     rows: Rows
-    edit: AsPeers
+    edit: MatchPeers
 
     @classmethod
-    def of(cls, more: More, trace: Trace, program: Program) -> Self:
+    def of(cls, more: Excess, trace: Trace, program: Program) -> Self:
         """In the rank's own program."""
         names, rows = segment_names(trace, program)
         shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
@@ -98,20 +98,20 @@ class Behind(More, GivenByJob):
         less = more.computes_more and more.peers_compute_ns > 0
         work_left = more.peers_compute_ns / more.compute_ns if less else 1.0
         spent = rows[names.one_of(*islice(more.cpu_ns, 1)) & (rows >= 0)]
-        edit = AsPeers(Left(left), work_left)
-        plain = {one.name: getattr(more, one.name) for one in fields(More)}
+        edit = MatchPeers(RemainingShare(left), work_left)
+        plain = {one.name: getattr(more, one.name) for one in fields(Excess)}
         return cls(**plain, rows=distinct(spent), edit=edit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Left:
+class RemainingShare:
     """Share of each segment that stays, float64 (segments,); told from others by identity."""
 
     share: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AsPeers:
+class MatchPeers:
     """CPU time and compute shrink to what the rank's peers take; what they do not do at all goes.
 
     Attributes:
@@ -119,7 +119,7 @@ class AsPeers:
         work_left: share of the compute that stays.
     """
 
-    left: Left
+    left: RemainingShare
     work_left: float
 
     @property
@@ -139,9 +139,9 @@ def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
     return min(max(min(more_ns, held_ns), 0.0) / max(step_ns, 1.0), 1.0)
 
 
-def behind(
-    hours: Mapping[int, Hours], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
-) -> dict[int, More]:
+def excess_by_rank(
+    hours: Mapping[int, StepBreakdown], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
+) -> dict[int, Excess]:
     """What each rank takes more than the median of the others; without those that run another program, or no more.
 
     Args:
@@ -181,7 +181,7 @@ def behind(
             name, left = hours[rank].pause, float(short[at, 0] / pause[at, 0])
             beyond[name], usual[name] = float(pause[at, 0] - short[at, 0]), float(short[at, 0])
         beyond = dict(sorted(beyond.items(), key=lambda one: -one[1]))
-        found[rank] = More(rank, beyond, usual, *both, same, name, left, waits_ns[rank], step_ns[rank])
+        found[rank] = Excess(rank, beyond, usual, *both, same, name, left, waits_ns[rank], step_ns[rank])
     return found
 
 

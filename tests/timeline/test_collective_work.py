@@ -11,10 +11,9 @@ from tests.rule.grouped import traced
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.rule.collective_arrivals import Arrivals, without_waiting
-from traceanalyzer.rule.collective_names import collective_names, collectives_of
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of, without_waiting
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 SEND = "ncclDevKernel_SendRecv(args)"

@@ -1,23 +1,58 @@
-"""Which forward op recorded a node of backward, and the work of that node."""
+"""Nodes of backward: the forward op that recorded each, and the forward ops that they run again (checkpoints)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, ints
-from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.calls_and_work import Calls, Work
+from traceanalyzer.timeline.selection import Events
 
-_MOST = 0.95  # of a thread's nodes: the recording may begin amid a step
+_NODE = r"Backward\d*$"
+_CHECKPOINT = r"Checkpoint\w*Backward"
+# Share of a thread's nodes. It is below 1 because the recording may begin amid a step.
+_MOST = 0.95
 
 
-def recorders(calls: Calls, ops: Calls, work: Work) -> Rows:
+def recomputed_ops(events: Events) -> Calls:
+    """Ops in nodes of backward that record gradients themselves, beside others that do not: a second forward.
+
+    Recording gives ops a sequence number. Where all of a node have one, they are gradients of gradients.
+    """
+    return events.once("recomputed", lambda: _recomputed(events))
+
+
+def _recomputed(events: Events) -> Calls:
+    calls = Calls.build(events)
+    name = calls.name
+    inner = calls[calls.is_op & name.matches(r"::|^torch") & directly_inside(calls, name.matches(_NODE))]
+    numbered = pick(ints(events.trace.lanes.cpu, "sequence"), inner.rows) != NULL_INT
+    again = inner[numbered & ~inner.name.matches("^autograd::")]
+    if len(again) == 0:
+        return again
+    plain = inner[~numbered]
+    plain = plain[np.isin(plain.parent.rows, again.parent.rows)]
+    owner = Work.build(events).launch.index_of_enclosing(plain)
+    own = plain[distinct(owner[owner >= 0])].parent.rows  # nodes that compute gradients without recording any
+    parent = again.parent
+    return again[np.isin(parent.rows, own) | parent.name.matches(_CHECKPOINT)]
+
+
+def directly_inside(calls: Calls, nodes: Mask) -> Mask:
+    """Which of the calls lie right in one of those that are nodes."""
+    marked = np.zeros(len(calls.events.nesting.parent) + 1, bool)
+    marked[calls.rows[nodes]] = True
+    return marked[calls.parent.rows]
+
+
+def recording_ops(calls: Calls, ops: Calls, work: Work) -> Rows:
     """Position in `ops` of the op that recorded the node that each piece of work belongs to; -1 for none."""
-    nodes, recorder = recorded_nodes(calls, ops)
+    nodes, recorder = backward_nodes_of(calls, ops)
     return pick(recorder, work.op.index_of_enclosing(nodes))
 
 
-def recorded_nodes(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
+def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     """(nodes of backward, position in `ops` of the op that recorded each; -1 where that is not known).
 
     Each thread counts its ops by itself. Where several have numbers, as where gradients are differentiated, nodes of
@@ -26,7 +61,7 @@ def recorded_nodes(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     cpu = calls.events.trace.lanes.cpu
     sequence = ints(cpu, "sequence")
     numbered = calls[calls.is_op & (pick(sequence, calls.rows, NULL_INT) != NULL_INT)]
-    backward = numbered.name.matches(r"Backward\d*$")
+    backward = numbered.name.matches(_NODE)
     nodes, forward = numbered[backward], numbered[~backward]
     found = np.full(len(nodes), -1, np.int64)
     threads = np.unique(forward.thread)

@@ -13,8 +13,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.containment import inherited
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.merging import merged
+from traceanalyzer.replay.edits import Edit, merge_edits
 from traceanalyzer.replay.program import Program
 from traceanalyzer.timeline.nesting import Nesting
 
@@ -81,7 +80,7 @@ class Footprint:
     def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
         """Of the edits, applied to the program alone."""
         edited = EditedProgram(program)
-        for edit in merged(edits):
+        for edit in merge_edits(edits):
             edit.apply(edited)
         segments, device = program.segments, program.work
         shrunk = np.where(segments.gap, segments.cpu_ns - edited.cpu_ns, 0.0)

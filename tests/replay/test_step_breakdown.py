@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.hours import Hours
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.step_breakdown import StepBreakdown
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
 
 
-def pausing(*pauses_us: int) -> Hours:
+def pausing(*pauses_us: int) -> StepBreakdown:
     """Steps of ten ops with a wait for data between the fifth and the sixth, and 10 us between the others."""
     trace, now, number = TraceBuilder(), 0, 0
     for step, pause in enumerate(pauses_us):
@@ -27,7 +27,7 @@ def pausing(*pauses_us: int) -> Hours:
             now += 30 * US
         trace.step(step, begin, now - begin)
     analysis = Analysis(trace.load())
-    return Hours.of(analysis.trace, analysis.index(DeviceWork), analysis.index(Program))
+    return StepBreakdown.of(analysis.trace, analysis.index(DeviceWork), analysis.index(Program))
 
 
 def test_the_pause_of_a_step_is_that_of_the_median_step() -> None:

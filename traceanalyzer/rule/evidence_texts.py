@@ -12,9 +12,9 @@ from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.model.short_names import short_kernel, short_op, short_ops
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.rule.collective_names import collective_names
-from traceanalyzer.rule.recomputed_ops import recomputed
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.backward_nodes import recomputed_ops
+from traceanalyzer.timeline.collective_work import collective_names
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
 MORE_WORK = (
@@ -48,7 +48,7 @@ def called_names(work: Work) -> Texts:
     What a node of backward only repeats of forward goes by its own op: the node computes something else.
     """
     names = work.outer_op.name.or_else(work.name)
-    again = recomputed(work.events)
+    again = recomputed_ops(work.events)
     if len(again):
         owner = work.launch.index_of_enclosing(again)
         code = np.where(owner >= 0, again.name.code[owner], -1)
@@ -65,7 +65,7 @@ def called_names(work: Work) -> Texts:
     return Texts(code, collectives.names).or_else(names)
 
 
-def of_steps(work: Work) -> Mask:
+def launched_in_steps(work: Work) -> Mask:
     """What steps launched: not what was queued before the recording, the launches of which alone are missing."""
     launched = work.launch.there
     few_are_missing = 2 * work.dur_ns[launched].sum() >= work.dur_ns.sum()
@@ -83,7 +83,7 @@ def uncovered_ns(work: Work) -> Rows:
     return took_ns
 
 
-def told_names(work: Work) -> Texts:
+def display_names(work: Work) -> Texts:
     """The same as it is told: kernels that share a short name, of other types, say, are one."""
     names = called_names(work)
     return Texts(names.code, np.array([short_op(str(name)) for name in names.names], object))
@@ -127,7 +127,7 @@ def conversion_of(types: Sequence[str]) -> str:
     return f"from {names[1]} to {names[0]}" if len(names) == 2 else ""
 
 
-def told(work: Work) -> dict[str, Any]:
+def gpu_time_evidence(work: Work) -> dict[str, Any]:
     """The usual evidence: `kernels`, `ops`, `lines` (ns by text), `shapes`, and `where`, the end of a sentence.
 
     Where no launch is in the trace, the kernels stand for the ops.

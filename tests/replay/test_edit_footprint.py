@@ -13,7 +13,7 @@ from tests.replay.programs import OP_NS, STEP_NS, Loop, program, replay
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.behind import AsPeers, Left
+from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.edits import (
     CapOps,
     Drop,
@@ -24,7 +24,7 @@ from traceanalyzer.replay.edits import (
     Scale,
     ShrinkGaps,
 )
-from traceanalyzer.replay.footprint import WHOLLY, Autograd, Footprint
+from traceanalyzer.replay.peer_comparison import MatchPeers, RemainingShare
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.rule.severity import graded
@@ -91,7 +91,7 @@ def test_what_shrinks_is_told_of_gaps_and_not_of_ops_that_get_quicker() -> None:
         loop.op("aten::mm", at, 2_000, dur=200_000)
     built = program(loop.load())
     segments = built.segments
-    half = taken(built, AsPeers(Left(np.full(len(segments.gap), 0.5)), 1.0)).cpu_ns
+    half = taken(built, MatchPeers(RemainingShare(np.full(len(segments.gap), 0.5)), 1.0)).cpu_ns
     shrunk = segments.gap & (segments.cpu_ns > 2 * 20_000)  # less is the Python around an op
     assert half[shrunk].tolist() == (segments.cpu_ns[shrunk] / 2).tolist()
     assert half[shrunk].sum() == pytest.approx(3 * (200_000 + 390_000) / 2, rel=0.05)
