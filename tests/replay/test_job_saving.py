@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.replay.test_together import rank_of
+from tests.replay.test_joint_replay import rank_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL

@@ -32,14 +32,14 @@ class CpuTimeline:
     end_ns: Rows
     row: Rows
     step: Rows
-    program_threads: Rows
+    threads: Rows
 
     @classmethod
     def of(cls, nesting: Nesting, threads: Rows, begins: Rows, ends: Rows) -> Self:
         """Cut the steps [begins[i], ends[i]) at every edge of the threads' rows."""
         edges = distinct(
             np.concatenate(
-                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in program_threads)]
+                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in threads)]
             )
         )
         start, end = edges[:-1], edges[1:]
@@ -47,12 +47,11 @@ class CpuTimeline:
         inside = (step >= 0) & (start < pick(ends, step))
         start, end, step = start[inside], end[inside], step[inside]
         row = np.full(len(start), -1, np.int64)
-        for thread in (
-            program_threads.tolist()
-        ):  # the last that has a row owns the time, and the main thread comes first
+        # The last thread that has a row owns the time, and the main thread comes first.
+        for thread in threads.tolist():
             found = nesting.around(thread, start, end)
             row = np.where(found >= 0, found, row)
-        return cls(start, end, row, step, program_threads)
+        return cls(start, end, row, step, threads)
 
     def at(self, instants: Rows) -> Rows:
         """Segment in which each instant lies, or the one before; int64 of the shape of `instants`."""

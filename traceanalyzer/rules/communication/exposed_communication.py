@@ -13,8 +13,9 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, Resize, Scale
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of, parted
+from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
 
 _SPLIT = "Split the batch in two, so that one half computes while the other communicates."
 _MOSTLY_HIDDEN = (
@@ -143,7 +144,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 
 def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
     """Waiting and transfer apart: each is some of the lost time."""
-    waiting, moving = parted(found, lost, arrivals)
+    waiting, moving = split_waiting(found, lost, arrivals.transfer_ns)
     late_ns, moved_ns = waiting.sums(len(found)), moving.sums(len(found))
     late = np.flatnonzero((late_ns >= limits.min_waiting_ns) & arrivals.measured)
     waiting = waiting[np.isin(waiting.owner, late)]

@@ -120,8 +120,9 @@ def _hits(
         f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target},
-    )  # fmt: skip
+        evidence={**gpu_time_evidence(found), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
+        | {"target": target},
+    )
 
 
 def _in_memory_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
