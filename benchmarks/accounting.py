@@ -26,8 +26,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.activity import Activity
-from traceanalyzer.timeline.busy import Busy
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
 from traceanalyzer.timeline.stalled_calls import StalledCalls

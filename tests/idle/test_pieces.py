@@ -16,7 +16,7 @@ from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 
 
 @examples(150)

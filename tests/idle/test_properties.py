@@ -19,7 +19,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import Busy
 
 many = examples(60)
 

@@ -10,7 +10,7 @@ from traceanalyzer.idle.recurrence import recurring_calls, standing_out
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 
 US = 1_000
 

@@ -12,7 +12,7 @@ from tests.support.cached_reports import analysed
 from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model import intervals
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import Busy
 from traceanalyzer.timeline.names import STEP_MARK
 
 

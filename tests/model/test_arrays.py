@@ -29,8 +29,7 @@ from traceanalyzer.model.arrays import (
     sums_of,
 )
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.timeline.boundaries import Boundaries
-from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.nesting import Boundaries, Nesting
 
 close = st.lists(st.integers(-5, 30), max_size=40)
 spread = st.lists(st.sampled_from([NULL_INT, -7, 0, 3, 2**40, 2**62]), max_size=40)

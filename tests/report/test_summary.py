@@ -14,7 +14,7 @@ from traceanalyzer.model.report import StepsSummary
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.report.diagnosis import diagnose
 from traceanalyzer.report.summary import scope_of, span_of
-from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import Busy
 from traceanalyzer.timeline.steps import Steps
 
 MS = 1_000_000

@@ -15,7 +15,7 @@ from traceanalyzer.rule.grouping import _typical, group_hits
 from traceanalyzer.rule.hits import clamp_to_floor
 from traceanalyzer.rule.registry import Rule, all_rules
 from traceanalyzer.rules.kernels.throttling import after_ramp, usual_at_full_clock
-from traceanalyzer.timeline.transfers import at_most
+from traceanalyzer.timeline.collective_waits import at_most
 
 
 def rows(**columns: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.awaited_values import AwaitedValues
+from traceanalyzer.timeline.host_round_trips import AwaitedValues
 
 US = 1_000
 DOWN, UP, ACROSS = "DtoH (Device -> Pageable)", "HtoD (Pageable -> Device)", "DtoD (Device -> Device)"

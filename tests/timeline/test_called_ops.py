@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.called_ops import CalledOps
+from traceanalyzer.timeline.nesting import CalledOps
 
 US = 1_000
 

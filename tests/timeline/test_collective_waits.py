@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.transfers import at_most
+from traceanalyzer.timeline.collective_waits import CollectiveWaits, at_most
 
 NEVER = np.empty(0, np.int64)
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.collective_waits import at_most, transfer_ns
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATION
-from traceanalyzer.timeline.transfers import at_most, transfer_ns
 
 US = 1_000
 NAMED = (

@@ -12,8 +12,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.timeline.busy import Busy
-from traceanalyzer.timeline.device_work import DeviceWork, find
+from traceanalyzer.timeline.device_work import Busy, DeviceWork, find
 
 
 def test_find_gives_the_first_position_and_matches_no_null() -> None:

@@ -13,8 +13,7 @@ from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
-from traceanalyzer.timeline.step_marks import _that_capture
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.steps import Steps, _that_capture
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 US = 1_000

@@ -12,8 +12,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.step_marks import StepMarks
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.steps import StepMarks, Steps
 
 US = 1_000
 MS = 1_000 * US

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.step_marks import StepMarks
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.steps import StepMarks, Steps
 
 
 def stepping(*durations: int, idle: tuple[int, ...] = ()) -> TraceBuilder:

@@ -12,9 +12,8 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.timeline.serving import phase_and_batch
-from traceanalyzer.timeline.step_marks import StepMarks
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.mark_search import phase_and_batch
+from traceanalyzer.timeline.steps import StepMarks, Steps
 
 
 def test_a_step_on_the_device_is_the_work_that_it_launched() -> None:

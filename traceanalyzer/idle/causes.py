@@ -18,7 +18,7 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.stalled_calls import StalledCalls
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 __all__ = ["CAUSES", "Idle"]

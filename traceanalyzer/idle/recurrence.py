@@ -11,7 +11,7 @@ from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.stalled_calls import MANY_TIMES
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 
 _MIN_STEPS = 3  # fewer cannot tell what recurs from what happens once
 _QUARTERS = 4  # of a recording without steps

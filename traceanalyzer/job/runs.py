@@ -13,9 +13,9 @@ from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
-from traceanalyzer.timeline.collectives import collective_of
+from traceanalyzer.timeline.communication import collective_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 
 _APART = frozenset({"broadcast", "reduce", "send", "recv", "scatter", "gather"})
 """In these a rank may be done before the last one has come: a broadcast's root, a sender. In all others none is."""

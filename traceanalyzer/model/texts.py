@@ -113,9 +113,9 @@ class Texts:
         return sorted(str(self.names[code]) for code in self.occurring())
 
     def ranks(self) -> Rows:
-        """Numbers that sort like the texts, whatever order they were met in; -1 without text; int64 (rows,)."""
+        """Numbers that sort like the texts, whatever the order of the file; -1 without text; int64 (rows,)."""
         place = np.full(len(self.names) + 1, -1, np.int64)
-        place[np.argsort(self.names.astype(str), kind="stable")] = np.arange(len(self.names))
+        place[np.argsort(self.names, kind="stable")] = np.arange(len(self.names))
         return place[self.code]
 
     def sums(self, weights: Rows) -> dict[str, int]:

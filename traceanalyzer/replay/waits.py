@@ -12,8 +12,7 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.steady_work import SteadyWork
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.host_memory import pageable
+from traceanalyzer.timeline.device_work import DeviceWork, pageable
 from traceanalyzer.timeline.names import COPY_CALL
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls

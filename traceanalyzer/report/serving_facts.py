@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
 from traceanalyzer.rule.views import Calls
-from traceanalyzer.timeline.serving import phase_and_batch
+from traceanalyzer.timeline.mark_search import phase_and_batch
 
 
 def serving_steps(analysis: Analysis) -> Facts:

@@ -27,7 +27,7 @@ from traceanalyzer.model.report import (
 )
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.rule.grouping import Scope
-from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import Busy
 from traceanalyzer.timeline.steps import Steps
 
 if TYPE_CHECKING:

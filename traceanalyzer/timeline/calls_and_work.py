@@ -17,8 +17,7 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import ClosedTexts, Texts
 from traceanalyzer.model.trace import ints, ints_at, matching
-from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.host_memory import pageable
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork, pageable
 from traceanalyzer.timeline.selection import (
     Events,
     Selection,

@@ -1,20 +1,22 @@
-"""Which call started which work: joined by correlation, one graph launch to many kernels."""
+"""Work of the devices with the calls that launched it (joined by correlation), and when each device was busy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.communication import Kernels, communicating
 from traceanalyzer.timeline.names import LAUNCH, copy_kind
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.text_rank import text_rank
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
 # Accelerators that write categories of their own, by how those begin.
@@ -87,7 +89,7 @@ class DeviceWork:
         fresh = starts_of_runs(start[order])
         repeats = ~fresh | np.append(~fresh[1:], False)
         tied = order[repeats]  # few, and sorting texts is slow
-        ranks = (text_rank(gpu, "grid", row[tied]), text_rank(gpu, "name", row[tied]))
+        ranks = (Texts.column(gpu, "grid", row[tied]).ranks(), Texts.column(gpu, "name", row[tied]).ranks())
         keys = (column[tied] for column in (dur, launched, stream, device, start))
         order[repeats] = tied[np.lexsort((*ranks, *keys))]
         row, call, start, launched = row[order], call[order], start[order], launched[order]
@@ -210,3 +212,33 @@ def _read_back(trace: Trace, op: Rows, kind: Rows) -> Rows:
     reads = matching(trace.lanes.cpu, "name", "aten::_local_scalar_dense".__eq__)
     wrong = (op >= 0) & reads[op] & (kind == KINDS.index("copy_d2d")) if len(reads) else op < -1
     return np.where(wrong, KINDS.index("copy_d2h"), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """When anything ran on each device, whatever the stream: idle time is the device's, not the sum of its streams.
+
+    Attributes:
+        devices: device -> interval set in ns, a pair of int64 arrays of shape (intervals,), see `model.intervals`.
+    """
+
+    devices: Mapping[int, intervals.Set]
+
+    def gaps(self, device: int, start_ns: int, end_ns: int) -> intervals.Set:
+        """When nothing ran on the device within [start_ns, end_ns)."""
+        return intervals.complement(self.devices[device], start_ns, end_ns)
+
+    @classmethod
+    def build(cls, work: DeviceWork) -> Self:
+        devices = {}
+        for device in distinct(work.device).tolist():
+            own = work.device == device
+            devices[device] = intervals.union(work.start_ns[own], work.end_ns[own])
+        return cls(devices)
+
+
+def pageable(trace: Trace) -> Mask:
+    """Rows of `trace.gpu` that copy from or to pageable memory, by name or by the kinds of memory beside it."""
+    named = matching(trace.lanes.gpu, "name", lambda name: "Pageable" in name)
+    told = [matching(trace.lanes.gpu, column, "pageable".__eq__) for column in ("src_kind", "dst_kind")]
+    return np.asarray(named | told[0] | told[1])

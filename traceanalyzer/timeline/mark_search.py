@@ -1,26 +1,61 @@
-"""Which rows of the CPU lane mark the steps, or stand in for them."""
+"""Which rows of the CPU lane mark the steps or stand in for them, and the iterations within a mark."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Ns, distinct, numbered
+from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered
+from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
+from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     COMMUNICATION_MARK,
     COMPILED_REGION,
+    COPY_CALL,
     DATA_LOADING,
+    LAUNCH,
     OPTIMIZER_MARK,
     SERVING_MARK,
     STEP_MARK,
+    SYNCHRONISING,
     is_compilation,
 )
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+# vLLM: requests in prefill and in decode, as execute_context_2(6144)_generation_3(3) or execute_32_context_0(..)_...
+_CONTEXT = re.compile(r"^execute_.*?context_(\d+)\(.*?\)_generation_(\d+)\(")
+# vLLM before it counted so: requests that are new, and others, which may still be in prefill: execute_new_2_cached_3
+_NEW = re.compile(r"^execute_new_(\d+)_cached_(\d+)$")
+# SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=14721 ..]; ATOM: prefill[..], decode[bs=117/128 ..]
+_BRACKETS = re.compile(r"^(?:step\[(\w+)|(prefill|decode)\[)")
+_BATCH = re.compile(r"\bbs=(\d+)")
+_PHASES = {"extend": "prefill"}
+
+
+def phase_and_batch(name: str) -> tuple[str | None, int]:
+    """("prefill", "decode", "mixed" or what the engine calls it; batch size); None and -1 where the name is silent."""
+    cached = _NEW.match(name)
+    if cached:
+        new, old = int(cached[1]), int(cached[2])
+        return "new and cached" if new and old else "new" if new else "cached", new + old
+    context = _CONTEXT.match(name)
+    if context:
+        prefills, decodes = int(context[1]), int(context[2])
+        phase = "mixed" if prefills and decodes else "prefill" if prefills else "decode"
+        return phase, prefills + decodes
+    brackets = _BRACKETS.match(name)
+    if not brackets:
+        return None, -1
+    phase = (brackets[1] or brackets[2]).lower()
+    batch = _BATCH.search(name)
+    return _PHASES.get(phase, phase), int(batch[1]) if batch else -1
+
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
 _MIN_COVER = (
@@ -175,3 +210,105 @@ def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
 
 def _is_no_step(name: str) -> bool:
     return bool(is_compilation(name) or DATA_LOADING.search(name) or COMMUNICATION_MARK.match(name))
+
+
+_LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer
+_LEAST_ROWS = 8  # of an iteration; shorter ones are loops over tensors, in which a launch is all there is
+_LAGS = 8  # times that the rarest row comes in an iteration, at most
+_USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
+_DIGITS = re.compile(r"\d+")
+
+
+def iterations_within(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks
+) -> Marks:
+    """The iterations of a single mark, where it consists of nothing else; else the mark.
+
+    `prof.step()` may be called once for ten forward passes. An iteration is what repeats: the same ops, annotations
+    and launches in the same order, from the mark's first to its last. A model's layers repeat, too, but something
+    comes before the first and after the last of them.
+
+    Of several marks the user knows best what a step is, layers and samples repeat, too; but where each consists of the
+    same iterations and they hold different numbers of them, the marks are no unit.
+    """
+    if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
+        return marks
+    kinds = _kinds(trace)
+    held = [rows for rows in _rows_outside_all_but_marks(trace, nesting, syncs, work, marks) if len(rows)]
+    periods = {_period(kinds[rows]) for rows in held}
+    period = periods.pop() if len(periods) == 1 else 0
+    if period == 0 or any((kinds[rows[:period]] != kinds[held[0][:period]]).any() for rows in held):
+        return marks
+    counts = {len(rows) // period for rows in held}
+    what = f"the same {period} ops and launches"
+    if len(held) > 1 and len(counts) == 1:
+        return replace(marks, source=f"{marks.source}; each holds {counts.pop()} repeats of {what}")
+    begins = np.concatenate([nesting.start_ns[rows[::period]] for rows in held])
+    one = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
+    inside = one if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
+    return Marks(
+        "iteration",
+        f"a step is what repeats {len(begins)} times within {inside}: {what}",
+        np.arange(len(begins)),
+        begins,
+        np.append(begins[1:], marks.end_ns[-1]),
+        open_end=marks.open_end,
+    )
+
+
+def _rows_outside_all_but_marks(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks
+) -> list[Rows]:
+    """Ops, annotations, launches and waits that lie in nothing but each mark, on the thread that launches most."""
+    cpu = trace.lanes.cpu
+    launched = work.call[work.call >= 0]
+    thread = int(np.bincount(nesting.thread[launched]).argmax())
+    wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
+    telling = matching(cpu, "category", CALL_CATEGORIES.__contains__)
+    telling &= matching(cpu, "name", lambda name: any(one.search(name) for one in wanted))
+    telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)
+    telling[syncs.row[syncs.profiler]] = False
+    rows = nesting.thread_rows[thread].astype(np.int64)
+    around = np.append(_around(nesting, marks), True)  # the last stands for no parent
+    rows = rows[around[nesting.parent[rows]]]
+    free = rows[telling[rows] & ~around[rows]]
+    mark = np.searchsorted(marks.start_ns, nesting.start_ns[free], side="right") - 1
+    free, mark = free[mark >= 0], mark[mark >= 0]
+    inside = nesting.end_ns[free] <= marks.end_ns[mark]
+    edges = np.searchsorted(mark[inside], np.arange(1, len(marks.number)))
+    return np.split(free[inside], edges)
+
+
+def _around(nesting: Nesting, marks: Marks) -> Mask:
+    """Which rows are annotations that hold a mark, or are one; bool (rows,)."""
+    rows = np.flatnonzero(nesting.annotation)
+    first = np.searchsorted(marks.start_ns, nesting.start_ns[rows])
+    ends = np.append(marks.end_ns, np.iinfo(np.int64).max)
+    found = np.zeros(len(nesting.annotation), bool)
+    found[rows[nesting.end_ns[rows] >= ends[first]]] = True
+    return found
+
+
+def _kinds(trace: Trace) -> Rows:
+    """Of every row of `trace.cpu` a number for its name, numbers in the name aside."""
+    plain = [_DIGITS.sub("#", name) for name in texts_of(trace.lanes.cpu, "name")]
+    place = {name: at for at, name in enumerate(dict.fromkeys(plain))}
+    kinds = np.array([place[name] for name in plain], np.int64)
+    return np.asarray(kinds[codes(trace.lanes.cpu, "name")], np.int64)
+
+
+def _period(kind: Rows) -> int:
+    """Rows of one iteration, where the sequence is iterations and nothing else; 0 where it is not."""
+    if len(kind) < _LEAST * _LEAST_ROWS:
+        return 0
+    dense, _ = numbered(kind)
+    counts = np.bincount(dense)
+    if counts.min() < _LEAST:
+        return 0
+    at = np.flatnonzero(dense == counts.argmin())
+    periods = {int(at[lag] - at[0]) for lag in range(1, min(_LAGS, len(at) - 1) + 1)}
+    for period in sorted(periods):
+        whole = len(kind) % period == 0 and len(kind) >= _LEAST * period
+        if whole and np.array_equal(kind[period:], kind[:-period]):
+            return period if period >= _LEAST_ROWS else 0
+    return 0

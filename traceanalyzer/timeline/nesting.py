@@ -1,21 +1,29 @@
-"""Nesting of the CPU lane per thread: parent, depth and self time of every row of `trace.cpu`.
+"""Nesting of the CPU lane per thread: parent, self time and called op of every row of `trace.cpu`.
 
 A row that only overlaps another has no part in it: its parent is the nearest row that contains it whole.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, Small, numbered, pick
-from traceanalyzer.model.containment import child_sums, inherited, nearest_reaching, outermost, thread_order
+from traceanalyzer.model.containment import (
+    child_sums,
+    followed,
+    inherited,
+    nearest_reaching,
+    outermost,
+    thread_order,
+)
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
-from traceanalyzer.timeline.text_rank import text_rank
 
 
 @dataclass(frozen=True)
@@ -112,4 +120,75 @@ def _annotations(trace: Trace) -> Mask:
 def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
     """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
     kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
-    return kind * (1 << 32) + text_rank(trace.lanes.cpu, "name", rows)
+    return kind * (1 << 32) + Texts.column(trace.lanes.cpu, "name", rows).ranks()
+
+
+_NEVER = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Starts and ends of the rows of each thread, in order: no index, since the ends are sorted faster than kept.
+
+    Attributes:
+        starts, ends: per thread as in `Nesting`, int64 ns, sorted.
+    """
+
+    starts: tuple[Rows, ...]
+    ends: tuple[Rows, ...]
+
+    @classmethod
+    def of(cls, nesting: Nesting) -> Self:
+        """Of all threads."""
+        ends = tuple(np.sort(nesting.end_ns.take(rows), kind="stable") for rows in nesting.thread_rows)
+        return cls(nesting.thread_start_ns, ends)
+
+    def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
+        """The last edge before and the first one after each instant, both of the shape of `at`.
+
+        The least and the largest int64 stand for no edge at all.
+
+        Args:
+            side: of an edge at the instant itself, on which the instant is put, as `np.searchsorted` has it.
+        """
+        before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
+        for edges in (self.starts[thread], self.ends[thread]):
+            place = np.searchsorted(edges, at, side=side)
+            later, earlier = np.flatnonzero(place < len(edges)), np.flatnonzero(place)
+            after[later] = np.minimum(after[later], edges[place[later]])
+            before[earlier] = np.maximum(before[earlier], edges[place[earlier] - 1])
+        return before, after
+
+
+# Names of ops of a library, such as aten::mm; autograd:: and torch:: are nodes and wrappers that hold other ops.
+_LIBRARY_OP = re.compile(r"^(?!autograd::|torch::)\w+::\w")
+
+
+@dataclass(frozen=True, slots=True)
+class CalledOps:
+    """For every row of `trace.cpu` the op that the user called, int32 (rows,), -1 where it is in none.
+
+    The outermost op may be a wrapper that holds half of the step: a compiled region, a node of autograd.
+
+    Attributes:
+        row: the outermost op above the innermost one that is or contains the row, with only library ops between.
+    """
+
+    row: Small
+
+    def of(self, rows: Rows) -> Rows:
+        """The op of some rows; -1 stays."""
+        return pick(self.row, rows)
+
+    def or_self(self, rows: Rows) -> Rows:
+        """The op of some rows, and the row itself where it is in none."""
+        op = self.of(rows)
+        return np.where(op >= 0, op, rows)
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting) -> Self:
+        library: Mask = matching(trace.lanes.cpu, "name", _LIBRARY_OP.match)
+        above = pick(nesting.op, nesting.parent)
+        ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
+        ops = ops[library[above[ops]]]
+        return cls(pick(followed(len(library), ops, above[ops]), nesting.op).astype(np.int32))

@@ -15,11 +15,10 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
-from traceanalyzer.timeline.boundaries import Boundaries
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
-from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.text_rank import text_rank
+from traceanalyzer.timeline.nesting import Boundaries, Nesting
 
 _MIN_STALLED = (
     0.5  # share of the row during which the thread stands still; below it the row ran beside the thread
@@ -55,7 +54,11 @@ class ProfilerRows:
         cpu = trace.lanes.cpu
         overhead = matching(cpu, "category", "overhead".__eq__)
         row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
-        row = row[np.lexsort((text_rank(cpu, "name", row), ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
+        row = row[
+            np.lexsort(
+                (Texts.column(cpu, "name", row).ranks(), ints(cpu, "dur_ns")[row], nesting.start_ns[row])
+            )
+        ]
         buffer = matching(cpu, "name", BUFFER_OVERHEAD.match)[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
         waits = matching(cpu, "name", SYNCHRONISING.search)

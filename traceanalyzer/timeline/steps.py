@@ -1,42 +1,58 @@
-"""The analysed window and the steps within it, on the CPU and on each device; `StepMarks` says how they are found."""
+"""Where steps begin and end in the trace and in the analysed window, on the CPU and on each device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Window
-from traceanalyzer.model.arrays import Mask, Ns
+from traceanalyzer.model.arrays import Mask, Ns, distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.timeline.captures import captures
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.mark_search import (
+    FROM_THE_START,
+    Marks,
+    find_marks,
+    iterations_within,
+    phase_and_batch,
+)
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.recording_edges import known_from
+from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_WHOLE = 0.99  # of a step: offsets as a report prints them are rounded, and cut less off
+# Share of a step: offsets as a report prints them are rounded, and cut less off.
+_WHOLE = 0.99
+# In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
+# that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.
+_COLD = 1.5
+_MUCH_UNSEEN_NS = 1_000_000  # less is lost in any recording's start; chosen
+_EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x); a real one is no tenth of the others
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """The analysed window and the steps in it.
+class MarkedSteps:
+    """Steps as they are marked on the CPU, and the work that each of them launched.
 
     Attributes:
-        window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
-        asked: whether the user asked for a part of the trace.
-        kind, source: as in `StepMarks`.
-        number, cpu_start_ns, cpu_end_ns: int64 (steps,), as in `StepMarks`, of the steps in the window.
-        bounds_ns: device -> int64 (steps + 1,), where the steps begin and end there, within the window.
+        kind: "ProfilerStep", "Optimizer.step", the name of another mark, or "window" if nothing marks steps.
+        source: one sentence that says which definition this is.
+        number: int64 (steps,), as in the mark, else counted from 0.
+        cpu_start_ns, cpu_end_ns: int64 (steps,), the marks on the CPU lane.
+        bounds_ns: device -> int64 (steps + 1,), where the steps begin and end on that device. The first bound
+            may lie after the window's start: work of an earlier step that the recording caught belongs to none.
         of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
-        steady: bool (steps,), neither a cold leading step nor an empty one at the end, judged in the whole trace.
-        phase, batch: (steps,), as in `StepMarks`.
-        capturing: bool (steps,), whether a CUDA graph is captured in it, and in others none.
-        cut: bool (steps,), whether the user's window leaves a part of it out on a device.
-        warm: whether the trace holds a step, or a part of one, before the first one.
+        steady: bool (steps,), neither a cold leading step nor an empty one at the end of the whole trace.
+        phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
+        batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
+        capturing: bool (steps,), whether a CUDA graph is captured in it and none in other steps.
     """
 
-    window_start_ns: int
-    window_end_ns: int
-    asked: bool
     kind: str
     source: str
     number: Ns
@@ -48,11 +64,223 @@ class Steps:
     phase: tuple[str | None, ...]
     batch: Ns
     capturing: Mask
-    cut: Mask
-    warm: bool
 
     def __len__(self) -> int:
         return len(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMarks(MarkedSteps):
+    """All steps of the trace, whatever part of it is analysed.
+
+    The window reaches from the first step's start or the first work, whichever is earlier, to the last step's end or
+    the end of the last work. Steps tile it on each device: a step there is the work that its launches started, not
+    what overlaps the CPU's mark, because a GPU-bound loop runs far behind the CPU. The boundary before a step is its
+    CPU start or the end of all work launched before it, whichever is later.
+
+    Attributes:
+        whole_ns: the window [start, end) of the whole trace.
+        known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
+        amid: whether the recording began amid a step, which launched work before the first mark.
+    """
+
+    whole_ns: tuple[int, int]
+    known_ns: Mapping[int, int]
+    amid: bool
+
+    @classmethod
+    def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
+        whole, marks = _window_and_marks(trace, nesting, syncs, work)
+        recorded = whole[0]
+        known = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
+        whole = min(known.values(), default=recorded), whole[1]
+        marks = _within(marks, whole, nesting, syncs, work)
+        marks = iterations_within(trace, nesting, syncs, work, marks)
+        capturing = _capturing(trace, nesting, marks)
+        of_work = _step_of_work(work, marks.start_ns, marks.kind)
+        bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
+        told = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
+        return cls(
+            whole_ns=whole,
+            kind=marks.kind,
+            source=marks.source + _left_out(whole[0] - recorded) + _that_capture(capturing),
+            number=marks.number,
+            cpu_start_ns=marks.start_ns,
+            cpu_end_ns=marks.end_ns,
+            bounds_ns=bounds,
+            of_work=of_work,
+            steady=_steady(marks, bounds, of_work, capturing),
+            phase=tuple(phase for phase, _ in told),
+            batch=np.array([batch for _, batch in told], np.int64),
+            capturing=capturing,
+            known_ns=known,
+            amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
+        )
+
+
+def _window_and_marks(
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
+) -> tuple[tuple[int, int], Marks]:
+    start, end = _whole(trace, nesting, syncs, work)
+    marks = find_marks(trace, nesting, start, end)
+    if marks.kind == "window" and work is not None:
+        end = min(end, _last_told(nesting, syncs, work))
+        marks = replace(marks, end_ns=np.array([end]))
+    if marks.kind == "ProfilerStep":
+        start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
+        if work is not None:
+            start, end = _reached(work, start), max(end, int(work.end_ns.max()))
+    return (start, end), marks
+
+
+def _left_out(unseen_ns: int) -> str:
+    """What a reader should know of the recording's start."""
+    if unseen_ns < _MUCH_UNSEEN_NS:
+        return ""
+    return f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
+
+
+def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
+    """Which steps capture a graph, where others do not; bool (steps,)."""
+    begun = captures(trace, nesting).begin_ns
+    found = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
+    return found if not found.all() else np.zeros(len(found), bool)
+
+
+def _that_capture(capturing: Mask) -> str:
+    count = int(capturing.sum())
+    if not count:
+        return ""
+    verb = "captures a CUDA graph" if count == 1 else "capture CUDA graphs"
+    return f"; {count} of {len(capturing)} {verb}, once each, and do not count as the usual step"
+
+
+def _within(
+    marks: Marks, whole: tuple[int, int], nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
+) -> Marks:
+    """The marks; where the recording's edge stands for one, it is where the recording begins to tell, or the CPU ends.
+
+    The launch of work that stood in a queue is the program's, and so is all that the CPU launched meanwhile. While the
+    device finishes what it was told, a CPU without any row is no part of the step.
+    """
+    begins, ends = marks.start_ns.copy(), marks.end_ns.copy()
+    if marks.kind in FROM_THE_START:
+        launched = whole[0] if work is None or work.call[0] < 0 else int(work.call_start_ns[0])
+        begins[0] = min(max(int(begins[0]), min(whole[0], launched)), int(ends[0]))
+    own = nesting.thread >= 0
+    own[syncs.row[syncs.profiler]] = False
+    if marks.open_end and own.any():
+        ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[own].max())), int(begins[-1]) + 1)
+    return replace(marks, start_ns=begins, end_ns=ends)
+
+
+def _last_told(nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> int:
+    """End of the last work, of the op or call that launched it, and of the last wait for the device.
+
+    Without marks nobody knows whether what the CPU does after that is a part of what repeats.
+    """
+    launched = work.call[work.call >= 0]
+    top = nesting.top_op(launched)
+    ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
+    return int(max(end.max(initial=0) for end in ends))
+
+
+def _reached(work: DeviceWork, start: int) -> int:
+    """Start of the window: the first step's, or the first work's where that began earlier or was launched before.
+
+    In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
+    file: until the first unlinked work nobody can say whether the device was idle.
+    """
+    first = int(work.start_ns[0])
+    return first if work.call[0] < 0 else min(start, first)
+
+
+def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:
+    """From the first row to the last, less the profiler's own rows, within what the profiler says it recorded."""
+    counts = nesting.thread >= 0
+    counts[syncs.row[syncs.profiler]] = False
+    rows = np.flatnonzero(counts)
+    starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]
+    if trace.meta.window_ns is not None:  # rows still running at the end are written far beyond it
+        ends = np.minimum(ends, np.maximum(starts, trace.meta.window_ns[1]))
+    lanes = [(starts, ends)] if work is None else [(starts, ends), (work.start_ns, work.end_ns)]
+    spans = [(int(begin.min()), int(end.max())) for begin, end in lanes if len(begin)]
+    if not spans:
+        raise Unavailable("the trace has no rows on either lane")
+    return min(begin for begin, _ in spans), max(end for _, end in spans)
+
+
+def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: Mask) -> Mask:
+    """Which steps tell how long a step takes.
+
+    Left out are steps that capture graphs, an empty step at the end, as prof.step() leaves one when the recording
+    stops (it launches nothing and takes less than a tenth of the others' median), and the cold ones: leading steps,
+    at most half of all, that take more than 1.5 times the median of the later half, on the CPU or on a device that
+    has work.
+    """
+    count = len(marks.number)
+    steady = np.ones(count, bool)
+    edges = [*bounds.values()] or [np.append(marks.start_ns, marks.end_ns[-1:])]
+    took = np.stack([np.diff(of_device) for of_device in edges])
+    launched = np.bincount(of_work[of_work >= 0], minlength=count)
+    on_cpu = marks.end_ns - marks.start_ns
+    if count > 1 and launched[-1] == 0 and on_cpu[-1] < _EMPTY * np.median(on_cpu[:-1]):
+        steady[-1] = False
+    full = int(steady.sum())
+    usual = np.median(took[:, full // 2 : full], axis=1, keepdims=True)
+    cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
+    steady[: int(np.cumprod(cold).sum())] = False
+    return np.asarray(steady & ~capturing)
+
+
+def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:
+    """By the launch's start; unlinked work goes with the work before it, since a device runs in order."""
+    if work is None:
+        return np.empty(0, np.int64)
+    if kind == "window":
+        return np.zeros(len(work.row), np.int64)
+    found = np.searchsorted(begins, work.call_start_ns, side="right") - 1
+    at = np.where(work.call >= 0, np.arange(len(found)), -1)
+    for device in distinct(work.device):
+        mine = work.device == device
+        last = np.maximum.accumulate(at[mine])
+        if last[-1] < 0:  # nothing on this device is linked: what is left is where it lies
+            found[mine] = np.searchsorted(begins, work.start_ns[mine], side="right") - 1
+        else:
+            found[mine] = np.where(last >= 0, found[np.maximum(last, 0)], -1)
+    return np.asarray(found, np.int64)
+
+
+def _bounds(work: DeviceWork, begins: Ns, of_work: Ns, window: tuple[int, int]) -> dict[int, Ns]:
+    bounds = {}
+    for device in distinct(work.device).tolist():
+        mine = work.device == device
+        latest = np.full(len(begins) + 1, window[0])
+        np.maximum.at(latest, of_work[mine] + 1, work.end_ns[mine])
+        before = np.maximum.accumulate(latest)[:-1]  # end of all work launched before each step
+        inner = np.maximum(before, begins)
+        if not (of_work[mine] < 0).any():
+            inner[0] = window[0]
+        bounds[device] = np.clip(np.append(inner, window[1]), *window)
+    return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(MarkedSteps):
+    """The analysed window and the steps in it; `bounds_ns` lie within the window.
+
+    Attributes:
+        window_start_ns, window_end_ns: what is analysed, the user's --window if there is one.
+        asked: whether the user asked for a part of the trace.
+        cut: bool (steps,), whether the user's window leaves a part of it out on a device.
+        warm: whether the trace holds a step, or a part of one, before the first one.
+    """
+
+    window_start_ns: int
+    window_end_ns: int
+    asked: bool
+    cut: Mask
+    warm: bool
 
     @property
     def window_ns(self) -> int:
@@ -104,27 +332,22 @@ class Steps:
         low, high = _clipped(window.asked_ns, *marks.whole_ns)
         inside = np.arange(len(marks.number)) if window.asked_ns is None else _overlapping(marks, low, high)
         first, last = int(inside[0]), int(inside[-1]) + 1
-        chosen = slice(first, last)
-        edges = {device: np.clip(of[first : last + 1], low, high) for device, of in marks.bounds_ns.items()}
-        of_work = marks.of_work
-        of_work = np.where((of_work >= first) & (of_work < last), of_work - first, -1)
+        edges = {
+            device: np.clip(bounds[first : last + 1], low, high) for device, bounds in marks.bounds_ns.items()
+        }
+        within = (marks.of_work >= first) & (marks.of_work < last)
+        by_step = ("number", "cpu_start_ns", "cpu_end_ns", "steady", "phase", "batch", "capturing")
         return cls(
+            kind=marks.kind,
+            source=marks.source,
+            bounds_ns=edges,
+            of_work=np.where(within, marks.of_work - first, -1),
             window_start_ns=low,
             window_end_ns=high,
             asked=window.asked_ns is not None,
-            kind=marks.kind,
-            source=marks.source,
-            number=marks.number[chosen],
-            cpu_start_ns=marks.cpu_start_ns[chosen],
-            cpu_end_ns=marks.cpu_end_ns[chosen],
-            bounds_ns=edges,
-            of_work=of_work,
-            steady=marks.steady[chosen],
-            phase=marks.phase[chosen],
-            batch=marks.batch[chosen],
-            capturing=marks.capturing[chosen],
             cut=_cut(marks, edges, first, last),
             warm=first > 0 or marks.amid,
+            **{name: getattr(marks, name)[first:last] for name in by_step},
         )
 
 

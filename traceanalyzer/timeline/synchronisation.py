@@ -9,12 +9,11 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
-from traceanalyzer.timeline.device_work import find
-from traceanalyzer.timeline.host_memory import pageable
+from traceanalyzer.timeline.device_work import find, pageable
 from traceanalyzer.timeline.names import COPY_CALL, DEVICE_SYNC, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.text_rank import text_rank
 
 _MOST = 0.5  # of the time from the call to the copy's end; chosen
 
@@ -51,7 +50,7 @@ class SyncCalls:
         row = row[
             np.lexsort(
                 (
-                    text_rank(trace.lanes.cpu, "name", row),
+                    Texts.column(trace.lanes.cpu, "name", row).ranks(),
                     nesting.thread[row],
                     nesting.start_ns[row],
                     nesting.end_ns[row],

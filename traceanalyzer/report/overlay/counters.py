@@ -16,8 +16,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Ns, distinct
 from traceanalyzer.model.overlay import Counter
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.timeline.busy import Busy
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay

@@ -17,11 +17,10 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.links import REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.timeline.awaited_values import MAX_BYTES
-from traceanalyzer.timeline.called_ops import CalledOps
 from traceanalyzer.timeline.device_work import find
-from traceanalyzer.timeline.host_round_trips import HostRoundTrips
+from traceanalyzer.timeline.host_round_trips import MAX_BYTES, HostRoundTrips
 from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING, VIEWING_OP
+from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _REACHED = (

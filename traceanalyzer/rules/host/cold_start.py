@@ -13,7 +13,7 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
-from traceanalyzer.timeline.first_use import KINDS, FirstUse
+from traceanalyzer.timeline.stalled_calls import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
 _FIRST = (
