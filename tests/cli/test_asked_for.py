@@ -69,7 +69,7 @@ def test_processes_of_a_job_share_the_cores(
         return pools[-1]
 
     monkeypatch.setattr(ranks, "_pool", pool)
-    monkeypatch.setattr(ranks, "_cores", lambda: cores)
+    monkeypatch.setattr(ranks, "cores", lambda: cores)
     ranks.with_ranks(files, (0, 900), lambda found, view: found.all, cache=False)
     assert {(one.file.jobs, one.file.cache, one.file.window) for one in pools[0].asked} == {
         (jobs, False, (0, 900))

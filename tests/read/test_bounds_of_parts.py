@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from traceanalyzer.read.parallel import Part, Unsplittable
 from traceanalyzer.read.text.batches import Style
-from traceanalyzer.read.text.parts import Part, Unsplittable
 from traceanalyzer.read.text.source import Source
 
 CONTENT = b'[{"a": 1},\n{"b": 2},\n{"c": 3}]'

@@ -11,8 +11,7 @@ import pytest
 from traceanalyzer.model.lanes import NULL_INT32, Narrow, Table
 from traceanalyzer.model.schema import Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.columns.declared import Declared
-from traceanalyzer.read.columns.events import (
+from traceanalyzer.read.columns.collector import (
     FATES,
     Events,
     args_of,
@@ -21,6 +20,7 @@ from traceanalyzer.read.columns.events import (
     starts_ns,
     starts_of,
 )
+from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.frames import (
     _first_of,
     _looked_up,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.read.depth import too_deep
+from traceanalyzer.read.text.brackets import too_deep
 
 
 def nested(levels: int, inner: Any = 1) -> Any:

@@ -16,8 +16,8 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.read.foreign_files import format_of
 from traceanalyzer.read.load import load
-from traceanalyzer.read.text.formats import format_of
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
 

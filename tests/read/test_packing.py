@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from traceanalyzer.model.schema import COUNTERS, CPU, GPU, Frame
-from traceanalyzer.read.columns.misplaced import drop_misplaced
+from traceanalyzer.read.columns.corrections import drop_misplaced
 from traceanalyzer.read.columns.packing import UNFIT, RowGroup, Rows
 
 SECOND = 10**9

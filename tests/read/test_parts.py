@@ -27,9 +27,8 @@ from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.load import _progress_of, finished, load_file
-from traceanalyzer.read.parallel import receive, work
+from traceanalyzer.read.parallel import Part, Unsplittable, receive, work
 from traceanalyzer.read.text.batches import Batches
-from traceanalyzer.read.text.parts import Part, Unsplittable
 from traceanalyzer.read.text.source import Source
 
 WINDOW = 2_000

@@ -13,9 +13,8 @@ import zstandard
 
 from tests.read.test_archives import tar
 from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.read.text.archive import is_archive, is_trace_name
 from traceanalyzer.read.text.event_text import EventText, Failure
-from traceanalyzer.read.text.source import BLOCK_BYTES, Source, _from
+from traceanalyzer.read.text.source import BLOCK_BYTES, Source, _from, is_archive, is_trace_name
 
 PLAIN = os.urandom(300_000) + bytes(400_000)
 """Of which the beginning does not pack."""

@@ -16,9 +16,8 @@ from tests.read.test_parts import WINDOW, long_trace
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.parallel import receive, send, work
+from traceanalyzer.read.parallel import Part, Unsplittable, receive, send, work
 from traceanalyzer.read.text.batches import Batches, Style
-from traceanalyzer.read.text.parts import Part, Unsplittable
 from traceanalyzer.read.text.source import Source
 
 

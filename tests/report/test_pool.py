@@ -151,7 +151,7 @@ def test_commands_use_processes_where_files_are_large(job: Path, monkeypatch: py
         return begun[-1]
 
     monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
-    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    monkeypatch.setattr(ranks_of_commands, "cores", lambda: 2)
     monkeypatch.setattr("traceanalyzer.report.workers.Processes", counted)
     assert [diagnosed(job, *options) for options in OPTIONS] == here
     assert len(begun) == len(OPTIONS)
@@ -174,7 +174,7 @@ def test_a_merged_file_among_them_is_read_here(job: Path, monkeypatch: pytest.Mo
     write_merged(job / "rank0.json", labelled([rank_trace(rank) for rank in (0, 1)]))
     here = diagnosed(job)
     monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
-    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    monkeypatch.setattr(ranks_of_commands, "cores", lambda: 2)
     assert diagnosed(job) == here
 
 
@@ -182,7 +182,7 @@ def test_a_merged_file_among_them_is_read_here(job: Path, monkeypatch: pytest.Mo
 def test_tables_are_the_same(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call("diagnose", job, "--accounting", job / "here.parquet")
     monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
-    monkeypatch.setattr(ranks_of_commands, "_cores", lambda: 2)
+    monkeypatch.setattr(ranks_of_commands, "cores", lambda: 2)
     call("diagnose", job, "--accounting", job / "there.parquet")
     assert (job / "here.parquet").read_bytes() == (job / "there.parquet").read_bytes()
 

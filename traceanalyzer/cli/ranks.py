@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceanalyzer.cli.loading import load_all, tell_of_iterations, warn_of_unranked
+from traceanalyzer.model.interpreter import cores
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
@@ -84,7 +84,7 @@ def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> I
     from traceanalyzer.report.rank_states import RankFile
 
     with closing(pool), told_ranks() as progress:
-        yield Elsewhere(pool, {}, RankFile(jobs=max(_cores() // len(files), 1)), progress)
+        yield Elsewhere(pool, {}, RankFile(jobs=max(cores() // len(files), 1)), progress)
 
 
 def _in_pool(
@@ -108,7 +108,7 @@ def _in_pool(
         from traceanalyzer.report.kept_answers import Kept
 
         pool = Kept(pool)
-    template = RankFile(window=window, cache=cache, jobs=max(_cores() // len(layout.files), 1))
+    template = RankFile(window=window, cache=cache, jobs=max(cores() // len(layout.files), 1))
     with told_ranks(quiet) as progress:
         return in_pool(pool, layout, template, told, progress)
 
@@ -136,9 +136,9 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
         return 0, None
     if any(map(is_url, files)):  # `memory://` is of this process; of others nobody knows how large they are
         here = any(str(path).startswith("memory:") for path in files)
-        return (0 if here else min(jobs or _cores(), len(files))), None
+        return (0 if here else min(jobs or cores(), len(files))), None
     sizes = [Source(path).plain_bytes() or 0 for path in files]
-    most, free = min(jobs or _cores(), len(files)), _free_bytes()
+    most, free = min(jobs or cores(), len(files)), _free_bytes()
     if free is None:
         return (most, None) if most > 1 and sum(sizes) >= WORTH_BYTES else (0, None)
     free = int(_SHARE * free)
@@ -146,10 +146,6 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
         return 0, None
     most = max(min(most, free // (_BEGUN_BYTES + _RANK_BYTES * max(sizes))), 1)
     return most, free // most
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_bytes() -> int | None:

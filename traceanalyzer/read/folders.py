@@ -10,8 +10,7 @@ from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.read.remote import as_path, is_url
-from traceanalyzer.read.text.archive import is_trace_name
-from traceanalyzer.read.text.source import STDIN, Source
+from traceanalyzer.read.text.source import STDIN, Source, is_trace_name
 
 _RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
 _ITERATION_NAME = re.compile(r"(?:^|[^a-z0-9])(?:iteration|iter|step)s?[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)

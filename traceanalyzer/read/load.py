@@ -14,14 +14,14 @@ from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.lanes import Lane, Lanes
 from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
+from traceanalyzer.read.columns.corrections import without_false_links
 from traceanalyzer.read.columns.frames import build_columns
-from traceanalyzer.read.columns.links import without_false_links
 from traceanalyzer.read.folders import Layout, layout_of
+from traceanalyzer.read.foreign_files import refusal_of
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
 from traceanalyzer.read.merged import Merged, refuse_merged, refuse_unmarked, split
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
-from traceanalyzer.read.refusal import refusal_of
 from traceanalyzer.read.remote import as_path, fetched, is_url
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import BATCH_BYTES, STDIN, Source

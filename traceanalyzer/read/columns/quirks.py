@@ -9,7 +9,7 @@ import orjson
 
 from traceanalyzer.model.schema import Frame, Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.depth import too_deep
+from traceanalyzer.read.text.brackets import too_deep
 
 Event = dict[str, Any]
 

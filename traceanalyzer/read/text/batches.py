@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Damage
+from traceanalyzer.read.foreign_files import format_of
 from traceanalyzer.read.text.envelope import Envelope
 from traceanalyzer.read.text.event_text import EventText, Failure
-from traceanalyzer.read.text.formats import format_of
 from traceanalyzer.read.text.repair import Repairs
 from traceanalyzer.read.text.source import BATCH_BYTES, Source
 

@@ -1,4 +1,4 @@
-"""Where the brackets of a JSON text are, and how deep: one vectorised pass, whatever the text is.
+"""Where the brackets of a JSON text are, and how deep values are nested: one vectorised pass over any text.
 
 It neither parses nor judges: text that is no JSON gives places that parsing refuses later.
 """
@@ -6,7 +6,7 @@ It neither parses nor judges: text that is no JSON gives places that parsing ref
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,3 +149,22 @@ def event_ends(text: bytearray, start: int) -> int | None:
     if closed >= 0 and text[closed + 1 : closed + 64].lstrip().startswith(b","):
         return closed
     return found if found >= 0 else None
+
+
+MAX_NESTING = 64  # of one value; traces have 4, orjson writes 254, Python's own recursion ends near 1,000
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a parsed JSON value is nested deeper than that; looks at no more levels."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        level = [inner for outer in level for inner in _members(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -10,9 +10,8 @@ import orjson
 
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Damage
-from traceanalyzer.read.depth import too_deep
-from traceanalyzer.read.exporters import EXPECTED, remedy_for_keys
-from traceanalyzer.read.text.brackets import closing_of, outer_keys, walk
+from traceanalyzer.read.foreign_files import EXPECTED, remedy_for_keys
+from traceanalyzer.read.text.brackets import closing_of, outer_keys, too_deep, walk
 from traceanalyzer.read.text.repair import mended_text, parse_leniently
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
