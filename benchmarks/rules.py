@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks.files import large
 from benchmarks.measure import cases, command_line, measure, table
-from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.cli.loading import keep_freed_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file

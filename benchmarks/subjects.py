@@ -59,7 +59,7 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules, in as many processes and threads as the command's --jobs says."""
     import pandas  # noqa: F401 - imported before the clock starts
 
-    from traceanalyzer.cli.heap import keep_freed_memory
+    from traceanalyzer.cli.loading import keep_freed_memory
     from traceanalyzer.read.load import load_file
     from traceanalyzer.report.diagnosis import analyses_of, report_of
     from traceanalyzer.rule.registry import all_rules
@@ -136,7 +136,7 @@ def ops(path: str) -> Callable[[], int]:
 
 
 def _loaded(path: str) -> Any:
-    from traceanalyzer.cli.heap import keep_freed_memory
+    from traceanalyzer.cli.loading import keep_freed_memory
     from traceanalyzer.read.load import load_file
 
     keep_freed_memory()  # as the commands do

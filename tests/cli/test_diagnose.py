@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.cli.commands import call, diagnosed, refused, written
 from tests.job.ranks import Reductions
 from tests.support.fixtures import FIXTURES
-from traceanalyzer.cli import loading, profile, ranks
+from traceanalyzer.cli import loading, ranks, report_output
 from traceanalyzer.cli.app import cli
 from traceanalyzer.report import diagnosis
 
@@ -117,7 +117,7 @@ def test_the_start_is_before_what_the_process_worked_so_far(monkeypatch: pytest.
     """At 10 s by the clock after 4 s of work: at 6 s."""
     monkeypatch.setattr(time, "perf_counter_ns", lambda: 10_000_000_000)
     monkeypatch.setattr(time, "process_time_ns", lambda: 4_000_000_000)
-    assert runpy.run_path(str(profile.__file__))["_STARTED_NS"] == 6_000_000_000
+    assert runpy.run_path(str(report_output.__file__))["_STARTED_NS"] == 6_000_000_000
 
 
 @pytest.mark.parametrize(("free", "processes"), [(300, 2), (299, 1), (900, 3), (1, 1)])
@@ -132,5 +132,5 @@ def test_each_process_has_memory_for_the_largest_file(
     for name, value in limits.items():
         monkeypatch.setattr(ranks, name, value)
     monkeypatch.setattr(ranks, "_free_bytes", lambda: free)
-    monkeypatch.setattr(ranks, "_cores", lambda: 8)
+    monkeypatch.setattr(ranks, "cores", lambda: 8)
     assert ranks._processes(files, None) == (processes, free // processes)

@@ -18,7 +18,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import exits
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, INTERRUPTED, TERMINATED, emit, guarded
-from traceanalyzer.cli.files import written
+from traceanalyzer.cli.output import written
 
 PROGRAM = [sys.executable, "-m", "traceanalyzer"]
 

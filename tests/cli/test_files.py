@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from traceanalyzer.cli.files import check_outputs, made, written
+from traceanalyzer.cli.output import check_outputs, made, written
 from traceanalyzer.model.errors import BadOption, OutputExists, TraceAnalyzerError
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.cli.commands import call, refused
 from tests.report import report_samples as samples
 from traceanalyzer.cli.config import read_config
-from traceanalyzer.cli.gate import known_findings
+from traceanalyzer.cli.report_output import known_findings
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.render.data.junit import render_junit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.report import report_samples as samples
-from traceanalyzer.cli.gate import failing, known_findings
+from traceanalyzer.cli.report_output import failing, known_findings
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.source_lines import fingerprint

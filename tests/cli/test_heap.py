@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.cli.loading import keep_freed_memory
 
 _FAULTS = """
 import resource, sys
 import numpy as np
-from traceanalyzer.cli.heap import keep_freed_memory
+from traceanalyzer.cli.loading import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults(rounds):

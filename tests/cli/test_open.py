@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 from tests.cli.commands import MS, diagnosed
 from tests.cli.test_annotate import built
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.cli import file_server
 from traceanalyzer.cli import open as command
-from traceanalyzer.cli import serving
 from traceanalyzer.cli.app import cli, run
-from traceanalyzer.cli.serving import OneFile
+from traceanalyzer.cli.file_server import OneFile
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.render.perfetto.address import ORIGIN
 
@@ -83,7 +83,7 @@ def viewer(monkeypatch: pytest.MonkeyPatch) -> Viewer:
     made = Viewer()
     monkeypatch.setattr(webbrowser, "get", lambda: made)
     monkeypatch.setattr(webbrowser, "open", made.open)
-    monkeypatch.setattr(serving, "OneFile", lambda origin, viewer: OneFile(origin, 0, viewer))
+    monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer: OneFile(origin, 0, viewer))
     monkeypatch.setattr(command, "WAIT_S", 20)
     return made
 
@@ -255,7 +255,7 @@ def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        monkeypatch.setattr(serving, "OneFile", lambda origin, viewer: OneFile(origin, port, viewer))
+        monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer: OneFile(origin, port, viewer))
         broken = trace.with_name("broken.json")
         broken.write_bytes(b"{")
         said = refused(broken, "--print-url")

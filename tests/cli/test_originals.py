@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from traceanalyzer.cli import originals
-from traceanalyzer.cli.originals import blocks_of, refuse_standard_input, split_at_events
+from traceanalyzer.cli import overlays
+from traceanalyzer.cli.overlays import blocks_of, refuse_standard_input, split_at_events
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
 
 EVENT = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "pid": 3, "tid": 4}'
@@ -33,9 +33,9 @@ def test_a_header_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
     """Once it is longer than any that is written."""
     path = tmp_path / "trace.json"
     path.write_bytes(b'{"note": "' + b"x" * 700_000 + b'", "traceEvents": [' + EVENT + b"]}")
-    monkeypatch.setattr(originals, "_MOST_HEAD_BYTES", 800_000)
+    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 800_000)
     assert split_at_events(str(path))[0].endswith(b'"traceEvents": [')
-    monkeypatch.setattr(originals, "_MOST_HEAD_BYTES", 400_000)
+    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 400_000)
     with pytest.raises(UnreadableTrace, match="has no events that others could be put among"):
         split_at_events(str(path))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.commands import call, refused, written
 from tests.read.test_merged import labelled, rank_trace
-from traceanalyzer.cli import step_time
+from traceanalyzer.cli import report_output
 from traceanalyzer.cli.overlays import overlays_of_files
 from traceanalyzer.cli.report import _check_ending
 from traceanalyzer.model.errors import BadOption
@@ -90,7 +90,7 @@ def test_the_first_doubt_of_any_rank_is_said_once(
         return dict(enumerate(doubts))
 
     ranks: Any = SimpleNamespace(all=(0, 1), each=each)
-    step_time.warn_of_step(0.25 if given else None, ranks)
+    report_output.warn_of_step(0.25 if given else None, ranks)
     assert capsys.readouterr().err == (said if given else "")
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.cli.commands import written
-from traceanalyzer.cli import loading, profile
-from traceanalyzer.cli.progress import ProgressLine, told_progress, told_ranks
+from traceanalyzer.cli import loading, report_output
+from traceanalyzer.cli.loading import ProgressLine, told_progress, told_ranks
 
 
 def test_progress_waits_a_second_and_cleans_up() -> None:
@@ -61,7 +61,7 @@ def test_progress_of_a_short_read_writes_nothing() -> None:
 def test_progress_goes_to_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, terminal = written(tmp_path / "trace.json"), io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
+    monkeypatch.setattr("traceanalyzer.cli.loading.SILENT_S", 0.0)
     for stream, quiet, expected in (
         (io.StringIO(), False, False),
         (terminal, True, False),
@@ -128,9 +128,9 @@ class Timed:
 def test_the_profile_has_the_slowest_parts_of_all_ranks_in_order(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile, "_STARTED_NS", 1_000_000)
-    monkeypatch.setattr(profile, "perf_counter_ns", lambda: 101_000_000)
-    profile.print_times(cast(Any, Timed()), 6_000_000, 26_000_000)
+    monkeypatch.setattr(report_output, "_STARTED_NS", 1_000_000)
+    monkeypatch.setattr(report_output, "perf_counter_ns", lambda: 101_000_000)
+    report_output.print_times(cast(Any, Timed()), 6_000_000, 26_000_000)
     lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
     assert [" ".join(line.split()) for line in lines[:6]] == [
         "100 ms in total",

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.commands import call, written
 from tests.report import report_samples as samples
 from traceanalyzer.cli import diagnose as command
-from traceanalyzer.cli import forms, gate
+from traceanalyzer.cli import report_output
 from traceanalyzer.cli.config import read_config
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
@@ -164,10 +164,12 @@ def test_a_summary_stands_behind_those_of_other_steps_and_costs_no_report(
     summary = tmp_path / "summary.md"
     summary.write_text("of another step\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    forms.rendered("github", samples.report(), [])
-    assert summary.read_bytes() == b"of another step\n" + forms.rendered("markdown", samples.report(), [])
+    report_output.rendered("github", samples.report(), [])
+    assert summary.read_bytes() == b"of another step\n" + report_output.rendered(
+        "markdown", samples.report(), []
+    )
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
-    assert forms.rendered("github", samples.report(), [])
+    assert report_output.rendered("github", samples.report(), [])
     assert "summary cannot be written: Is a directory" in capsys.readouterr().err
 
 
@@ -186,9 +188,9 @@ def test_findings_fail_that_are_severe_enough_and_were_less_severe_or_unknown(
     least = -1 if fail_on == "never" else Severity(fail_on).rank
     worst = [one for one in found if one.severity.rank <= least]
     expected = [one for one in worst if known is None or one.severity.rank < known.rank]
-    assert gate.failing(report, fail_on, before) == expected
+    assert report_output.failing(report, fail_on, before) == expected
     if known is not None:
-        assert gate.failing(report, fail_on, {}) == worst
+        assert report_output.failing(report, fail_on, {}) == worst
 
 
 @pytest.mark.parametrize(
@@ -208,16 +210,16 @@ def test_findings_fail_that_are_severe_enough_and_were_less_severe_or_unknown(
 def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) -> None:
     (path := tmp_path / "known.json").write_text(text)
     with pytest.raises(BadOption, match=said):
-        gate.known_findings(path)
+        report_output.known_findings(path)
     with pytest.raises(BadOption, match="cannot be read: No such file"):
-        gate.known_findings(tmp_path / "none.json")
+        report_output.known_findings(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_rule_fails_in_junit_where_the_run_fails_by_it(fails: bool) -> None:
     report = samples.report()
     assert report.findings
-    document = forms.rendered("junit", report, report.findings[:1] if fails else [])
+    document = report_output.rendered("junit", report, report.findings[:1] if fails else [])
     assert (b"<failure" in document) is fails
 
 
@@ -232,8 +234,8 @@ def test_sarif_has_the_titles_of_rules() -> None:
 
 def test_lines_are_lines_and_the_document_is_one() -> None:
     report = samples.report()
-    assert json.loads(forms.rendered("json", report, []))["findings"]
-    lines = [json.loads(line) for line in forms.rendered("jsonl", report, []).splitlines()]
+    assert json.loads(report_output.rendered("json", report, []))["findings"]
+    lines = [json.loads(line) for line in report_output.rendered("jsonl", report, []).splitlines()]
     assert len(lines) > 1
 
 

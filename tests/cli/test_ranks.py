@@ -61,7 +61,7 @@ def test_processes_are_as_many_as_cores_files_and_memory_are_worth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each may hold its part of 0.6 of the memory that is free."""
-    monkeypatch.setattr(ranks, "_cores", lambda: 4)
+    monkeypatch.setattr(ranks, "cores", lambda: 4)
     monkeypatch.setattr(ranks, "_free_bytes", lambda: free)
     count, most_bytes = ranks._processes(of_sizes(tmp_path, *sizes), jobs)
     assert count == processes
@@ -83,14 +83,14 @@ def test_processes_are_as_many_as_cores_files_and_memory_are_worth(
 def test_what_lies_elsewhere_is_read_by_processes_and_what_only_this_one_can_read_by_it(
     paths: Any, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "_cores", lambda: 4)
+    monkeypatch.setattr(ranks, "cores", lambda: 4)
     assert ranks._processes(paths, None) == (processes, None)
 
 
 def test_beside_large_files_standard_input_is_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "_cores", lambda: 4)
+    monkeypatch.setattr(ranks, "cores", lambda: 4)
     monkeypatch.setattr(ranks, "_free_bytes", lambda: None)
     files = of_sizes(tmp_path, 40 * MB, 40 * MB)
     assert ranks._processes(files, None) == (2, None)

@@ -87,8 +87,8 @@ def test_how_many_ranks_are_done_is_shown_on_a_terminal(
 ) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
-    monkeypatch.setattr("traceanalyzer.cli.progress.EVERY_S", 0.0)
+    monkeypatch.setattr("traceanalyzer.cli.loading.SILENT_S", 0.0)
+    monkeypatch.setattr("traceanalyzer.cli.loading.EVERY_S", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal)
     asked = ranks.with_ranks([job], None, lambda found, view: found.all, quiet=bool(quiet))
     assert asked == (0, 1)

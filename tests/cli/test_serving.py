@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from traceanalyzer.cli import serving
-from traceanalyzer.cli.serving import OneFile
+from traceanalyzer.cli import file_server
+from traceanalyzer.cli.file_server import OneFile
 from traceanalyzer.render.perfetto.address import ORIGIN
 
 
@@ -197,4 +197,4 @@ def test_the_viewer_may_lie_behind_a_link_and_its_own_links_stay_within(tmp_path
 
 
 def test_the_port_is_the_one_that_the_viewer_allows() -> None:
-    assert (serving.HOST, serving.PORT) == ("127.0.0.1", 9001)
+    assert (file_server.HOST, file_server.PORT) == ("127.0.0.1", 9001)

@@ -11,7 +11,7 @@ from tests.cli.commands import call, written
 from tests.report import report_samples as samples
 from traceanalyzer.cli import diagnose as command
 from traceanalyzer.cli import loading
-from traceanalyzer.cli.step_time import warn_of_measured
+from traceanalyzer.cli.report_output import warn_of_measured
 from traceanalyzer.model.step_times import GIVEN, RECORDING, measured_step
 from traceanalyzer.model.trace import Damage
 

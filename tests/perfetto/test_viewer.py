@@ -22,8 +22,8 @@ from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose
 from traceanalyzer.cli.app import cli
+from traceanalyzer.cli.file_server import OneFile
 from traceanalyzer.cli.open import _carried
-from traceanalyzer.cli.serving import OneFile
 from traceanalyzer.render.perfetto.address import viewer_address
 from traceanalyzer.render.perfetto.track_events import to_track_events
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.timeline.collectives import collective_of
+from traceanalyzer.timeline.communication import collective_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.step_similarity import same_steps
+from traceanalyzer.timeline.repeated_kernels import same_steps
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000

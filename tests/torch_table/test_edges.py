@@ -193,6 +193,6 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Mon
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("traceanalyzer.cli.progress.SILENT_S", 0.0)
+    monkeypatch.setattr("traceanalyzer.cli.loading.SILENT_S", 0.0)
     assert run(["ops", str(matmuls().write(tmp_path / "trace.json"))]) == 0
     assert "events" in terminal.getvalue()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.files import check_outputs, made, written
 from traceanalyzer.cli.options import force_option
-from traceanalyzer.cli.output import put_text
+from traceanalyzer.cli.output import check_outputs, made, put_text, written
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from traceanalyzer.cli.exits import emit
-from traceanalyzer.cli.files import check_outputs, written
 from traceanalyzer.cli.options import FILE, PATH, force_option, window_option
+from traceanalyzer.cli.output import check_outputs, written
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
 from traceanalyzer.model.units import parse_window
 
@@ -58,7 +58,7 @@ def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: 
     write = _writer(output)
     check_outputs([output], inputs=traces, force=force)
     if write is not _overlay_alone:
-        from traceanalyzer.cli.originals import refuse_standard_input
+        from traceanalyzer.cli.overlays import refuse_standard_input
 
         refuse_standard_input(traces)
     _, overlays = overlays_of_files(traces, parse_window(window) if window else None)
@@ -100,7 +100,7 @@ def _only(overlays: Sequence[Overlay]) -> Overlay:
 
 
 def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> None:
-    from traceanalyzer.cli.originals import blocks_of
+    from traceanalyzer.cli.overlays import blocks_of
     from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
 
     members = [Member(overlay, partial(blocks_of, overlay.source)) for overlay in overlays]
@@ -112,7 +112,7 @@ def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> Non
 
 
 def _merged(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
-    from traceanalyzer.cli.originals import split_at_events
+    from traceanalyzer.cli.overlays import split_at_events
     from traceanalyzer.read.text.source import Source
     from traceanalyzer.render.perfetto.chrome import to_chrome_events
     from traceanalyzer.render.perfetto.merged import merged

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.files import check_outputs, made, written
 from traceanalyzer.cli.options import force_option
-from traceanalyzer.cli.output import tell
+from traceanalyzer.cli.output import check_outputs, made, tell, written
 
 
 @click.group(short_help="Keep recordings to compare later ones with.")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.cli.files import check_outputs, written
 from traceanalyzer.cli.options import FILE, force_option, format_option
-from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
+from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, put_text, tell, width, written
 
 if TYPE_CHECKING:
     from traceanalyzer.comparison.result import Comparison

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from traceanalyzer.cli.files import check_outputs, written
-from traceanalyzer.cli.output import put
+from traceanalyzer.cli.output import check_outputs, put, written
 from traceanalyzer.model.errors import BadOption, Unavailable
 
 if TYPE_CHECKING:

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceanalyzer.cli.files import check_outputs
-from traceanalyzer.cli.forms import FORMS, rendered, write_tables
-from traceanalyzer.cli.gate import failing, known_findings
 from traceanalyzer.cli.options import (
     FILE,
     PATH_OR_URL,
@@ -28,9 +25,17 @@ from traceanalyzer.cli.options import (
     step_option,
     window_option,
 )
-from traceanalyzer.cli.output import ascii_only, colourful, put, put_text, tell, width
-from traceanalyzer.cli.profile import print_times
-from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
+from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, put_text, tell, width
+from traceanalyzer.cli.report_output import (
+    FORMS,
+    failing,
+    known_findings,
+    print_times,
+    rendered,
+    warn_of_measured,
+    warn_of_step,
+    write_tables,
+)
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.units import parse_window
 

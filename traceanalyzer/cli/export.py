@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from traceanalyzer.cli.exits import emit
-from traceanalyzer.cli.files import check_folder, check_outputs, made, written
 from traceanalyzer.cli.options import FILE, PATH_OR_URL, jobs_option, scheduler_option
-from traceanalyzer.cli.output import put, tell
+from traceanalyzer.cli.output import check_folder, check_outputs, made, put, tell, written
 from traceanalyzer.model.errors import BadOption, Unavailable, UnreadableTrace
 
 if TYPE_CHECKING:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
 
-from traceanalyzer.cli.heap import keep_freed_memory
-from traceanalyzer.cli.output import tell
+from traceanalyzer.cli.output import dumb, tell
+from traceanalyzer.model.units import format_bytes
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Job, Trace
@@ -31,7 +36,7 @@ def load_all(
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
     """
-    from traceanalyzer.cli.progress import told_progress
+    from traceanalyzer.cli.loading import told_progress
     from traceanalyzer.read.load import load_any, load_job
 
     keep_freed_memory()
@@ -64,7 +69,7 @@ def load_one(path: Path) -> Trace:
     Raises:
         UnreadableTrace, NotATrace: as `load`.
     """
-    from traceanalyzer.cli.progress import told_progress
+    from traceanalyzer.cli.loading import told_progress
     from traceanalyzer.read.load import load
 
     keep_freed_memory()
@@ -85,3 +90,89 @@ def tell_of_iterations(iterations: Mapping[str, Sequence[str]], read: Sequence[s
         if set(files) & set(read):
             every = list(iterations)
             tell(f"{len(every)} iterations of a job, {every[0]} to {every[-1]}: {name} is read")
+
+
+SILENT_S = 1.0
+EVERY_S = 0.2
+_FILE_WIDTH = 50  # characters of a path that are shown, the last
+_ERASE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Call it with (bytes read, bytes in all or None, events read); leave it to erase the line."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._begun = clock()
+        self._due = self._begun + SILENT_S
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None, events: int) -> None:
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + EVERY_S
+        self._shown = True
+        done = min(done, total or done)  # of a file in parts the parts' number times what the first one is at
+        size = f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done)
+        rate = format_bytes(done / (now - self._begun))
+        self._stream.write(f"{_ERASE}{size}, {events:,} events, {rate}/s")
+        self._stream.flush()
+
+    def of_rank(self, file: str, done: int, count: int) -> None:
+        """One more of the ranks is done; the file says which."""
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due, self._shown = now + EVERY_S, True
+        self._stream.write(f"{_ERASE}{done} of {count} ranks, {file[-_FILE_WIDTH:]}")
+        self._stream.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            self._stream.write(_ERASE)
+            self._stream.flush()
+
+
+@contextmanager
+def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
+    """A line on the terminal, where the user looks at one and did not ask for quiet."""
+    if quiet or dumb() or not sys.stderr.isatty():
+        yield None
+        return
+    with ProgressLine(sys.stderr) as progress:
+        yield progress
+
+
+@contextmanager
+def told_ranks(quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
+    """The same of a job's ranks, which are read and analysed beside each other."""
+    with told_progress(quiet) as line:
+        yield None if line is None else line.of_rank
+
+
+# glibc's own names, from malloc.h, and the largest block that it will keep.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGEST_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Let freed columns be used again instead of being given back and fetched anew; whether that could be set.
+
+    By default glibc maps every large block afresh, and the kernel then clears each of its pages at first touch.
+    Indexes are a sequence of short-lived columns of some megabytes: where page faults are slow, as in virtual
+    machines, half of their time went there. For commands only: a library leaves its caller's allocator alone.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):  # Windows has no CDLL(None), macOS and musl have no mallopt
+        return False
+    kept = mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+    return bool(kept and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))

@@ -70,9 +70,8 @@ def open_(
     """
     import tempfile
 
-    from traceanalyzer.cli.originals import refuse_standard_input
-    from traceanalyzer.cli.overlays import overlays_of_files
-    from traceanalyzer.cli.serving import OneFile
+    from traceanalyzer.cli.file_server import OneFile
+    from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input
 
     if viewer is not None and offline:
         raise BadOption("--viewer and --offline name two viewers", remedy="Pass one of them.")
@@ -178,7 +177,7 @@ def _chosen(report: Report, number: int | None) -> int | None:
 
 def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
     """The archive that is served: a zip, and a tar where a trace is too large for that."""
-    from traceanalyzer.cli.originals import blocks_of
+    from traceanalyzer.cli.overlays import blocks_of
     from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
 
     members = [Member(overlay, partial(blocks_of, overlay.source)) for overlay in overlays]

@@ -72,7 +72,7 @@ def with_ranks(
 @contextmanager
 def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Iterator[Ranks]:
     """What reads files one by one and keeps none: processes or a cluster, where the files are worth it."""
-    from traceanalyzer.cli.progress import told_ranks
+    from traceanalyzer.cli.loading import told_ranks
 
     pool = _pool(files, jobs, scheduler)
     if pool is None:
@@ -95,7 +95,7 @@ def _in_pool(
     quiet: bool,
     cache: bool,
 ) -> T:
-    from traceanalyzer.cli.progress import told_ranks
+    from traceanalyzer.cli.loading import told_ranks
     from traceanalyzer.report.rank_pool import Elsewhere, in_pool
     from traceanalyzer.report.rank_states import RankFile
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from traceanalyzer.cli.files import check_outputs
 from traceanalyzer.cli.options import FILE, force_option
-from traceanalyzer.cli.output import ascii_only, tell, width
+from traceanalyzer.cli.output import ascii_only, check_outputs, tell, width
 from traceanalyzer.model.errors import TraceAnalyzerError
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.files import check_outputs
 from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, window_option
-from traceanalyzer.cli.output import put
-from traceanalyzer.cli.step_time import warn_of_measured, warn_of_step
+from traceanalyzer.cli.output import check_outputs, put
+from traceanalyzer.cli.report_output import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.units import parse_window
 

@@ -16,7 +16,7 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.stalled_calls import StalledCalls
-from traceanalyzer.timeline.step_marks import StepMarks
+from traceanalyzer.timeline.steps import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 # A stretch without ops below this says nothing: after a synchronisation the step's end and prof.step() alone take

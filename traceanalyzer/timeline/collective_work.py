@@ -11,9 +11,8 @@ from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.timeline.calls_and_work import Work
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collectives import collective_of
-from traceanalyzer.timeline.transfers import transfer_ns
+from traceanalyzer.timeline.collective_waits import CollectiveWaits, transfer_ns
+from traceanalyzer.timeline.communication import collective_of
 
 
 def collectives_of(work: Work) -> Work:

@@ -16,7 +16,7 @@ from traceanalyzer.replay.edits import Drop, DropSpans, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
-from traceanalyzer.timeline.awaited_values import AwaitedValues
+from traceanalyzer.timeline.host_round_trips import AwaitedValues
 
 # Their result is a truth value, which nothing but a decision needs; a sum or a mean may be the loss itself.
 _DECIDES = (

@@ -20,7 +20,7 @@ from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
     launching_part,
     remedy_of,
 )
-from traceanalyzer.timeline.step_similarity import same_steps
+from traceanalyzer.timeline.repeated_kernels import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

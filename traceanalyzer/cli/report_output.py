@@ -1,0 +1,201 @@
+"""The report in the form that was asked for, other than text, and its tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, Any
+
+from traceanalyzer.cli.output import tell, written
+from traceanalyzer.model.errors import BadOption
+
+if TYPE_CHECKING:
+    from traceanalyzer.job.ranks import Ranks
+    from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.finding import Finding
+    from traceanalyzer.model.report import Report
+
+
+FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif")
+
+
+def rendered(form: str, report: Report, failing: Sequence[Finding]) -> bytes:
+    """The bytes of the report. `failing`: the findings that fail the run."""
+    if form == "junit":
+        from traceanalyzer.render.data.junit import render_junit
+
+        return render_junit(report, failing)
+    if form == "sarif":
+        from traceanalyzer.render.data.sarif import render_sarif
+        from traceanalyzer.rule.registry import all_rules
+
+        return render_sarif(report, {rule.slug: rule.title for rule in all_rules()})
+    if form == "markdown":
+        return _markdown(report)
+    if form == "github":
+        from traceanalyzer.render.data.github import render_github
+
+        _summarise(_markdown(report))
+        return render_github(report).encode("utf-8", "backslashreplace")
+    from traceanalyzer.render.data import json
+
+    return json.render_json(report) if form == "json" else json.render_jsonl(report)
+
+
+def _markdown(report: Report) -> bytes:
+    from traceanalyzer.render.data.markdown import render_markdown
+
+    return render_markdown(report).encode("utf-8", "backslashreplace")
+
+
+def _summarise(markdown: bytes) -> None:
+    """The job's summary, where the runner of GitHub Actions wants one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "ab") as stream:
+            stream.write(markdown)
+    except OSError as error:
+        tell(f"warning: {path}: the job's summary cannot be written: {error.strerror}", path)
+
+
+def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, accounting: Path | None) -> None:
+    """The findings, and where every nanosecond went, as Parquet where a file for it is given."""
+    if findings is not None:
+        from traceanalyzer.render.data.parquet import write_findings
+
+        with written(findings) as stream:
+            write_findings(report, stream)
+    if accounting is not None:
+        from traceanalyzer.render.data.parquet import write_accounting
+        from traceanalyzer.report.summary import accounting_of
+
+        frame = accounting_of(ranks)
+        with written(accounting) as stream:
+            write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
+
+
+_REMEDY = "Write one with traceanalyzer diagnose TRACE --format json -o FILE."
+
+
+def known_findings(path: Path) -> Mapping[str, int]:
+    """Fingerprint -> rank of the worst severity, of a report that `diagnose --format json` wrote.
+
+    Raises:
+        BadOption: the file is none.
+    """
+    from traceanalyzer.model.finding import Severity
+    from traceanalyzer.render.data.source_lines import fingerprint_of
+
+    known: dict[str, int] = {}
+    for told in _findings(path):
+        try:
+            lines = (told.get("evidence") or {}).get("lines")
+            name = fingerprint_of(str(told["rule"]), str(told["cause"]), told.get("by"), lines)
+            rank = Severity(told["severity"]).rank
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise BadOption("one of its findings cannot be read", where=path, remedy=_REMEDY) from None
+        known[name] = min(rank, known.get(name, rank))
+    return known
+
+
+def _findings(path: Path) -> list[Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadOption(f"cannot be read: {error.strerror}", where=path, remedy=_REMEDY) from error
+    except (ValueError, RecursionError):
+        raise BadOption("is no JSON", where=path, remedy=_REMEDY) from None
+    findings = document.get("findings") if isinstance(document, dict) else None
+    if not isinstance(findings, list):
+        raise BadOption("is no report of findings", where=path, remedy=_REMEDY)
+    return findings
+
+
+def failing(report: Report, fail_on: str, known: Mapping[str, int] | None) -> list[Finding]:
+    """The findings that fail the run: with a baseline only those that are new, or more severe than they were."""
+    from traceanalyzer.model.finding import Severity
+    from traceanalyzer.render.data.source_lines import fingerprint
+
+    if fail_on == "never":
+        return []
+    severe = [finding for finding in report.findings if finding.severity.rank <= Severity(fail_on).rank]
+    if known is None:
+        return severe
+    return [finding for finding in severe if finding.severity.rank < known.get(fingerprint(finding), 99)]
+
+
+_WHY_APART = (
+    "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
+    "the time before is taken"
+)
+
+
+def warn_of_step(step_ms: float | None, ranks: Ranks) -> None:
+    """Say on standard error, once, where a step as long as was given does not fit a trace."""
+    said = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms) if step_ms is not None else {}
+    doubt = next((text for text in said.values() if text), None)
+    if doubt:
+        tell(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?")
+
+
+def _doubt(analysis: Analysis, _: None, step_ms: float) -> str | None:
+    return step_doubt(step_ms, analysis)
+
+
+def step_doubt(step_ms: float, analysis: Analysis) -> str | None:
+    """Why a step of `step_ms` (ms) cannot be of this run; None where it can, or the trace cannot tell."""
+    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.replay.saving import Forecast
+
+    try:
+        return analysis.index(Forecast).doubt(step_ms)
+    except Unavailable:
+        return None
+
+
+def warn_of_measured(report: Report) -> None:
+    """Say on standard error where the recorder's times differ, or do not fit the trace that they are in."""
+    from traceanalyzer.model.step_times import GIVEN
+
+    for trace in report.traces:
+        measured = trace.measured
+        if measured is None or measured.unused == GIVEN:
+            continue
+        if measured.unused:
+            why = f"its measured step of {measured.ms:.3g} ms is not used: {measured.unused}"
+            tell(f"warning: {trace.meta.source}: {why}", trace.meta.source)
+        elif measured.differ:
+            before, after = measured.parts_ms
+            why = f"a step took {before:.3g} ms before the recorded steps and {after:.3g} ms after them"
+            tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART}", trace.meta.source)
+
+
+_STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told
+_MOST_LINES = 25  # of indexes and rules
+
+
+def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
+    """The whole command until now, its parts outside of rules, and the slowest indexes and rules of all ranks.
+
+    Each is without what it asked for; several run at a time where there are several cores.
+    """
+    from traceanalyzer.model.units import format_ns
+
+    sums: Counter[str] = Counter()
+    for times in ranks.each(_times, dict.fromkeys(ranks.all)).values():
+        sums.update(times)
+    around = {"start-up": read_from_ns - _STARTED_NS, "reading": read_to_ns - read_from_ns}
+    total = ("in total", perf_counter_ns() - _STARTED_NS)
+    for name, ns in [total, *around.items(), *sums.most_common(_MOST_LINES)]:
+        print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
+
+
+def _times(analysis: Analysis, _: None, __: None) -> Mapping[str, int]:
+    return analysis.times
