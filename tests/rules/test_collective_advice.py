@@ -10,7 +10,7 @@ import pytest
 from tests.rules.launches import US, of_rule
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
-from traceanalyzer.rules.communication.exposed_communication import by_rank, who_is_late
+from traceanalyzer.rules.communication.exposed_communication import late_ranks_text, waited_by_rank
 
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 DDP = "DistributedDataParallel.forward"
@@ -111,7 +111,7 @@ def test_what_computes_beside_a_collective_is_no_exposed_time(beside_us: int, ex
 def test_a_rank_is_late_that_most_of_the_waiting_is_for(kind: str, waited_ns: list[int], advice: str) -> None:
     """Rank 3 comes last in two calls, rank 1 in the third."""
     last = np.array([3, 3, 1])
-    assert who_is_late(kind, last, np.array(waited_ns)).startswith(advice)
-    total = by_rank(last, np.array(waited_ns))
+    assert late_ranks_text(kind, last, np.array(waited_ns)).startswith(advice)
+    total = waited_by_rank(last, np.array(waited_ns))
     assert total == {"rank 3": sum(waited_ns[:2]), "rank 1": waited_ns[2]}
     assert list(total.values()) == sorted(total.values(), reverse=True)

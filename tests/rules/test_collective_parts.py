@@ -10,7 +10,7 @@ import pytest
 from tests.rules.programs import US, found
 from tests.rules.test_exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
 from tests.rules.test_recording import _found, stepped
-from traceanalyzer.rules.communication.pipeline_bubble import _most_in_a_step
+from traceanalyzer.rules.communication.pipeline_bubble import _largest_part
 from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
 from traceanalyzer.rules.communication.uneven_experts import _mirrored
 
@@ -87,7 +87,7 @@ def test_what_an_exchange_brought_the_next_one_sends_back(
 def test_micro_batches_are_what_a_direction_sends_in_the_median_step(
     edge: str, step: list[int], most: int
 ) -> None:
-    assert _most_in_a_step(np.array([*edge], object), np.array(step)) == most
+    assert _largest_part(np.array([*edge], object), np.array(step)) == most
 
 
 def test_a_device_that_computes_does_not_fill_another_one_s_bubble() -> None:

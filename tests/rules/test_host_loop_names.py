@@ -11,7 +11,7 @@ from tests.rules.launches import US
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
-from traceanalyzer.rules.gpu_idle.implicit_sync import most_often
+from traceanalyzer.rules.gpu_idle.implicit_sync import most_frequent_ops
 from traceanalyzer.rules.gpu_idle.long_device_sync import _timing
 
 
@@ -31,7 +31,7 @@ def test_three_ops_are_named_that_run_most_often(names: list[str], words: str) -
         trace.op(name, 100 * place * US, (51 - 10 * place) * US)
     calls = Analysis(trace.load()).index(Calls)
     loops: Any = SimpleNamespace(ops=lambda: (calls[calls.is_op], None))
-    assert most_often(loops) == words
+    assert most_frequent_ops(loops) == words
 
 
 EVENTS = [

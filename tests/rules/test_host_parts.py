@@ -12,8 +12,8 @@ from tests.rules.hosts import MS, said_by
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rules.host.cold_start import Limits, _cold_steps, _longest, _message
-from traceanalyzer.rules.host.dataloader_stall import _with_rest
-from traceanalyzer.rules.host.host_gap import _advice, _uneven, _where
+from traceanalyzer.rules.host.dataloader_stall import with_rest
+from traceanalyzer.rules.host.host_gap import _pause_advice, _place_text, _uneven
 
 US = 1_000
 
@@ -30,7 +30,7 @@ US = 1_000
 def test_what_is_left_of_the_whole_is_told_where_it_is_a_hundredth(
     parts: dict[str, int], told: dict[str, int]
 ) -> None:
-    found = _with_rest(parts, 100, "rest")
+    found = with_rest(parts, 100, "rest")
     assert list(found.items()) == list(told.items())
 
 
@@ -62,7 +62,9 @@ def test_pauses_are_uneven_whose_median_tells_a_quarter_too_much_or_too_little(
 def test_functions_within_the_named_one_are_told_where_there_are_others(
     functions: dict[str, int], line: str, alone: bool, words: str
 ) -> None:
-    assert _where({"functions": functions, "places": {}, "lines": {line: 9}}, line, alone=alone) == words
+    assert (
+        _place_text({"functions": functions, "places": {}, "lines": {line: 9}}, line, single=alone) == words
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_functions_within_the_named_one_are_told_where_there_are_others(
 def test_pauses_that_are_no_functions_lie_at_places(
     lines: dict[str, int], places: dict[str, int], words: str
 ) -> None:
-    said = _where({"functions": {}, "places": places, "lines": lines}, None, alone=False)
+    said = _place_text({"functions": {}, "places": places, "lines": lines}, None, single=False)
     assert said.startswith(words)
     assert ("garbage collection (only stacks show which)" in said) is (not lines)
 
@@ -95,7 +97,7 @@ def test_pauses_that_are_no_functions_lie_at_places(
 def test_a_function_that_has_half_of_the_time_is_moved_and_many_are_not(
     lines: dict[str, int], functions: dict[str, int], alone: bool, words: str
 ) -> None:
-    assert _advice({"functions": functions, "lines": lines}, alone=alone).startswith(words)
+    assert _pause_advice({"functions": functions, "lines": lines}, single=alone).startswith(words)
 
 
 def cold(ends_us: list[int], held_us: int = 0) -> list[int]:

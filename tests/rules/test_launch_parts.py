@@ -20,8 +20,8 @@ from traceanalyzer.rules.gpu_idle.launch_bound import (
     OF_ONE_OP,
     Limits,
     _advice,
-    _doubt,
-    _least,
+    _doubt_text,
+    _least_explained,
     _may_save_nothing,
     _message,
 )
@@ -92,7 +92,7 @@ def test_launching_must_explain_a_part_of_the_window_and_of_all_idle_time(
 ) -> None:
     """5 % of a window of 1,000 ns, and 30 % of what is idle: the more of both."""
     idle, steps = SimpleNamespace(total_ns=idle_ns), SimpleNamespace(window_ns=1_000)
-    name, least = _least(idle, steps, Limits())  # type: ignore[arg-type]
+    name, least = _least_explained(idle, steps, Limits())  # type: ignore[arg-type]
     assert (name, least) == (whole, pytest.approx(least_ns))
 
 
@@ -125,13 +125,15 @@ def test_a_saving_that_may_be_nothing_and_is_small_makes_it_uncertain(
     ],
 )
 def test_why_it_is_no_fault_is_said_where_it_is_none(cause: str, doubt: str) -> None:
-    assert _doubt(cause, forecast()) == doubt
+    assert _doubt_text(cause, forecast()) == doubt
 
 
 def test_what_is_uncertain_is_so_because_of_the_profiler_or_of_other_work() -> None:
-    assert _doubt("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
-    assert _doubt("unsure", forecast(busy=0.5)) == "; other work of the CPU may be the reason"
-    assert _doubt("unsure", None) == "; without the profiler the GPU may be busy all the time"
+    assert (
+        _doubt_text("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
+    )
+    assert _doubt_text("unsure", forecast(busy=0.5)) == "; other work of the CPU may be the reason"
+    assert _doubt_text("unsure", None) == "; without the profiler the GPU may be busy all the time"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_first_comes_what_shows_whether_the_gpu_is_idle(cause: str, known: Any, 
 def test_a_fused_step_takes_one_pass_and_a_foreach_one_as_many_as_it_has(
     kind: str, passes: float, tensors: float, best: tuple[int, int]
 ) -> None:
-    assert Implementation(False, passes, tensors).at_best(kind, 36) == best
+    assert Implementation(False, passes, tensors).best_launches(kind, 36) == best
 
 
 def test_steps_of_which_half_are_alike_may_become_a_graph() -> None:

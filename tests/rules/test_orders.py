@@ -14,7 +14,7 @@ from traceanalyzer.rules.copies.strided_copy.lost_layout import (
     _order,
     _orders,
     _tensor,
-    keeps_an_order,
+    keeps_order,
 )
 from traceanalyzer.tensors.signatures import Signature
 
@@ -98,7 +98,7 @@ def test_norms_copy_what_additions_hand_on(added: Any, copied: Any, norm_ns: int
     signatures = [of_two("aten::add", *added), of_two("aten::copy_", ROWS, copied)]
     copies: Any = Copies([("aten::layer_norm", norm_ns, 1), ("aten::cat", 100 - norm_ns, 0)])
     inputs: Any = SimpleNamespace(signatures=signatures, number=np.array([0, 1]))
-    assert keeps_an_order(copies, inputs, 0.5) is keeps
+    assert keeps_order(copies, inputs, 0.5) is keeps
 
 
 @pytest.mark.parametrize(

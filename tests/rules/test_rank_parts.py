@@ -89,7 +89,7 @@ def test_a_needless_gather_goes_with_its_op_where_all_ops_are_recorded(ops: int 
 
 
 def estimated(
-    took_us: list[int], *, name: str = "allreduce", beside: bool = False, alone: bool = True, steps: int = 1
+    took_us: list[int], *, name: str = "allreduce", beside: bool = False, single: bool = True, steps: int = 1
 ) -> dict[str, Hits]:
     """Of collectives that move data for 200 us each; compute may run beside the second half of each."""
     work = collectives(took_us, steps=steps)
@@ -99,7 +99,7 @@ def estimated(
         lost = LostTime.all_of(work)
         half = (lost.end_ns - lost.start_ns) // 2
         lost = type(lost)(**{n: getattr(lost, n) for n in lost.__slots__} | {"end_ns": lost.end_ns - half})
-    return {one.cause: one for one in _estimated(work, name, lost, arrivals, Limits(), alone=alone)}
+    return {one.cause: one for one in _estimated(work, name, lost, arrivals, Limits(), single=single)}
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_a_barrier_and_a_receiver_always_wait(name: str) -> None:
 
 
 def test_who_has_other_ranks_traces_compares_them_and_who_has_one_gets_them() -> None:
-    assert estimated([900], alone=True)["waiting"].advice.startswith(
+    assert estimated([900], single=True)["waiting"].advice.startswith(
         "Other ranks decide how long this one waits"
     )
-    assert estimated([900], alone=False)["waiting"].advice.startswith(
+    assert estimated([900], single=False)["waiting"].advice.startswith(
         "The rank that waits least is the late one"
     )
 

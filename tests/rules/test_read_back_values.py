@@ -13,7 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Status
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.registry import find_rule
-from traceanalyzer.rules.gpu_idle.implicit_sync import _last, makers_of
+from traceanalyzer.rules.gpu_idle.implicit_sync import _is_last_launch, last_makers
 
 
 def deciding(
@@ -121,7 +121,7 @@ def test_what_ends_the_recording_makes_no_value_that_its_first_op_reads() -> Non
         program.kernel(op)
     calls = Analysis(program.trace.load()).index(Calls)
     read = calls[calls.name.one_of("aten::is_nonzero")]
-    assert makers_of(read, calls[calls.is_top_op]).tolist() == []
+    assert last_makers(read, calls[calls.is_top_op]).tolist() == []
 
 
 def test_what_is_read_before_the_steps_is_no_result_of_one() -> None:
@@ -134,7 +134,7 @@ def test_what_is_read_before_the_steps_is_no_result_of_one() -> None:
         program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::to", "aten::copy_"))
     analysis = Analysis(program.trace.load())
     calls, work = analysis.index(Calls), analysis.index(Work)
-    last = _last(calls[calls.name.one_of("aten::to")], work)
+    last = _is_last_launch(calls[calls.name.one_of("aten::to")], work)
     assert last.tolist() == [False, True, True, True]
 
 

@@ -12,11 +12,11 @@ from tests.rules.launches import GEMM, POINTWISE, US, loop, of_rule, steps_of
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rules.gpu_idle.repeated_calls import Judge
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
-    advised,
-    first_of,
-    is_of_lists,
-    launched,
-    listed,
+    launched_text,
+    list_ops,
+    loop_advice,
+    short_name,
+    sums_up_list,
 )
 
 
@@ -32,7 +32,7 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     ],
 )
 def test_four_ops_are_listed_and_the_others_counted(names: tuple[str, ...], words: str) -> None:
-    assert listed(names) == words
+    assert list_ops(names) == words
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_four_ops_are_listed_and_the_others_counted(names: tuple[str, ...], word
     [(("a",), "a"), (("a", "a"), "a"), (("a", "b", "a"), "a + 1 op"), (("a", "b", "c"), "a + 2 ops")],
 )
 def test_a_loop_without_a_line_is_named_by_its_first_op(names: tuple[str, ...], words: str) -> None:
-    assert first_of(names) == words
+    assert short_name(names) == words
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_loop_without_a_line_is_named_by_its_first_op(names: tuple[str, ...], 
 def test_what_a_repeat_launches_is_said_in_the_singular_of_one_alone(
     kernels: float, copies: float, words: str
 ) -> None:
-    assert launched(kernels, copies) == words
+    assert launched_text(kernels, copies) == words
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_a_repeat_launches_is_said_in_the_singular_of_one_alone(
 def test_a_penalty_of_each_tensor_sums_it_up_and_does_nothing_else(
     names: tuple[str, ...], lists: bool
 ) -> None:
-    assert is_of_lists(names) is lists
+    assert sums_up_list(names) is lists
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_one_call_for_all_is_that_of_the_loop_s_ops(
     names: tuple[str, ...], how: dict[str, Any], advice: str
 ) -> None:
     arguments = {"copies": False, **how}
-    assert advised(names, **arguments).startswith(advice)
+    assert loop_advice(names, **arguments).startswith(advice)
 
 
 LIMITS: Any = SimpleNamespace(min_repeats=16, max_layer_ops=12, max_loop_launches=16)
@@ -122,7 +122,7 @@ def repeats(count: int, *names: str, **how: Any) -> Any:
     loop: dict[str, Any] = {"names": names, "count": count, "launches": count * len(names)}
     loop |= dict.fromkeys(("shapes_change", "shapes_grow", "collected", "apart", "exact", "copies"), False)
     one = SimpleNamespace(at=SimpleNamespace(start_ns=starts), ends_ns=starts + 10 * US, **{**loop, **how})
-    one.of_one = lambda ops: how.get("single", False)
+    one.has_batch_of_one = lambda ops: how.get("single", False)
     return one
 
 

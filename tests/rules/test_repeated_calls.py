@@ -13,7 +13,7 @@ from traceanalyzer import Analysis
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Work
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import advised, batched_work, listed
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import batched_work, list_ops, loop_advice
 
 
 def test_a_loop_and_its_backward_are_one(shared: Shared) -> None:
@@ -247,14 +247,14 @@ def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: s
 
 def test_the_ops_of_a_repeat_add_up() -> None:
     names = ("a", "b", "c", "c", "d", "e", "e", "f")
-    assert listed(names) == "a, b, c (twice), d and 2 other ops"
+    assert list_ops(names) == "a, b, c (twice), d and 2 other ops"
 
 
 def test_copies_of_buffers_are_avoided_where_ddp_makes_them() -> None:
-    assert advised(("aten::copy_",), False, ["train.py(12): step"]).startswith(
+    assert loop_advice(("aten::copy_",), False, ["train.py(12): step"]).startswith(
         "Copy all these tensors with one call"
     )
-    told = advised(("aten::copy_",), False, ["DistributedDataParallel.forward"])
+    told = loop_advice(("aten::copy_",), False, ["DistributedDataParallel.forward"])
     assert told.startswith("DistributedDataParallel copies its buffers to all ranks")
     assert "use broadcast_buffers=False" in told
 

@@ -10,7 +10,7 @@ from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.copies.exposed_copy import on_the_device, sent_back
+from traceanalyzer.rules.copies.exposed_copy import copies_sent_back, replaced_by_device_pass
 from traceanalyzer.rules.copies.host_round_trip import op_on_host
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
@@ -46,7 +46,7 @@ class Host:
         analysis = Analysis(self.trace.load())
         calls, work = analysis.index(Calls), analysis.index(Work)
         copies = work[work.kind.one_of("copy_d2h")]
-        rows = sent_back(calls, work, copies, np.array(spent or [US] * len(copies), np.int64))
+        rows = copies_sent_back(calls, work, copies, np.array(spent or [US] * len(copies), np.int64))
         starts = calls.events.nesting.start_ns
         return [int(starts[row]) // US if row >= 0 else None for row in rows.tolist()]
 
@@ -111,8 +111,8 @@ def test_on_the_device_a_pass_over_the_data_takes_the_place_of_all_of_it() -> No
     analysis = Analysis(host.trace.load())
     calls, work = analysis.index(Calls), analysis.index(Work)
     copies = work[work.kind.one_of("copy_d2h")]
-    back = sent_back(calls, work, copies, np.array([US, US]))
-    made = on_the_device(calls, copies, back, analysis.index(Gpus))
+    back = copies_sent_back(calls, work, copies, np.array([US, US]))
+    made = replaced_by_device_pass(calls, copies, back, analysis.index(Gpus))
     first = int(np.min(made.starts_ns))
     assert (np.asarray(made.starts_ns) - first).tolist() == [0, 200 * US]
     assert (np.asarray(made.ends_ns) - first).tolist() == [150 * US, 350 * US]

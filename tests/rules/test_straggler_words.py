@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.replay.step_breakdown import _GAP
-from traceanalyzer.rules.communication.exposed_communication import perhaps_late
+from traceanalyzer.rules.communication.exposed_communication import late_rank_text
 from traceanalyzer.rules.communication.straggler import _cause, _message
 
 MS = 1_000_000
@@ -85,4 +85,4 @@ def test_work_of_the_device_and_waits_of_the_others_come_last() -> None:
 def test_estimated_waiting_is_told_with_whom_it_is_for(
     kind: str, waiting: int, peers: bool, words: str
 ) -> None:
-    assert perhaps_late(kind, waiting=waiting, peers=peers) == words
+    assert late_rank_text(kind, waiting=waiting, peers=peers) == words

@@ -75,7 +75,7 @@ _PHASES = r"internode_ll::(dispatch|combine)"  # DeepEP's: one kernel sends and 
 _HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
 _WHOLE = 0.995  # rounds to all of it
 _HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
-_APART = {True: "slow", False: "quick"}
+_PART_TEXTS = {True: "slow", False: "quick"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,49 +132,56 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
     every = collectives_of(work)
     lost = LostTime.uncovered(every, work.of_kind("compute"))
     arrivals, what = Arrivals.of(every, waits), collective_names(every)
-    for name, found in every.by(what):
-        own = np.flatnonzero(what.one_of(name))
-        mine = lost[np.isin(lost.owner, own)]
-        mine, here = replace(mine, owner=np.searchsorted(own, mine.owner), spans=None), arrivals[own]
-        if found.dur_ns[here.measured].sum() >= limits.min_measured_share * found.total_ns:
-            yield from _measured(every[own], name, mine, here, limits)
+    for name, collectives in every.by(what):
+        members = np.flatnonzero(what.one_of(name))
+        exposed_part = lost[np.isin(lost.owner, members)]
+        owner = np.searchsorted(members, exposed_part.owner)
+        exposed_part, on_device = replace(exposed_part, owner=owner, spans=None), arrivals[members]
+        if collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
+            yield from _measured(every[members], name, exposed_part, on_device, limits)
         else:
-            yield from _estimated(every[own], name, mine, here, limits, alone=waits is None)
+            yield from _estimated(every[members], name, exposed_part, on_device, limits, single=waits is None)
 
 
-def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
+def _measured(
+    collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits
+) -> Iterator[Hits]:
     """Waiting and transfer apart: each is some of the lost time."""
-    waiting, moving = split_waiting(found, lost, arrivals.transfer_ns)
-    late_ns, moved_ns = waiting.sums(len(found)), moving.sums(len(found))
+    waiting, moving = split_waiting(collectives, lost, arrivals.transfer_ns)
+    late_ns, moved_ns = waiting.sums(len(collectives)), moving.sums(len(collectives))
     late = np.flatnonzero((late_ns >= limits.min_waiting_ns) & arrivals.measured)
     waiting = waiting[np.isin(waiting.owner, late)]
     if len(late):
         yield Hits(
-            occurrences=found[late],
+            occurrences=collectives[late],
             named_by=name,
             cause="waiting",
             lost=replace(waiting, owner=np.searchsorted(late, waiting.owner), spans=None),
             message="{by} runs {times_a_step}; this rank computes nothing for {per_step} a step, while it waits for "
             "{late:of these waits}",
-            advice=who_is_late(name.split(" ")[0], arrivals.last[late], late_ns[late]),
+            advice=late_ranks_text(name.split(" ")[0], arrivals.last[late], late_ns[late]),
             max_severity=_HINT,
             evidence={
                 "waiting_ns": int(late_ns[late].sum()),
-                "took_ns": found[late].total_ns,
-                "late": by_rank(arrivals.last[late], late_ns[late]),
+                "took_ns": collectives[late].total_ns,
+                "late": waited_by_rank(arrivals.last[late], late_ns[late]),
             },
         )
     kind, transfer_ns = name.split(" ")[0], int(arrivals.transfer_ns.sum())
-    left = np.where(arrivals.measured, arrivals.transfer_ns, found.dur_ns) - limits.gain_share * moved_ns
+    rest = (
+        np.where(arrivals.measured, arrivals.transfer_ns, collectives.dur_ns) - limits.gain_share * moved_ns
+    )
     whole = int(moved_ns.sum()) >= _WHOLE * transfer_ns
     hidden = int(moved_ns.sum()) < (1 - _HIDDEN) * transfer_ns
-    moves = "sending and receiving" if in_phases(found) else "transfer"
+    moves = "sending and receiving" if is_exchange_only(collectives) else "transfer"
     yield Hits(
-        occurrences=found,
+        occurrences=collectives,
         named_by=name,
         cause="transfer",
         lost=moving,
-        fix=_without(found) if perhaps_needless(kind, found) else Resize(found.entries, left),
+        fix=_dropped(collectives)
+        if may_be_needless(kind, collectives)
+        else Resize(collectives.entries, rest),
         confidence=Confidence.MEDIUM,
         message=f"{{by}} runs {{times_a_step}}, with {{transfer_a_step}} of {moves}; "
         + (
@@ -182,72 +189,85 @@ def _measured(found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits
             if whole
             else "during {exposed_of_step} of it, the GPU computes nothing"
         ),
-        advice=advice(kind, found, hidden=hidden),
+        advice=advice(kind, collectives, hidden=hidden),
         evidence={
-            "all_ns": found.total_ns,
+            "all_ns": collectives.total_ns,
             "exposed_ns": int(moved_ns.sum()),
             "transfer_ns": transfer_ns,
-            "ops": found.outer_op.name.sums(moved_ns),
+            "ops": collectives.outer_op.name.sums(moved_ns),
         },
     )
 
 
-def _without(found: Work) -> Drop | DropWork:
+def _dropped(collectives: Work) -> Drop | DropWork:
     """The collectives go with their ops, where these are in the trace."""
-    return Drop(found.outer_op.distinct().rows) if found.op.there.all() else DropWork(found.entries)
+    return (
+        Drop(collectives.outer_op.distinct().rows)
+        if collectives.op.there.all()
+        else DropWork(collectives.entries)
+    )
 
 
 def _estimated(
-    found: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, alone: bool
+    collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, single: bool
 ) -> Iterator[Hits]:
     """All are waiting where most of their time is; else those that mostly wait, and those that move data, apart."""
     least_ns = np.maximum(
         limits.waiting_times * arrivals.transfer_ns, arrivals.transfer_ns + limits.min_late_ns
     )
-    late = found.dur_ns > least_ns
-    if len(distinct(found.step[late])) == 1 < len(distinct(found.step)):
+    late = collectives.dur_ns > least_ns
+    if len(distinct(collectives.step[late])) == 1 < len(distinct(collectives.step)):
         late[:] = False  # in the first step other ranks begin to record, in another it is a hiccup
     if (
-        found.total_ns > limits.waiting_times * arrivals.transfer_ns.sum()
+        collectives.total_ns > limits.waiting_times * arrivals.transfer_ns.sum()
         or name.split(" ")[0] in ALL_WAITING
     ):
         late[:] = True
     for peers in (True, False):
-        own = np.flatnonzero(late == peers)
-        mine = lost[np.isin(lost.owner, own)]
-        mine = replace(mine, owner=np.searchsorted(own, mine.owner), spans=None)
-        if len(own):
-            apart = _APART[peers] if len(own) < len(found) else ""
-            yield _probably(found[own], name, mine, arrivals[own], limits, apart, peers=peers, alone=alone)
+        inside = np.flatnonzero(late == peers)
+        members = lost[np.isin(lost.owner, inside)]
+        members = replace(members, owner=np.searchsorted(inside, members.owner), spans=None)
+        if len(inside):
+            spread = _PART_TEXTS[peers] if len(inside) < len(collectives) else ""
+            yield _estimated_hits(
+                collectives[inside],
+                name,
+                members,
+                arrivals[inside],
+                limits,
+                spread,
+                peers=peers,
+                single=single,
+            )
 
 
-def _probably(
-    found: Work,
+def _estimated_hits(
+    collectives: Work,
     name: str,
     lost: LostTime,
     arrivals: Arrivals,
     limits: Limits,
-    apart: str,
+    spread: str,
     *,
     peers: bool,
-    alone: bool,
+    single: bool,
 ) -> Hits:
-    exposed = lost.sums(len(found))
+    exposed = lost.sums(len(collectives))
     moved = np.minimum(exposed, arrivals.transfer_ns)
     waiting, kind = int((exposed - moved).sum()), name.split(" ")[0]
-    whole = int(exposed.sum()) >= _WHOLE * found.total_ns
-    hidden = int(exposed.sum()) < (1 - _HIDDEN) * found.total_ns
-    gain = 1.0 if perhaps_needless(kind, found) else limits.gain_share
+    whole = int(exposed.sum()) >= _WHOLE * collectives.total_ns
+    hidden = int(exposed.sum()) < (1 - _HIDDEN) * collectives.total_ns
+    gain = 1.0 if may_be_needless(kind, collectives) else limits.gain_share
     return Hits(
-        occurrences=found,
+        occurrences=collectives,
         named_by=name,
         cause="waiting" if peers else "transfer",
         lost=lost,
-        fix=() if peers else Scale(found.entries, 1 - gain * moved / np.maximum(found.dur_ns, 1)),
+        fix=() if peers else Scale(collectives.entries, 1 - gain * moved / np.maximum(collectives.dur_ns, 1)),
         confidence=Confidence.LOW if peers else Confidence.MEDIUM,
         message=(
-            f"of all calls of {{by}}, the {apart} ones ({{number_a_step}}) take {{all_a_step}}; "
-            if apart
+            f"of all calls of {{by}}, the {spread} ones ({{number_a_step}}) take {{all_a_step}}; "
+            if spread
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )
         + (
@@ -256,15 +276,15 @@ def _probably(
             else "during {exposed_of_step} of it, the GPU computes nothing"
         )
         + "{elsewhere}"
-        + perhaps_late(kind, waiting=waiting, peers=peers),
-        advice=remedy(kind, found, hidden=hidden, peers=peers, alone=alone),
+        + late_rank_text(kind, waiting=waiting, peers=peers),
+        advice=remedy(kind, collectives, hidden=hidden, peers=peers, single=single),
         max_severity=_HINT if peers else Severity.HIGH,
         evidence={
-            "all_ns": found.total_ns,
+            "all_ns": collectives.total_ns,
             "exposed_ns": int(exposed.sum()),
             "transfer_ns": int(moved.sum()),
             "waiting_ns": waiting,
-            "ops": found.outer_op.name.sums(exposed),
+            "ops": collectives.outer_op.name.sums(exposed),
         },
     )
 
@@ -275,52 +295,54 @@ _ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of exp
 _NEEDED += "dtype), or split the batch."
 
 
-def advice(kind: str, found: Work, *, hidden: bool = False) -> str:
+def advice(kind: str, collectives: Work, *, hidden: bool = False) -> str:
     """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result.
 
     Args:
         hidden: whether most of its time has compute beside it.
     """
-    if perhaps_needless(kind, found):
+    if may_be_needless(kind, collectives):
         return _PARTS
-    if in_phases(found):
+    if is_exchange_only(collectives):
         return _IN_PHASES
     if hidden and _ADVICE.get(kind) is _SPLIT:
         return _MOSTLY_HIDDEN
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
-    backward = bool(found.outer_op.name.matches(_BACKWARD).any())
-    many = len(found) >= _MANY * len(distinct(found.step))
-    names = map(str, texts_of(found.events.trace.lanes.cpu, "name"))
+    backward = bool(collectives.outer_op.name.matches(_BACKWARD).any())
+    min_count = len(collectives) >= _MANY * len(distinct(collectives.step))
+    names = map(str, texts_of(collectives.events.trace.lanes.cpu, "name"))
     reduced = any(map(_DDP.search, names))  # what is called outside of the backward pass is no gradient then
-    if not backward and (reduced or not _trains(found)):
-        return _JOIN_SOME * many + _NEEDED
+    if not backward and (reduced or not _trains(collectives)):
+        return _JOIN_SOME * min_count + _NEEDED
     if reduced:
-        return _JOIN if many else _LAST_BUCKET
-    return _JOIN * many + (_ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED)
+        return _JOIN if min_count else _LAST_BUCKET
+    return _JOIN * min_count + (_ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED)
 
 
-def in_phases(found: Work) -> bool:
+def is_exchange_only(collectives: Work) -> bool:
     """Whether kernels only send and receive, and the network moves the data between them."""
-    return bool(found.name.matches(_PHASES).all())
+    return bool(collectives.name.matches(_PHASES).all())
 
 
-def remedy(kind: str, found: Work, *, hidden: bool, peers: bool, alone: bool) -> str:
+def remedy(kind: str, collectives: Work, *, hidden: bool, peers: bool, single: bool) -> str:
     """Where it was not measured who is late.
 
     Args:
         hidden: whether most of its time has compute beside it.
         peers: whether most of it is probably waiting.
-        alone: whether this is the only trace of the job.
+        single: whether this is the only trace of the job.
     """
     if kind == "recv":
         return _PIPELINE
     return (
-        (_ALONE if alone else _PEERS) if peers and kind != "barrier" else advice(kind, found, hidden=hidden)
+        (_ALONE if single else _PEERS)
+        if peers and kind != "barrier"
+        else advice(kind, collectives, hidden=hidden)
     )
 
 
-def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
+def late_rank_text(kind: str, *, waiting: int, peers: bool) -> str:
     """The end of a message, where waiting is estimated."""
     if kind in ALL_WAITING:
         return " and waits for another rank"
@@ -330,31 +352,31 @@ def perhaps_late(kind: str, *, waiting: int, peers: bool) -> str:
     return f"; {{waiting_of_step}} of this is probably waiting for {whom}"
 
 
-def by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:
+def waited_by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:
     """`rank 3` -> how long it was waited for in ns, the longest first."""
     total = {f"rank {rank}": int(waited_ns[last == rank].sum()) for rank in distinct(last).tolist()}
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def who_is_late(kind: str, last: Rows, waited_ns: Rows) -> str:
+def late_ranks_text(kind: str, last: Rows, waited_ns: Rows) -> str:
     """What to do about measured waiting."""
     if kind == "barrier":
         return _ADVICE[kind]
-    waited_for = by_rank(last, waited_ns)
+    waited_for = waited_by_rank(last, waited_ns)
     late = next(iter(waited_for))
-    one = waited_for[late] >= _ONE_RANKS * sum(waited_for.values())
-    return _LATE.format(late=late.capitalize()) if one else _IN_TURN
+    item = waited_for[late] >= _ONE_RANKS * sum(waited_for.values())
+    return _LATE.format(late=late.capitalize()) if item else _IN_TURN
 
 
-def perhaps_needless(kind: str, found: Work) -> bool:
+def may_be_needless(kind: str, collectives: Work) -> bool:
     """Whether it gathers what ranks have computed; of sharded parameters each rank needs all."""
     if kind != "allgather":
         return False
-    annotation = found.launch.annotation
-    return not (found.outer_op.name.matches(r"(?i)fsdp").any() or annotation.matches(r"(?i)fsdp").any())
+    annotation = collectives.launch.annotation
+    return not (collectives.outer_op.name.matches(r"(?i)fsdp").any() or annotation.matches(r"(?i)fsdp").any())
 
 
-def _trains(found: Work) -> bool:
+def _trains(collectives: Work) -> bool:
     """Whether anything in the trace runs in a backward pass."""
-    every = Work.build(found.events)
+    every = Work.build(collectives.events)
     return bool(every.outer_op.name.matches(_BACKWARD).any())

@@ -30,11 +30,11 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
     """
     if not calls.name.matches(_DDP).any():
         raise Unavailable("no DistributedDataParallel in the trace")
-    found = calls[calls.name.matches(_SEARCH)]
+    collectives = calls[calls.name.matches(_SEARCH)]
     yield Hits(
-        occurrences=found,
+        occurrences=collectives,
         lost=LostTime.none(),
-        fix=Drop(found.rows),
+        fix=Drop(collectives.rows),
         confidence=Confidence.MEDIUM,
         info=True,
         message="DistributedDataParallel searches for unused parameters {times_a_step} (find_unused_parameters=True)",

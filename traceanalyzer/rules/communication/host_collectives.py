@@ -44,20 +44,20 @@ def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]
     owner = np.searchsorted(every.start_ns, waited.start_ns, side="right") - 1
     asked = calls[calls.name.matches(_CALL)]
     to_host = work.of_kind("copy_d2h")
-    for name, found in every.by(every.name):
+    for name, collectives in every.by(every.name):
         named = every.name.one_of(name)
-        mine = (owner >= 0) & named[owner]
+        members = (owner >= 0) & named[owner]
         called = asked[asked.name.matches(_CALL + name.partition(":")[2].replace("_", "_?"))]
         copied = int(to_host.bytes[to_host.launch.index_of_enclosing(called) >= 0].sum())
-        steps = len(distinct(found.step))
+        steps = len(distinct(collectives.step))
         size = format_bytes(copied // steps)
         what = f"with {size} copied to the host and back" if copied else "of tensors on the CPU"
         yield Hits(
             occurrences=every[named],
             named_by=name,
-            lost=LostTime.all_of(waited[mine], (np.cumsum(named) - 1)[owner[mine]]),
-            message=f"{len(found) / steps:.3g} {{by}} a step run on the CPU, {what}: "
+            lost=LostTime.all_of(waited[members], (np.cumsum(named) - 1)[owner[members]]),
+            message=f"{len(collectives) / steps:.3g} {{by}} a step run on the CPU, {what}: "
             "the GPU is idle for {per_step} of each step meanwhile",
             advice=_COPIED if copied else _ON_HOST,
-            evidence={"collective_ns": int(found.dur_ns.sum()), "copied_bytes": copied},
+            evidence={"collective_ns": int(collectives.dur_ns.sum()), "copied_bytes": copied},
         )

@@ -44,7 +44,7 @@ _LOOK += "processes on it. If its inputs are larger, balance the work."
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits, causes=("slower-kernels",))
 def load_imbalance(
-    work: Work, loads: RankLoads | None, behind: ExcessOverPeers | None, limits: Limits
+    work: Work, loads: RankLoads | None, lag: ExcessOverPeers | None, limits: Limits
 ) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
@@ -64,21 +64,21 @@ def load_imbalance(
         raise Unavailable(
             "only one rank's trace, or no marked steps; pass the traces of all ranks to compare them"
         )
-    own, others = loads.of[loads.rank], loads.others
-    mean = float(np.mean([other.compute_ns for other in others]))
-    if not _stands_out(own, others, limits):
+    members, remainder = loads.of[loads.rank], loads.others
+    mean = float(np.mean([other.compute_ns for other in remainder]))
+    if not _stands_out(members, remainder, limits):
         return
-    found = work.of_kind("compute")
-    if len(found) == 0:
+    collectives = work.of_kind("compute")
+    if len(collectives) == 0:
         raise Unavailable("no compute kernels in the trace")
-    slower = behind is not None and behind.same_kernels and behind.computes_more
-    late = late_share(own.compute_ns - mean, own.held_ns, own.step_ns)
-    left = (mean if slower else loads.mean_compute_ns) / own.compute_ns
+    slower = lag is not None and lag.same_kernels and lag.computes_more
+    late = late_share(members.compute_ns - mean, members.held_ns, members.step_ns)
+    rest = (mean if slower else loads.mean_compute_ns) / members.compute_ns
     yield Hits(
-        occurrences=found,
-        lost=LostTime.excess(found, (found.dur_ns * (1 - left)).astype(np.int64)),
+        occurrences=collectives,
+        lost=LostTime.excess(collectives, (collectives.dur_ns * (1 - rest)).astype(np.int64)),
         of_job=late >= limits.min_step_share,
-        fix=SplitAcrossRanks(found.entries, left),
+        fix=SplitAcrossRanks(collectives.entries, rest),
         cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
         message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: "
@@ -89,7 +89,7 @@ def load_imbalance(
         "equal time. If this rank runs the same kernels on the same shapes, its GPU is slower: look at its "
         "clocks, and for other processes on it.",
         evidence={
-            "own_ns": round(own.compute_ns),
+            "own_ns": round(members.compute_ns),
             "others_ns": round(mean),
             "mean_ns": round(loads.mean_compute_ns),
             "ranks": {f"rank {rank}": round(load.compute_ns) for rank, load in loads.of.items()},
@@ -99,21 +99,21 @@ def load_imbalance(
     )
 
 
-def _stands_out(own: Load, others: Sequence[Load], limits: Limits) -> bool:
+def _stands_out(members: Load, rest: Sequence[Load], limits: Limits) -> bool:
     """Whether the rank computes well more than most others, and is not the one to wait.
 
     Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
     """
     usual, waiting_ns = (
-        float(np.median([getattr(other, name) for other in others])) for name in ("compute_ns", "waiting_ns")
+        float(np.median([getattr(other, name) for other in rest])) for name in ("compute_ns", "waiting_ns")
     )
-    more_ns = own.compute_ns - usual
-    error_ns = math.hypot(own.error_ns, *(other.error_ns / len(others) for other in others))
-    held_up = more_ns >= limits.min_step_share * own.step_ns and own.held_ns >= _MOST * more_ns
+    more_ns = members.compute_ns - usual
+    error_ns = math.hypot(members.error_ns, *(other.error_ns / len(rest) for other in rest))
+    held_up = more_ns >= limits.min_step_share * members.step_ns and members.held_ns >= _MOST * more_ns
     return (
         (more_ns >= limits.min_more_share * usual or held_up)
         and more_ns >= limits.min_errors * error_ns
-        and own.waiting_ns - waiting_ns <= more_ns
+        and members.waiting_ns - waiting_ns <= more_ns
     )
 
 

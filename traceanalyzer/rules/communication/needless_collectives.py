@@ -80,73 +80,76 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     Source: PyTorch's DDP notes (no_sync); measured on two H200 with torch 2.11.
     """
     every = collectives_of(work)
-    own = every[(every.step >= 0) & every.op.there]
-    elements = pick(ints(own.events.trace.lanes.cpu, "in_elements"), own.op.rows)
-    yield from _every_micro_step(calls, own, work)
+    members = every[(every.step >= 0) & every.op.there]
+    elements = pick(ints(members.events.trace.lanes.cpu, "in_elements"), members.op.rows)
+    yield from _every_micro_step(calls, members, work)
     small = (elements >= 0) & (elements <= limits.max_small_elements)
-    statistics = own.outer_op.name.matches(_NORM)  # two numbers a channel: of wide layers, they are many
-    yield from _one_by_one(own[small | statistics], calls, work, limits)
+    statistics = members.outer_op.name.matches(_NORM)  # two numbers a channel: of wide layers, they are many
+    yield from _each_tensor(members[small | statistics], calls, work, limits)
 
 
-def _every_micro_step(calls: Calls, own: Work, work: Work) -> Iterator[Hits]:
+def _every_micro_step(calls: Calls, members: Work, work: Work) -> Iterator[Hits]:
     """Reductions of backward passes that are followed by another one before the optimizer's step."""
     forward = calls[calls.name.matches(_FORWARD)]
     updates = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     if len(updates) == 0:
         return
-    launched = own.launch.start_ns
+    launched = members.launch.start_ns
     goes_on = forward.next_start_ns(launched) < updates.next_start_ns(launched)
-    backward = own.outer_op.name.matches(r"^autograd::engine|Backward")
-    found, every = own[goes_on & backward], len(own[backward]) / max(len(distinct(own.step)), 1)
+    backward = members.outer_op.name.matches(r"^autograd::engine|Backward")
+    collectives, every = (
+        members[goes_on & backward],
+        len(members[backward]) / max(len(distinct(members.step)), 1),
+    )
     yield Hits(
-        occurrences=found,
+        occurrences=collectives,
         cause="every-micro-step",
-        lost=LostTime.uncovered(found, work.of_kind("compute")),
-        fix=DropWork(found.entries),
+        lost=LostTime.uncovered(collectives, work.of_kind("compute")),
+        fix=DropWork(collectives.entries),
         message="gradients are reduced after every micro-batch, though it is enough to reduce them after the last one: "
         "the other reductions ({number_a_step}, of {reductions} in all) take {total_a_step} in which the GPU computes "
         "nothing",
         advice="Run all micro-batches except the last under model.no_sync().",
-        evidence={"reductions": round(every), "ops": found.outer_op.name.sums(found.dur_ns)},
+        evidence={"reductions": round(every), "ops": collectives.outer_op.name.sums(collectives.dur_ns)},
     )
 
 
-def _one_by_one(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def _each_tensor(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Small collectives of one op, of which one would do for each run of them."""
     kernels = np.sort(work.of_kind("compute").launch.start_ns)
-    for op, found in small.by(small.outer_op.name):
-        found = found[np.argsort(found.launch.start_ns, kind="stable")]
+    for op, collectives in small.by(small.outer_op.name):
+        collectives = collectives[np.argsort(collectives.launch.start_ns, kind="stable")]
         norm = _NORM in op
-        is_later = rank_within(_runs(found, kernels, limits.max_kernels_between)) > 0
-        later = found if norm else found[is_later]
-        if len(later) >= (limits.min_small_times - 1) * len(distinct(found.step)):
-            between = calls[:0] if norm else _read_between(calls, found, is_later, kernels)
-            logged = not norm and _all_read(found, is_later, work)
-            yield _told(op, later, found if logged else later, between, norm, limits)
+        is_later = rank_within(_runs(collectives, kernels, limits.max_kernels_between)) > 0
+        later = collectives if norm else collectives[is_later]
+        if len(later) >= (limits.min_small_times - 1) * len(distinct(collectives.step)):
+            between = calls[:0] if norm else _read_between(calls, collectives, is_later, kernels)
+            logged = not norm and _all_read(collectives, is_later, work)
+            yield _told(op, later, collectives if logged else later, between, norm, limits)
 
 
-def _runs(found: Work, kernels: Rows, most: int) -> Rows:
+def _runs(collectives: Work, kernels: Rows, most: int) -> Rows:
     """Number of the run of each: what lies far behind the one before, or in another step, begins another run."""
-    before = np.searchsorted(kernels, found.launch.start_ns)
-    begins = (np.diff(before) > most) | (np.diff(found.step) != 0)
+    before = np.searchsorted(kernels, collectives.launch.start_ns)
+    begins = (np.diff(before) > most) | (np.diff(collectives.step) != 0)
     return np.cumsum(np.concatenate(([0], begins)))
 
 
-def _read_between(calls: Calls, found: Work, is_later: Mask, kernels: Rows) -> Calls:
+def _read_between(calls: Calls, collectives: Work, is_later: Mask, kernels: Rows) -> Calls:
     """What the host does from one of a run to the next, if that launches no kernel: values copied and read back."""
-    ops = found.outer_op
-    bare = is_later[1:] & (np.diff(np.searchsorted(kernels, found.launch.start_ns)) == 0)
+    ops = collectives.outer_op
+    bare = is_later[1:] & (np.diff(np.searchsorted(kernels, collectives.launch.start_ns)) == 0)
     begin, end, thread = ops.end_ns[:-1][bare], ops.start_ns[1:][bare], ops.thread[1:][bare]
     done = calls[calls.is_top_op | (calls.is_call & ~calls.op.there)]
-    at = np.searchsorted(begin, done.start_ns, side="right") - 1
-    within = (at >= 0) & (done.start_ns < pick(end, at)) & (done.thread == pick(thread, at))
+    place = np.searchsorted(begin, done.start_ns, side="right") - 1
+    within = (place >= 0) & (done.start_ns < pick(end, place)) & (done.thread == pick(thread, place))
     return done[within]
 
 
-def _all_read(found: Work, is_later: Mask, work: Work) -> bool:
+def _all_read(collectives: Work, is_later: Mask, work: Work) -> bool:
     """Whether each is copied to the host before the next of its run: nothing else is made of values to log."""
     read = np.sort(work.of_kind("copy_d2h").launch.start_ns)
-    copies = np.diff(np.searchsorted(read, found.launch.start_ns))
+    copies = np.diff(np.searchsorted(read, collectives.launch.start_ns))
     return bool((copies[is_later[1:]] > 0).all())
 
 

@@ -53,30 +53,30 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021, section
     2.2; measured on two H200 with two stages.
     """
-    at = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
-    if len(at) == 0:
+    place = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
+    if len(place) == 0:
         raise Unavailable("no sends and receives with both ends recorded")
     order = np.argsort(work.entries)
-    sends = work[order[np.searchsorted(work.entries[order], runs.entry[at])]]
-    stages = _stages(work, sends, runs.group[at].tolist())
-    micro = _most_in_a_step(runs.group[at], runs.step[at])
-    bubble, left = ((stages - 1) / (times * micro + stages - 1) for times in (1, _MORE))
-    for device, own in sends.by_device():
+    sends = work[order[np.searchsorted(work.entries[order], runs.entry[place])]]
+    stages = _stages(work, sends, runs.group[place].tolist())
+    micro = _largest_part(runs.group[place], runs.step[place])
+    bubble, rest = ((stages - 1) / (times * micro + stages - 1) for times in (1, _MORE))
+    for device, members in sends.by_device():
         idle = 1.0 - _compute_share(work, steps, int(device))
         if bubble >= limits.min_bubble_share and idle >= bubble - limits.tolerance_share:
             yield Hits(
-                occurrences=own,
+                occurrences=members,
                 lost=LostTime.none(),
                 message=f"{{stages}} stages and {{micro_batches}} micro-batch{'es' * (micro != 1)} a step: at "
                 f"least {{bubble}} of the step is the pipeline's bubble; this GPU is without compute for {{idle}}",
-                advice=f"With {_MORE} times as many micro-batches as now, the bubble is {100 * left:.0f} %, if each "
+                advice=f"With {_MORE} times as many micro-batches as now, the bubble is {100 * rest:.0f} %, if each "
                 "still fills the GPU and launching does not limit the step. Or use an interleaved schedule.",
                 evidence={
                     "stages": stages,
                     "micro_batches": micro,
                     "bubble_share": bubble,
                     "idle_share": idle,
-                    "left_share": left,
+                    "left_share": rest,
                 },
                 info=True,
             )
@@ -89,18 +89,18 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
         Unavailable: the group may be of other ranks, too.
     """
     members = sends.text("group_ranks").or_else(sends.op.text("group_ranks")).values()
-    ranks = [int(one) for one in re.findall(r"\d+", str(members[0]))]
+    ranks = [int(item) for item in re.findall(r"\d+", str(members[0]))]
     every = work.of_kind("communication")
-    own, of_op = every.number("group_size"), ints(work.events.trace.lanes.cpu, "group_size")
-    sizes = np.where((own == NULL_INT) & every.op.there, pick(of_op, every.op.rows), own)
+    inside, of_op = every.number("group_size"), ints(work.events.trace.lanes.cpu, "group_size")
+    sizes = np.where((inside == NULL_INT) & every.op.there, pick(of_op, every.op.rows), inside)
     if len(set(members)) > 1 or len(ranks) < 2 or "..." in str(members[0]):
         raise Unavailable("sends and receives are in several groups, or their ranks are not recorded")
     if ((sizes > 1) & (sizes < len(ranks))).any():
         raise Unavailable(
             "other groups are smaller than the group of the sends: it may hold several pipelines"
         )
-    for one, other in (map(int, found.groups()) for edge in edges if (found := _EDGE.fullmatch(edge))):
-        if not {one, other} <= set(ranks) or (ranks.index(one) - ranks.index(other)) % len(ranks) not in (
+    for item, other in (map(int, stages.groups()) for edge in edges if (stages := _EDGE.fullmatch(edge))):
+        if not {item, other} <= set(ranks) or (ranks.index(item) - ranks.index(other)) % len(ranks) not in (
             1,
             len(ranks) - 1,
         ):
@@ -108,16 +108,16 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
     return len(ranks)
 
 
-def _most_in_a_step(edge: NDArray[np.object_], step: Rows) -> int:
+def _largest_part(edge: NDArray[np.object_], step: Rows) -> int:
     """Of the direction that has most, in the median step."""
-    counts = [np.unique(step[edge == one], return_counts=True)[1] for one in dict.fromkeys(edge.tolist())]
-    return max(int(np.median(one)) for one in counts)
+    counts = [np.unique(step[edge == name], return_counts=True)[1] for name in dict.fromkeys(edge.tolist())]
+    return max(int(np.median(name)) for name in counts)
 
 
 def _compute_share(work: Work, steps: Steps, device: int) -> float:
     """Of the time of all steps on a device, that in which anything computes there."""
-    own = work[(work.device == device) & work.kind.one_of("compute") & (work.step >= 0)]
-    busy = intervals.union(own.start_ns, own.end_ns)
+    members = work[(work.device == device) & work.kind.one_of("compute") & (work.step >= 0)]
+    busy = intervals.union(members.start_ns, members.end_ns)
     edges = steps.bounds_ns[device]
     start, end = int(edges[0]), int(edges[-1])
     return intervals.length(intervals.clip(busy, start, end)) / max(end - start, 1)

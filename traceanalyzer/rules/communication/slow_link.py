@@ -51,24 +51,24 @@ def slow_link(
     step_ns = 0.0 if loads is None else loads.of[loads.rank].step_ns
     # over equally fast links, the ranks' ends of one collective differ by at most 3 % of its transfer time
     for link in links.slow:
-        found = work[np.isin(work.entries, link.entry)]
-        if len(found):
-            yield _hits(found, link, without_waiting(found, waits), step_ns)
+        collectives = work[np.isin(work.entries, link.entry)]
+        if len(collectives):
+            yield _hits(collectives, link, without_waiting(collectives, waits), step_ns)
 
 
-def _hits(found: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hits:
+def _hits(collectives: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hits:
     order = np.argsort(link.entry)
-    more_ns = link.more_ns[order[np.searchsorted(link.entry[order], found.entries)]]
-    more = float(more_ns.sum()) / max(len(distinct(found.step)), 1)
+    more_ns = link.more_ns[order[np.searchsorted(link.entry[order], collectives.entries)]]
+    more = float(more_ns.sum()) / max(len(distinct(collectives.step)), 1)
     names = " and ".join(map(str, link.ranks))
     pair = link.group is None
     return Hits(
-        occurrences=found,
+        occurrences=collectives,
         named_by=f"ranks {names}" if pair else link.group,
         cause="pair" if pair else "group",
-        lost=LostTime.excess(found, more_ns),
+        lost=LostTime.excess(collectives, more_ns),
         of_job=True,
-        fix=Resize(found.entries, (transfer_ns - more_ns).astype(np.float64)),
+        fix=Resize(collectives.entries, (transfer_ns - more_ns).astype(np.float64)),
         message="{where}: {what} {count} times, {part} longer than over the other links, {more} a step",
         advice=_ADVICE,
         evidence={

@@ -88,27 +88,29 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     reduces = every.outer_op.name.matches(_REDUCES) & (sizes > 0)
     late = reduces & ~by_hook & _after_backward(calls, every)
     for cause, chosen in (("small", by_hook & (sizes > 0)), ("after-backward", late)):
-        at = np.flatnonzero(chosen)
-        if len(at):
-            at = at[np.lexsort((every.launch.start_ns[at], every.step[at]))]
-            took = arrivals.transfer_ns[at].astype(np.float64)
-            widened = _widened(work, every[at]) if cause == "after-backward" else _none_of(calls)
-            yield from _of(cause, every[at], sizes[at], took, widened, limits)
+        positions = np.flatnonzero(chosen)
+        if len(positions):
+            positions = positions[np.lexsort((every.launch.start_ns[positions], every.step[positions]))]
+            took = arrivals.transfer_ns[positions].astype(np.float64)
+            widened = _widened(work, every[positions]) if cause == "after-backward" else _no_calls(calls)
+            yield from _bucket_hits(cause, every[positions], sizes[positions], took, widened, limits)
 
 
-def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limits: Limits) -> Iterator[Hits]:
-    steps, as_made = len(np.unique(found.step)), sizes // (2 if len(widened) else 1)
-    bucket, surplus = _buckets(found.step, as_made, limits.usual_bytes)
-    count, needed = len(found) / steps, (len(found) - surplus.sum()) / steps
+def _bucket_hits(
+    cause: str, collectives: Work, sizes: Rows, took: Floats, widened: Calls, limits: Limits
+) -> Iterator[Hits]:
+    steps, as_made = len(np.unique(collectives.step)), sizes // (2 if len(widened) else 1)
+    bucket, surplus = _buckets(collectives.step, as_made, limits.usual_bytes)
+    count, needed = len(collectives) / steps, (len(collectives) - surplus.sum()) / steps
     late = cause == "after-backward"
-    if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(found)):
+    if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(collectives)):
         return
     if not late and (
         sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed
     ):
         return
-    left = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
-    gone, needless = found if late else found[surplus], _calls_of(found[surplus])
+    rest = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
+    gone, needless = collectives if late else collectives[surplus], _calls_of(collectives[surplus])
     total, sent = (format_bytes(round(each.sum() / steps)) for each in (as_made, sizes))
     how = f"converted to a wider type ({sent}) and " if len(widened) else ""
     what = (
@@ -120,7 +122,7 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
         occurrences=gone,
         cause=cause,
         lost=LostTime.none(),
-        fix=(Resize(found[~surplus].entries, left), Drop(widened.joined((needless, widened)).rows)),
+        fix=(Resize(collectives[~surplus].entries, rest), Drop(widened.joined((needless, widened)).rows)),
         confidence=Confidence.MEDIUM,
         message=f"{what} {count:.0f} all-reduces a step; DistributedDataParallel's default, "
         f"bucket_cap_mb={limits.usual_bytes >> 20}, would make {needed:.0f} bucket{'s' if needed > 1 else ''} "
@@ -133,9 +135,9 @@ def _of(cause: str, found: Work, sizes: Rows, took: Floats, widened: Calls, limi
     )
 
 
-def _calls_of(found: Work) -> Calls:
+def _calls_of(collectives: Work) -> Calls:
     """What torch.distributed was called with: the op around that records the collective's parameters."""
-    op = found.op
+    op = collectives.op
     for _ in range(_LEVELS):
         around = op.parent
         inner = around.name.matches(_CALL)
@@ -151,11 +153,11 @@ def _widened(work: Work, late: Work) -> Calls:
     before = np.searchsorted(converts.launch.start_ns, launched)
     between = np.diff(before)[np.diff(late.step) == 0]  # one back and one forth
     if len(between) == 0 or np.median(between) < _BACK_AND_FORTH or before[0] == 0:
-        return _none_of(converts.launch)
+        return _no_calls(converts.launch)
     return converts[before - 1].outer_op.distinct()
 
 
-def _none_of(calls: Calls) -> Calls:
+def _no_calls(calls: Calls) -> Calls:
     return calls[:0]
 
 
@@ -171,12 +173,14 @@ def _after_backward(calls: Calls, every: Work) -> Mask:
     return np.asarray(every.launch.start_ns >= ends[every.step])
 
 
-def _bytes(found: Work) -> Rows:
+def _bytes(collectives: Work) -> Rows:
     """Of each collective's input; 0 where unknown."""
-    trace = found.events.trace
-    own = found.number("in_elements")
-    elements = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, "in_elements"), found.op.rows))
-    kinds = found.text("comm_dtype").or_else(found.op.text("comm_dtype")).values()
+    trace = collectives.events.trace
+    members = collectives.number("in_elements")
+    elements = np.where(
+        members != NULL_INT, members, pick(ints(trace.lanes.cpu, "in_elements"), collectives.op.rows)
+    )
+    kinds = collectives.text("comm_dtype").or_else(collectives.op.text("comm_dtype")).values()
     width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
     return np.where(elements > 0, elements * width, 0)
 
@@ -198,5 +202,5 @@ def _joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats
     if np.ptp(sizes) > 0:
         a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)
     latency = max(float(np.median(took - a_byte * sizes)), 0.0)
-    taken = np.bincount(bucket, weights=as_made.astype(np.float64))
-    return np.asarray(latency + a_byte * taken, np.float64)
+    bucket_ns = np.bincount(bucket, weights=as_made.astype(np.float64))
+    return np.asarray(latency + a_byte * bucket_ns, np.float64)

@@ -31,7 +31,7 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
     causes=("host-pause", "host-work", "late-input", "more-work"),
 )
 def straggler(
-    calls: Calls, work: Work, behind: ExcessOverPeers | None, loads: RankLoads | None
+    calls: Calls, work: Work, lag: ExcessOverPeers | None, loads: RankLoads | None
 ) -> Iterator[Hits]:
     """One rank does work that the other ranks do not do, and they wait for it.
 
@@ -47,28 +47,28 @@ def straggler(
     Source: measured on two H200 with torch 2.11, in jobs with late input, with pauses of one rank, and with
     metrics on rank 0.
     """
-    if behind is None and loads is not None:
+    if lag is None and loads is not None:
         raise Unavailable("no rank does more than its peers, as far as they can be compared")
-    if behind is None:
+    if lag is None:
         raise Unavailable("only one rank's trace: pass the traces of all ranks to compare them")
-    if not behind.cpu_ns:
+    if not lag.cpu_ns:
         return
-    names = list(behind.cpu_ns)
-    more, usual = sum(behind.cpu_ns.values()), sum(behind.peers_ns.get(name, 0.0) for name in names)
-    found = Calls(calls.events, behind.rows)
+    names = list(lag.cpu_ns)
+    more, usual = sum(lag.cpu_ns.values()), sum(lag.peers_ns.get(name, 0.0) for name in names)
+    extra_calls = Calls(calls.events, lag.rows)
     loading = calls[calls.name.matches(f"^{re.escape(_LOADS)}")]
-    loads_data = len(found) > 0 and bool(found.inside(loading).all())
-    copied = _copied_bytes(found, work)
+    loads_data = len(extra_calls) > 0 and bool(extra_calls.inside(loading).all())
+    copied = _copied_bytes(extra_calls, work)
     copies = copied >= _COPIED_BYTES and gap_of(names[0]) is None
     yield Hits(
-        occurrences=found,
+        occurrences=extra_calls,
         named_by=gap_of(names[0]) or names[0],
-        cause=_cause(behind, names[0]),
+        cause=_cause(lag, names[0]),
         lost=LostTime.none(),
         of_job=True,
-        fix=behind.edit,
+        fix=lag.edit,
         message=_message(
-            behind,
+            lag,
             names,
             more,
             usual,
@@ -79,27 +79,30 @@ def straggler(
         evidence={
             "more_ns": round(more),
             "peers_ns": round(usual),
-            "ops": {name: round(ns) for name, ns in behind.cpu_ns.items()},
-            "waits_ns": round(behind.waits_ns),
-            LATE_SHARE: behind.late_share,
+            "ops": {name: round(ns) for name, ns in lag.cpu_ns.items()},
+            "waits_ns": round(lag.waits_ns),
+            LATE_SHARE: lag.late_share,
             **({"copied_bytes": copied} if copies else {}),
         },
     )
 
 
-def _copied_bytes(found: Calls, work: Work) -> int:
+def _copied_bytes(extra_calls: Calls, work: Work) -> int:
     """Bytes copied to the host in the median step before ops that launch nothing; 0 where they launch."""
-    if len(found) == 0 or len(found.launched()[0]):
+    if len(extra_calls) == 0 or len(extra_calls.launched()[0]):
         return 0
-    last = {step: int(end) for step, end in zip(found.step.tolist(), found.end_ns.tolist(), strict=True)}
+    last = {
+        step: int(end)
+        for step, end in zip(extra_calls.step.tolist(), extra_calls.end_ns.tolist(), strict=True)
+    }
     copies = work.of_kind("copy_d2h")
     begun = np.array([last.get(step, -1) for step in copies.step.tolist()], np.int64)
-    before = copies[(copies.launch.start_ns < begun) & (copies.launch.thread == found.thread[0])]
+    before = copies[(copies.launch.start_ns < begun) & (copies.launch.thread == extra_calls.thread[0])]
     return int(np.median([before.bytes[before.step == step].sum() for step in last]))
 
 
-def _cause(behind: ExcessOverPeers, first: str) -> str:
-    if behind.computes_more and behind.compute_ns - behind.peers_compute_ns >= sum(behind.cpu_ns.values()):
+def _cause(lag: ExcessOverPeers, first: str) -> str:
+    if lag.computes_more and lag.compute_ns - lag.peers_compute_ns >= sum(lag.cpu_ns.values()):
         return "more-work"
     if first.startswith(_LOADS):
         return "late-input"
@@ -107,26 +110,28 @@ def _cause(behind: ExcessOverPeers, first: str) -> str:
 
 
 def _message(
-    behind: ExcessOverPeers, names: list[str], more: float, usual: float, copied: int, inside: str
+    lag: ExcessOverPeers, names: list[str], more: float, usual: float, copied: int, inside: str
 ) -> str:
-    where = _place(names[0])
+    where = _place_text(names[0])
     if len(names) > 1:
-        spent = [(behind.cpu_ns[name] + behind.peers_ns.get(name, 0.0), name) for name in names]
-        parts = ", ".join(f"{_ms(ns)} {_place(name)}" for ns, name in spent[:_NAMED])
+        spent = [(lag.cpu_ns[name] + lag.peers_ns.get(name, 0.0), name) for name in names]
+        parts = ", ".join(f"{_ms_text(ns)} {_place_text(name)}" for ns, name in spent[:_NAMED])
         where = f"at {len(names)} places ({parts}{', ...' if len(names) > _NAMED else ''})"
     where += " on the CPU" if copied else ""
-    others = _ms(usual) if round(usual) else "none"
-    said = f"rank {behind.rank} spends {_ms(more + usual)} a step {where}{inside}, the other ranks {others}"
-    said += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
-    if behind.computes_more:
-        said += f"; its GPU computes {_ms(behind.compute_ns)}, the other GPUs {_ms(behind.peers_compute_ns)}"
-    return said + (f"; the other ranks wait {_ms(behind.waits_ns)} a step for it" if behind.waits_ns else "")
+    rest = _ms_text(usual) if round(usual) else "none"
+    text = f"rank {lag.rank} spends {_ms_text(more + usual)} a step {where}{inside}, the other ranks {rest}"
+    text += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
+    if lag.computes_more:
+        text += (
+            f"; its GPU computes {_ms_text(lag.compute_ns)}, the other GPUs {_ms_text(lag.peers_compute_ns)}"
+        )
+    return text + (f"; the other ranks wait {_ms_text(lag.waits_ns)} a step for it" if lag.waits_ns else "")
 
 
-def _place(name: str) -> str:
+def _place_text(name: str) -> str:
     """`in aten::copy_`, `in Python before aten::mm`."""
     return f"in Python before {gap_of(name)}" if gap_of(name) else f"in {name}"
 
 
-def _ms(ns: float) -> str:
+def _ms_text(ns: float) -> str:
     return format_ns(round(ns))

@@ -53,8 +53,8 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable("no all-to-alls whose sizes are recorded")
     sent, received = _elements(exchanges, "in_elements"), _elements(exchanges, "out_elements")
     for device in np.unique(exchanges.device).tolist():
-        own = np.flatnonzero(exchanges.device == device)
-        first = own[:-1][_mirrored(sent[own], received[own])]
+        rows = np.flatnonzero(exchanges.device == device)
+        first = rows[:-1][_mirrored(sent[rows], received[rows])]
         if len(first) == 0 or received[first].mean() < limits.min_elements:
             continue
         times = float(received[first].sum() / sent[first].sum())
@@ -81,16 +81,16 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
 
 def _elements(exchanges: Work, column: str) -> Rows:
     """As the kernel says, or else its op; null where neither does."""
-    own = exchanges.number(column)
+    elements = exchanges.number(column)
     of_op = pick(ints(exchanges.events.trace.lanes.cpu, column), exchanges.op.rows)
-    return np.where(own != NULL_INT, own, np.where(exchanges.op.there, of_op, NULL_INT))
+    return np.where(elements != NULL_INT, elements, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
 def _mirrored(sent: Rows, received: Rows) -> Mask:
     """Of each exchange but the last whether the next one sends back what it received."""
-    known = (sent[:-1] > 0) & (received[:-1] > 0)
+    valid = (sent[:-1] > 0) & (received[:-1] > 0)
     back = (sent[:-1] == received[1:]) & (received[:-1] == sent[1:])
-    found = np.asarray(known & back, np.bool_)
-    for at in np.flatnonzero(found[1:] & found[:-1]) + 1:  # a pair's second is no other one's first
-        found[at] &= not found[at - 1]
-    return found
+    mirrored = np.asarray(valid & back, np.bool_)
+    for place in np.flatnonzero(mirrored[1:] & mirrored[:-1]) + 1:  # a pair's second is no other one's first
+        mirrored[place] &= not mirrored[place - 1]
+    return mirrored

@@ -80,24 +80,32 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11.
     """
     rows = calls[calls.name.meets(is_compilation)]
-    found = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
+    compilations = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
     regions = regions_of(calls)
-    if len(found) == 0 and len(regions) == 0:
+    if len(compilations) == 0 and len(regions) == 0:
         raise Unavailable("nothing in the trace is compiled by torch.compile")
-    if (found.step > 0).any():
-        several = len(np.unique(found.step)) > 1
-        yield _again(found if several else found[found.step > 0], regions, idle, limits, sure=several)
-    yield from _left_out(calls, regions, work, limits)
+    if (compilations.step > 0).any():
+        several = len(np.unique(compilations.step)) > 1
+        yield _recompilation_hits(
+            compilations if several else compilations[compilations.step > 0],
+            regions,
+            idle,
+            limits,
+            sure=several,
+        )
+    yield from _eager_hits(calls, regions, work, limits)
     yield from _overhead(calls, regions, limits)
 
 
-def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
+def _recompilation_hits(
+    compilations: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool
+) -> Hits:
     version, frame = newest_version(regions)
     return Hits(
-        occurrences=found,
+        occurrences=compilations,
         cause="recompilation",
-        lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
-        fix=DropSpans(found.start_ns, found.end_ns),
+        lost=LostTime.idle_within(idle, compilations.start_ns, compilations.end_ns),
+        fix=DropSpans(compilations.start_ns, compilations.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         message="code is compiled again {in_steps}: {in_a_step} of CPU time in each of these steps"
         + (
@@ -106,8 +114,8 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
         advice="TORCH_LOGS=recompiles shows which guard fails. If a size changes, use dynamic=True, mark_dynamic, "
         "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={
-            "compiling_ns": found.total_ns,
-            "in_a_step_ns": found.total_ns // len(np.unique(found.step)),
+            "compiling_ns": compilations.total_ns,
+            "in_a_step_ns": compilations.total_ns // len(np.unique(compilations.step)),
             "frame": frame,
             "version": version,
             "over_limit": version >= limits.max_versions,
@@ -115,33 +123,35 @@ def _again(found: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure
     )
 
 
-def _left_out(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Pointwise kernels that regions launch outside their compiled code, with their compiled neighbours."""
     every, run = eager_runs(calls, regions)
     for device in np.unique(every.device).tolist():
         chosen = every.device == device
-        found, number = every[chosen], np.unique(run[chosen], return_inverse=True)[1]
+        eager_work, number = every[chosen], np.unique(run[chosen], return_inverse=True)[1]
         longest = np.zeros(int(number.max()) + 1)
-        np.maximum.at(longest, number, found.dur_ns)
-        total = np.bincount(number, weights=found.dur_ns)
+        np.maximum.at(longest, number, eager_work.dur_ns)
+        total = np.bincount(number, weights=eager_work.dur_ns)
         share = float((total - longest).sum()) / max(work[work.device == device].total_ns, 1)
         if share < limits.min_eager_share:
             continue
-        left = found[~found.op.name.matches(r"^triton_")]
+        rest = eager_work[~eager_work.op.name.matches(r"^triton_")]
         yield Hits(
-            occurrences=found,
+            occurrences=eager_work,
             cause="eager-ops",
-            lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - longest / total)[number], np.int64)),
-            fix=(Fuse(found.entries, number, longest), Drop(resumed(regions, found).rows)),
+            lost=LostTime.excess(
+                eager_work, np.asarray(eager_work.dur_ns * (1 - longest / total)[number], np.int64)
+            ),
+            fix=(Fuse(eager_work.entries, number, longest), Drop(resumed_regions(regions, eager_work).rows)),
             confidence=Confidence.HIGH,
             message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
             "compiled kernels next to them {gpu} of all GPU work{where}",
             advice="TORCH_LOGS=graph_breaks shows what breaks the graph: torch.compiler.disable, print, a value on the "
             "host, or a call that dynamo does not trace. Without the break one kernel does all of this.",
             evidence={
-                **gpu_time_evidence(found),
-                "gpu_share": found.total_ns / max(work[work.device == device].total_ns, 1),
-                "left": left.op.name.sums(left.dur_ns),
+                **gpu_time_evidence(eager_work),
+                "gpu_share": eager_work.total_ns / max(work[work.device == device].total_ns, 1),
+                "left": rest.op.name.sums(rest.dur_ns),
                 "runs": len(total),
             },
         )
@@ -179,17 +189,17 @@ def regions_of(calls: Calls) -> Calls:
 
 def newest_version(regions: Calls) -> tuple[int, int]:
     """(version, frame) of the region with most versions, counted from 1; zeros without regions."""
-    return max(((version + 1, frame) for frame, version in _numbers(regions)), default=(0, 0))
+    return max(((version + 1, frame) for frame, version in _region_numbers(regions)), default=(0, 0))
 
 
 def frames_of(regions: Calls) -> int:
     """How many frames the regions are of; each after the first of a model is a graph break."""
-    return len({frame for frame, _ in _numbers(regions)})
+    return len({frame for frame, _ in _region_numbers(regions)})
 
 
-def _numbers(regions: Calls) -> list[tuple[int, int]]:
-    found = [_REGION.match(name) for name in regions.name.distinct()]
-    return [(int(one["frame"]), int(one["version"])) for one in found if one]
+def _region_numbers(regions: Calls) -> list[tuple[int, int]]:
+    matches = [_REGION.match(name) for name in regions.name.distinct()]
+    return [(int(match["frame"]), int(match["version"])) for match in matches if match]
 
 
 def times_of(calls: Calls, regions: Calls) -> dict[str, int]:
@@ -221,25 +231,25 @@ def eager_runs(calls: Calls, regions: Calls) -> tuple[Work, Rows]:
     compiled = calls[calls.name.matches(_CALLED)]
     outer = regions.outermost()
     outer = outer[distinct(compiled.index_of_enclosing(outer)[compiled.inside(outer)])]
-    found, owner = outer.launched()
-    order = np.lexsort((found.start_ns, found.stream, found.device))
-    found, owner = found[order], owner[order]
-    eager = ~found.launch.inside(compiled)
-    pointwise = found.name.matches(families.POINTWISE) & ~found.name.matches(families.INDEXED)
+    kernels, owner = outer.launched()
+    order = np.lexsort((kernels.start_ns, kernels.stream, kernels.device))
+    kernels, owner = kernels[order], owner[order]
+    eager = ~kernels.launch.inside(compiled)
+    pointwise = kernels.name.matches(families.POINTWISE) & ~kernels.name.matches(families.INDEXED)
     breaks = ~pointwise | ~np.append(False, pointwise[:-1])
-    for column in (owner, found.stream, found.device):
+    for column in (owner, kernels.stream, kernels.device):
         breaks |= starts_of_runs(column)
     run = np.cumsum(breaks) - 1
-    copied = found.op.name.one_of("aten::copy_")  # to an input that the compiled code changes
-    left = np.bincount(run, weights=eager & pointwise & ~copied)
-    chosen = pointwise & (np.bincount(run) >= _SHORT)[run] & (left > 0)[run]
-    return found[chosen], run[chosen]
+    copied = kernels.op.name.one_of("aten::copy_")  # to an input that the compiled code changes
+    uncompiled = np.bincount(run, weights=eager & pointwise & ~copied)
+    chosen = pointwise & (np.bincount(run) >= _SHORT)[run] & (uncompiled > 0)[run]
+    return kernels[chosen], run[chosen]
 
 
-def resumed(regions: Calls, found: Work) -> Calls:
+def resumed_regions(regions: Calls, kernels: Work) -> Calls:
     """Regions within others that launch nothing but this work: after a break, and gone without it."""
     inner = regions[regions.parent.inside(regions)]
     launched, owner = inner.launched()
-    others = owner[~np.isin(launched.entries, found.entries)]
-    chosen: Calls = inner[~np.isin(np.arange(len(inner)), others)]
+    rest = owner[~np.isin(launched.entries, kernels.entries)]
+    chosen: Calls = inner[~np.isin(np.arange(len(inner)), rest)]
     return chosen

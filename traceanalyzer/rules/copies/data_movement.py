@@ -131,13 +131,13 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     moving &= ~work.op.inside(calls[calls.name.one_of(_OVERWRITES)])
     selects = calls[calls.name.one_of("aten::index_select")]
     number, signatures = signatures_of(calls.events.trace, selects.rows)
-    computed = _computed(calls)
+    computed = _computed_shapes(calls)
     state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
     selects = selects[np.array(state, bool)[number]]
     reorders = gathers & work.op.inside(selects)
-    reorders |= gathers & picked_state(work, calls, limits.min_row_bytes, limits.min_tensors)
-    often = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
-    reorders &= often
+    reorders |= gathers & reordered_state(work, calls, limits.min_row_bytes, limits.min_tensors)
+    frequent = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
+    reorders &= frequent
     inputs = moving & ~gathers & _into_graphs(calls, work)
     yield from _by_op(work, work[moving & ~gathers & ~inputs], limits, "copies")
     yield from _by_op(work, work[inputs], limits, "graph-inputs")
@@ -152,12 +152,12 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
     if len(graphs) == 0:
         return np.zeros(len(work), bool)
     regions, first = np.unique(graphs.outer_op.rows, return_index=True)
-    at = np.minimum(np.searchsorted(regions, work.outer_op.rows), len(regions) - 1)
-    inside = (regions[at] == work.outer_op.rows) & work.launch.there & ~work.in_graph
-    return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][at]))
+    place = np.minimum(np.searchsorted(regions, work.outer_op.rows), len(regions) - 1)
+    inside = (regions[place] == work.outer_op.rows) & work.launch.there & ~work.in_graph
+    return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][place]))
 
 
-def _computed(calls: Calls) -> set[Shape]:
+def _computed_shapes(calls: Calls) -> set[Shape]:
     """Shapes of tensors that ops compute with, element by element: a step of such a computation is no state."""
     ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search) & ~calls.name.matches(_KEEPS)]
     return {shape for op in signatures_of(calls.events.trace, ops.rows)[1] for shape in tensors(op)}
@@ -174,38 +174,38 @@ def _reorders(op: Signature, limits: Limits) -> bool:
     return large and along in ("0", "") and index == table[:1]
 
 
-def _by_op(work: Work, found: Work, limits: Limits, cause: str) -> Iterator[Hits]:
-    for device, mine in found.by(found.device):
+def _by_op(work: Work, copies: Work, limits: Limits, cause: str) -> Iterator[Hits]:
+    for device, on_device in copies.by(copies.device):
         whole = max(work[work.device == device].total_ns, 1)
-        for op, some in mine.by(_named(mine)):
+        for op, some in on_device.by(_op_names(on_device)):
             if some.total_ns >= limits.min_gpu_share * whole:
                 yield _hits(op, some, some.total_ns / whole, cause)
 
 
-def _named(found: Work) -> Texts:
+def _op_names(copies: Work) -> Texts:
     """The op that the user called; of shifts the shift itself, because keeping one order removes all of them."""
-    own = found.op.name
-    return Texts(np.where(own.one_of(_SHIFTS), own.code, -1), own.names).or_else(called_ops(found))
+    names = copies.op.name
+    return Texts(np.where(names.one_of(_SHIFTS), names.code, -1), names.names).or_else(called_ops(copies))
 
 
-def _hits(op: str, found: Work, share: float, cause: str) -> Hits:
-    unknown = cause == "reorderings" and (found.dims.code < 0).all()
+def _hits(op: str, copies: Work, share: float, cause: str) -> Hits:
+    unknown = cause == "reorderings" and (copies.dims.code < 0).all()
     return Hits(
-        occurrences=found,
+        occurrences=copies,
         named_by=op,
         cause=cause,
         info=cause == "gathers",
-        fix=DropWork(found.entries),
+        fix=DropWork(copies.entries),
         message="{by} "
         + _DOES["picks" if unknown else cause]
         + " and computes nothing; it runs {times_a_step} and takes {gpu} of all GPU work, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
-        evidence={**gpu_time_evidence(found), "gpu_share": share, "spent_ns": found.total_ns},
+        evidence={**gpu_time_evidence(copies), "gpu_share": share, "spent_ns": copies.total_ns},
     )
 
 
-def picked_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: int) -> Mask:
+def reordered_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: int) -> Mask:
     """Gathers of large rows, right after each other, of as many rows each, with a topk or sort since the last of them.
 
     A beam search picks all tensors of its cache so. Of a batch from a data set, there are few tensors, and nothing is
@@ -216,38 +216,38 @@ def picked_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: int)
         min_tensors: how many such gathers follow each other at least.
     """
     order = np.lexsort((work.start_ns, work.stream, work.device))
-    own = work[order]
-    rows, row_bytes = _sizes(own)
-    picks = (own.op.text("input_dims").code < 0) & (rows > 0)
+    ordered = work[order]
+    rows, row_bytes = _sizes(ordered)
+    picks = (ordered.op.text("input_dims").code < 0) & (rows > 0)
     follows = picks[1:] & picks[:-1] & (rows[1:] == rows[:-1])
-    follows &= (own.stream[1:] == own.stream[:-1]) & (own.device[1:] == own.device[:-1])
-    run = np.cumsum(~np.append(False, follows)[: len(own)]) - 1
+    follows &= (ordered.stream[1:] == ordered.stream[:-1]) & (ordered.device[1:] == ordered.device[:-1])
+    run = np.cumsum(~np.append(False, follows)[: len(ordered)]) - 1
     large = picks & (row_bytes >= min_row_bytes)
-    chosen = own.op.inside(calls[calls.name.matches(_CHOICES)])
+    chosen = ordered.op.inside(calls[calls.name.matches(_CHOICES)])
     before = np.cumsum(chosen)
-    kept, last = np.zeros(len(run), bool), 0
-    for one in np.flatnonzero(np.bincount(run, large) >= min_tensors).tolist():
-        begin = int(np.searchsorted(run, one))
-        kept[one], last = before[begin] > last, int(before[begin])
-    found = np.zeros(len(work), bool)
-    found[order] = picks & kept[run]
-    return found
+    keeps, last = np.zeros(len(run), bool), 0
+    for item in np.flatnonzero(np.bincount(run, large) >= min_tensors).tolist():
+        begin = int(np.searchsorted(run, item))
+        keeps[item], last = before[begin] > last, int(before[begin])
+    copies = np.zeros(len(work), bool)
+    copies[order] = picks & keeps[run]
+    return copies
 
 
 def _sizes(work: Work) -> tuple[Rows, Rows]:
     """(rows, least bytes of a row) of each gather of rows; 0 of all other work."""
     grid = work.text("grid")
-    pieces = np.array([_piece(str(one)) for one in work.name.names] + [0], np.int64)[work.name.code]
-    blocks = np.array([_grid(str(one)) for one in grid.names] + [(0, 0)], np.int64)[grid.code]
+    pieces = np.array([_piece(str(name)) for name in work.name.names] + [0], np.int64)[work.name.code]
+    blocks = np.array([_grid(str(name)) for name in grid.names] + [(0, 0)], np.int64)[grid.code]
     least = (blocks[:, 1] - 1) * work.threads * pieces + 1
     return np.where(pieces > 0, blocks[:, 0], 0), np.where(pieces > 0, least, 0)
 
 
 def _piece(kernel: str) -> int:
-    found = _ROWS.search(kernel)
-    return int(found[1]) if found else 0
+    copies = _ROWS.search(kernel)
+    return int(copies[1]) if copies else 0
 
 
 def _grid(text: str) -> tuple[int, int]:
-    numbers = [int(one) for one in re.findall(r"\d+", text)[:2]]
+    numbers = [int(item) for item in re.findall(r"\d+", text)[:2]]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)

@@ -123,30 +123,32 @@ def exposed_copy(
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
     waits, charged = syncs.row[~syncs.profiler], idle.waited()
     waiting, late = called.or_self(waits), called.or_self(charged.call.rows)
-    for (cause, kind), found in copies.by(_causes(copies, work, called, waiting), copies.kind):
-        copying = called.or_self(found.launch.rows)
+    for (cause, kind), moves in copies.by(_causes(copies, work, called, waiting), copies.kind):
+        copying = called.or_self(moves.launch.rows)
         awaiting = waits[np.isin(waiting, copying[copying >= 0])]
         owner = np.where(late >= 0, find(copying, late), -1)
         what, to_device, else_where = _TEXTS[cause]
-        lines = found.line.sums(found.dur_ns)
-        evidence, waited = _evidence(trace, found), charged[owner >= 0]
-        converting = _converting(found, called)
+        lines = moves.line.sums(moves.dur_ns)
+        evidence, waited = _evidence(trace, moves), charged[owner >= 0]
+        converting = _converting(moves, called)
         remedy = to_device if kind == "copy_h2d" else else_where
-        workers = host_workers(calls, found, limits.min_worker_ns)
-        purpose, advice, named = _purpose(found, _reader(found, called, converting), remedy, workers, limits)
+        workers = cpu_op_copies(calls, moves, limits.min_worker_ns)
+        purpose, advice, named = _purpose(
+            moves, _reading_op(moves, called, converting), remedy, workers, limits
+        )
         trip = "worker" in named and kind == "copy_d2h"
-        back = sent_back(calls, work, found, workers[1]) if trip else np.full(len(found), -1, np.int64)
+        back = copies_sent_back(calls, work, moves, workers[1]) if trip else np.full(len(moves), -1, np.int64)
         there, away = back >= 0, back < 0
         yield Hits(
-            occurrences=found,
+            occurrences=moves,
             named_by=_WAYS[kind],
             cause=cause,
             lost=LostTime.joined(
-                [LostTime.uncovered(found, cover), LostTime.all_of(waited, owner[owner >= 0])]
+                [LostTime.uncovered(moves, cover), LostTime.all_of(waited, owner[owner >= 0])]
             ),
             fix=[
-                *([on_the_device(calls, found[there], back[there], gpus)] if there.any() else ()),
-                *(_fix(found[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
+                *([replaced_by_device_pass(calls, moves[there], back[there], gpus)] if there.any() else ()),
+                *(_fix(moves[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
             ],
             message="a copy of {copy} goes from {by} {times_a_step}"
             + (", at {lines}" if lines else "")
@@ -169,24 +171,22 @@ def _purpose(
     """
     upward = bool(copies.kind.one_of("copy_h2d").all())
     if reader and upward:
-        kept = (
-            f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower(remedy)}"
-        )
-        return "; {reader} needs the data there", kept, {"reader": reader}
+        keeps = f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower_first(remedy)}"
+        return "; {reader} needs the data there", keeps, {"reader": reader}
     names, spent_ns = workers
     worker = next(iter(names.sums(spent_ns)), "")
     if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
         return "", remedy, {}
     if upward:
-        made = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
-        return "; on the host, {worker} makes the data", made + _lower(remedy), {"worker": worker}
+        results = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
+        return "; on the host, {worker} makes the data", results + _lower_first(remedy), {"worker": worker}
     if worker == NUMPY:
-        return "; on the host, numpy works on the data", _IN_TORCH + _lower(remedy), {"worker": worker}
+        return "; on the host, numpy works on the data", _IN_TORCH + _lower_first(remedy), {"worker": worker}
     done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
-    return "; on the host, {worker} works on the data", done + _lower(remedy), {"worker": worker}
+    return "; on the host, {worker} works on the data", done + _lower_first(remedy), {"worker": worker}
 
 
-def _lower(text: str) -> str:
+def _lower_first(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
@@ -217,7 +217,7 @@ def _converting(copies: Work, called: CalledOps) -> Rows:
     return np.where(hidden, inner, -1)
 
 
-def _reader(copies: Work, called: CalledOps, converting: Rows) -> str:
+def _reading_op(copies: Work, called: CalledOps, converting: Rows) -> str:
     """The op that copies its inputs to where it works, where most of the copies' time is such; else nothing."""
     inside = converting >= 0
     if 2 * copies[inside].total_ns < copies.total_ns:
@@ -255,7 +255,7 @@ def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
     }
 
 
-def sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> Rows:
+def copies_sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> Rows:
     """Row of the op that sends back what the host made of each copy to the host; int64 (copies,), -1 where none does.
 
     After work on the host it is the next op of the copy's thread that calls the device, and all that it launches are
@@ -268,16 +268,16 @@ def sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> Rows:
     owner = calls[calls.is_call].index_of_enclosing(top)
     calling = top[distinct(owner[owner >= 0])]
     uploading = np.isin(calling.rows, _uploading(work))
-    found, launcher = np.full(len(copies), -1, np.int64), copies.outer_op
+    moves, launcher = np.full(len(copies), -1, np.int64), copies.outer_op
     for thread in distinct(launcher.thread[launcher.there]).tolist():
-        own = np.flatnonzero(launcher.there & (launcher.thread == thread) & (spent_ns > 0))
+        members = np.flatnonzero(launcher.there & (launcher.thread == thread) & (spent_ns > 0))
         of_thread = np.flatnonzero(calling.thread == thread)
         order = of_thread[np.argsort(calling.start_ns[of_thread], kind="stable")]
-        after = np.searchsorted(calling.start_ns[order], launcher.end_ns[own])
+        after = np.searchsorted(calling.start_ns[order], launcher.end_ns[members])
         following = order[np.minimum(after, len(order) - 1)]
         back = (after < len(order)) & uploading[following]
-        found[own[back]] = calling.rows[following[back]]
-    return found
+        moves[members[back]] = calling.rows[following[back]]
+    return moves
 
 
 def _uploading(work: Work) -> Rows:
@@ -286,7 +286,7 @@ def _uploading(work: Work) -> Rows:
     return np.setdiff1d(work[small].outer_op.rows, work[~small].outer_op.rows)
 
 
-def on_the_device(calls: Calls, copies: Work, back: Rows, gpus: Gpus) -> Replace:
+def replaced_by_device_pass(calls: Calls, copies: Work, back: Rows, gpus: Gpus) -> Replace:
     """The host's work in one pass over the data on the device, without the copies there and back.
 
     Args:
@@ -297,7 +297,7 @@ def on_the_device(calls: Calls, copies: Work, back: Rows, gpus: Gpus) -> Replace
     return Replace(copies.outer_op.start_ns, ends_ns, passes_ns[:, None], _OP_NS)
 
 
-def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
+def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
     """(the op that works longest on the host right before or after each copy, how long all of them do there).
 
     Before a copy to the device, after one to the host: on its thread, as far as the next op that calls the device.
@@ -320,19 +320,19 @@ def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
         of_thread = np.flatnonzero(top.thread == thread)
         order = of_thread[np.argsort(top.start_ns[of_thread], kind="stable")]
         calling = order[busy[order]]
-        own = np.flatnonzero(launcher.there & (launcher.thread == thread))
-        low, high = _windows(top, calling, launcher, own, upward)
+        members = np.flatnonzero(launcher.there & (launcher.thread == thread))
+        low, high = _windows(top, calling, launcher, members, upward)
         hosts = order[works[order]]
         first = np.searchsorted(top.start_ns[hosts], low, side="left")
         last = np.searchsorted(top.start_ns[hosts], high, side="left")
         sums = np.append(0, np.cumsum(top.dur_ns[hosts]))
-        spent[own] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
-        array_ns = np.where(upward[own] | (last > first), 0, _numpy_ns(calls, thread, low, high))
-        spent[own] = np.where(array_ns >= min_ns, array_ns, spent[own])
-        longest[own] = np.where(array_ns >= min_ns, len(top), longest[own])
-        for at, begin, end in zip(own.tolist(), first.tolist(), last.tolist(), strict=True):
+        spent[members] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
+        array_ns = np.where(upward[members] | (last > first), 0, _numpy_ns(calls, thread, low, high))
+        spent[members] = np.where(array_ns >= min_ns, array_ns, spent[members])
+        longest[members] = np.where(array_ns >= min_ns, len(top), longest[members])
+        for place, begin, end in zip(members.tolist(), first.tolist(), last.tolist(), strict=True):
             if end > begin:
-                longest[at] = hosts[begin + int(np.argmax(top.dur_ns[hosts[begin:end]]))]
+                longest[place] = hosts[begin + int(np.argmax(top.dur_ns[hosts[begin:end]]))]
     names = top.name
     code = np.append(names.code, (len(names.names), -1))[longest]  # -1, of no op, is the last
     return Texts(code, np.append(names.names, NUMPY)), spent
@@ -340,24 +340,28 @@ def host_workers(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
 
 def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
     """How long nothing is recorded on the thread after a tensor became an array within [low, high); 0 without one."""
-    own = calls[calls.thread == thread]
-    made = own[own.name.one_of(_AS_ARRAY)]
-    made = made[np.argsort(made.start_ns, kind="stable")]
-    following = np.append(np.sort(own.start_ns), np.iinfo(np.int64).max)
-    next_ns = following[np.searchsorted(following, made.end_ns, side="left")]
-    which = np.searchsorted(made.start_ns, low, side="left")
-    begins, ends, nexts = (np.append(ns, high.max(initial=0)) for ns in (made.start_ns, made.end_ns, next_ns))
-    there = (begins[which] < high) & (which < len(made))
+    members = calls[calls.thread == thread]
+    results = members[members.name.one_of(_AS_ARRAY)]
+    results = results[np.argsort(results.start_ns, kind="stable")]
+    following = np.append(np.sort(members.start_ns), np.iinfo(np.int64).max)
+    next_ns = following[np.searchsorted(following, results.end_ns, side="left")]
+    which = np.searchsorted(results.start_ns, low, side="left")
+    begins, ends, nexts = (
+        np.append(ns, high.max(initial=0)) for ns in (results.start_ns, results.end_ns, next_ns)
+    )
+    there = (begins[which] < high) & (which < len(results))
     return np.where(there, np.minimum(nexts[which], high) - ends[which], 0)
 
 
-def _windows(top: Calls, calling: Rows, launcher: Calls, own: Rows, upward: np.ndarray) -> tuple[Rows, Rows]:
+def _windows(
+    top: Calls, calling: Rows, launcher: Calls, members: Rows, upward: np.ndarray
+) -> tuple[Rows, Rows]:
     """When the host works for each copy: from the call before it, or up to the call after it."""
     starts, ends = top.start_ns[calling], top.end_ns[calling]
-    begun, done = launcher.start_ns[own], launcher.end_ns[own]
+    begun, done = launcher.start_ns[members], launcher.end_ns[members]
     before = np.searchsorted(starts, begun, side="left") - 1
     after = np.searchsorted(starts, done, side="left")
     previous = np.where(before >= 0, ends[np.maximum(before, 0)], 0) if len(calling) else np.zeros_like(begun)
     following = np.where(after < len(starts), starts[np.minimum(after, max(len(starts) - 1, 0))], done)
-    up = upward[own]
+    up = upward[members]
     return np.where(up, previous, done), np.where(up, begun, following)

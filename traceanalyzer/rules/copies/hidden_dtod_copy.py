@@ -38,27 +38,27 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     Source: cuBLAS adds the product to what is in the output already (beta*C); measured on an H200 with torch 2.11.
     """
     ordered = work.in_order()
-    copy, product = _seeds(ordered, limits.max_memsets)
+    copy, product = _copies_before_gemms(ordered, limits.max_memsets)
     adds = ordered[product].op.outer_op.name.matches(_ADDS) | ordered[product].op.name.matches(_ADDS)
     same = ordered[copy].op.outer_op.rows == ordered[product].op.outer_op.rows
     copy, product = copy[adds & same], product[adds & same]
     copies = ordered[copy]
-    for op, found in copies.by(ordered[product].op.name):
-        products = ordered[product[np.isin(copies.entries, found.entries)]]
+    for op, moves in copies.by(ordered[product].op.name):
+        products = ordered[product[np.isin(copies.entries, moves.entries)]]
         yield Hits(
-            occurrences=found,
+            occurrences=moves,
             named_by=op,
             cause="seeded-destination",
             # while other streams compute, a copy costs nothing
-            lost=LostTime.uncovered(found, work.of_kind("compute")),
-            fix=DropWork(found.entries),
+            lost=LostTime.uncovered(moves, work.of_kind("compute")),
+            fix=DropWork(moves.entries),
             message="{by} copies its bias (the argument named input) into its output before the GEMM, {times_a_step}, "
             "{moved_a_step}; "
             "the copies take {total_a_step}{shapes}",
             advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or use torch.mm, and add the matrix "
             "afterwards: {torch.compile} can fuse the addition with the next op.",
             evidence={
-                "moved_bytes": int(found.bytes.sum()),
+                "moved_bytes": int(moves.bytes.sum()),
                 "gemm": next(iter(products.name.sums(products.dur_ns)), ""),
                 "gemm_ns": products.total_ns,
                 "shapes": _shapes(products),
@@ -67,7 +67,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
         )
 
 
-def _seeds(ordered: Work, max_memsets: int) -> tuple[np.ndarray, np.ndarray]:
+def _copies_before_gemms(ordered: Work, max_memsets: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the copies, and of the GEMM that comes next on their stream after at most some memsets."""
     kind, name = ordered.kind, ordered.name
     memset = kind.one_of("memset")

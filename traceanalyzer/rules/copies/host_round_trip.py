@@ -65,8 +65,8 @@ def host_round_trip(
     if len(trips.down) == 0:
         return
     host = op_on_host(calls, trips, limits.min_op_share)
-    for op, found in Work(work.events, trips.down).by(host):
-        which = np.flatnonzero(np.isin(trips.down, found.entries))
+    for op, copies in Work(work.events, trips.down).by(host):
+        which = np.flatnonzero(np.isin(trips.down, copies.entries))
         down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
         start, end = trips.start_ns[which], trips.freed_ns(limits.max_freeing_share)[which]
         passes_ns = (down.bytes + up.bytes) / (limits.reached_share * gpus.memory_gbps(down.device))
@@ -123,11 +123,11 @@ def op_on_host(calls: Calls, trips: HostRoundTrips, min_share: float) -> Texts:
     sizes, first = grouped(copied)
     names: list[str | None] = []
     for number in range(len(first)):
-        mine = sizes[trip] == number
-        spent = ops[mine].name.sums(ops[mine].dur_ns)
+        members = sizes[trip] == number
+        spent = ops[members].name.sums(ops[members].dur_ns)
         op = next(iter(spent), None)
         total = (trips.sent_ns - trips.fetched_ns)[sizes == number].sum()
         names.append(op if op and spent[op] >= min_share * total else None)
-    known = sorted({name for name in names if name})
-    code = np.array([known.index(name) if name else -1 for name in names], np.int64)
-    return Texts(code[sizes], np.array(known, object))
+    valid = sorted({name for name in names if name})
+    code = np.array([valid.index(name) if name else -1 for name in names], np.int64)
+    return Texts(code[sizes], np.array(valid, object))

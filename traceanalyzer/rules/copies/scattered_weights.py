@@ -48,16 +48,16 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
     copied, layer = copied[copied.start_ns > begin[layer]], layer[copied.start_ns > begin[layer]]
     end, weights = np.zeros(len(recurrent), np.int64), np.bincount(layer, minlength=len(recurrent))
     np.maximum.at(end, layer, copied.end_ns)
-    apart = np.flatnonzero(weights >= limits.min_weights)
-    for op, found in recurrent[apart].by(recurrent[apart].outer_op.name):
-        place = np.searchsorted(recurrent.rows, found.rows)
-        spent, owner = found.launched()
+    spread = np.flatnonzero(weights >= limits.min_weights)
+    for op, copies in recurrent[spread].by(recurrent[spread].outer_op.name):
+        place = np.searchsorted(recurrent.rows, copies.rows)
+        spent, owner = copies.launched()
         gathering = (spent.launch.start_ns >= begin[place][owner]) & (
             spent.launch.start_ns < end[place][owner]
         )
-        lines = found.line.sums(found.dur_ns)
+        lines = copies.line.sums(copies.dur_ns)
         yield Hits(
-            occurrences=found,
+            occurrences=copies,
             named_by=op,
             lost=LostTime.joined(
                 [

@@ -66,25 +66,25 @@ def fixed_length(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -
     steps = len(np.unique(masked.step[masked.step >= 0]))
     if len(masked) < limits.min_calls or (marked and steps < min(marked, limits.min_calls)):
         return
-    wanted = {size for one in sizes for size in padded_sizes(*one)}
+    wanted = {size for size_pair in sizes for size in padded_sizes(*size_pair)}
     padded = inputs.meets(lambda op: any(is_padded(shape, wanted) for shape in tensors(op)))
-    for device, found in work[padded & work.kind.one_of("compute", "copy_d2d")].by_device():
-        known = work[(work.device == device) & work.op.there]
-        share = found.total_ns / max(known.total_ns, 1)
+    for device, kernels in work[padded & work.kind.one_of("compute", "copy_d2d")].by_device():
+        with_op = work[(work.device == device) & work.op.there]
+        share = kernels.total_ns / max(with_op.total_ns, 1)
         if share >= limits.min_gpu_share:
-            yield _hits(found, share, max(sizes))
+            yield _hits(kernels, share, max(sizes))
 
 
-def _hits(found: Work, share: float, size: tuple[int, int]) -> Hits:
+def _hits(kernels: Work, share: float, size: tuple[int, int]) -> Hits:
     return Hits(
-        occurrences=found,
+        occurrences=kernels,
         lost=LostTime.none(),
         message="all batches are {width} positions wide (up to {sequences} sequences), and a mask hides the padding of "
         "each sequence: {gpu} of all GPU work is work on these positions, padding included, most in {ops}",
         advice="First check how much of the width is filled: mask.float().mean(). If it is clearly below 1, pad each "
         "batch to its longest sequence only, put sequences of about the same length into one batch, or pack them.",
         confidence=Confidence.LOW,
-        evidence={**gpu_time_evidence(found), "gpu_share": share, "width": size[1], "sequences": size[0]},
+        evidence={**gpu_time_evidence(kernels), "gpu_share": share, "width": size[1], "sequences": size[0]},
         info=True,
     )
 
@@ -94,16 +94,16 @@ def _masked(calls: Calls, limits: Limits) -> tuple[Calls, set[tuple[int, int]]]:
     ops = calls[calls.is_op & (calls.name.one_of(_ATTENTION) | calls.name.matches(_MASKS))]
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     normed = _normed(calls) if ops.name.matches(_MASKS).any() else frozenset()
-    sizes = [_size(one, normed, limits.min_positions) for one in signatures]
-    known = np.array([one is not None for one in sizes], bool)[number]
-    return ops[known], {one for one in sizes if one is not None}
+    sizes = [_size(op, normed, limits.min_positions) for op in signatures]
+    has_size = np.array([op is not None for op in sizes], bool)[number]
+    return ops[has_size], {op for op in sizes if op is not None}
 
 
 def _normed(calls: Calls) -> frozenset[Shape]:
     """Shapes of which softmax is taken."""
     ops = calls[calls.is_op & calls.name.meets(_SOFTMAX.match)]
     _, signatures = signatures_of(ops.events.trace, ops.rows)
-    return frozenset(shape for one in signatures for shape in tensors(one)[:1])
+    return frozenset(shape for op in signatures for shape in tensors(op)[:1])
 
 
 def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[int, int] | None:
@@ -111,16 +111,16 @@ def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[
     try:
         if op.name == _ATTENTION:
             query, key = op.shape(0), op.shape(1)
-            return _of_mask(_stored(op), (*query[:-1], key[-2]), min_positions)
+            return _of_mask(_stored_mask_shape(op), (*query[:-1], key[-2]), min_positions)
     except LookupError:
         return None
     shapes = tensors(op)
     scores = next((shape for shape in shapes if shape in normed), ())
-    found: Sequence[tuple[int, int] | None] = [_of_mask(mask, scores, min_positions) for mask in shapes]
-    return next((one for one in found if one is not None), None)
+    sizes: Sequence[tuple[int, int] | None] = [_of_mask(mask, scores, min_positions) for mask in shapes]
+    return next((size for size in sizes if size is not None), None)
 
 
-def _stored(op: Signature) -> Shape:
+def _stored_mask_shape(op: Signature) -> Shape:
     """Shape of attention's mask in memory: 1 where it is expanded, as where each query has the same keys."""
     mask = op.shape(_MASK)
     return tuple(size if step else 1 for size, step in zip(mask, op.stride(_MASK) or mask, strict=True))

@@ -28,9 +28,11 @@ from traceanalyzer.timeline.collective_work import without_waiting
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 from traceanalyzer.timeline.steps import Steps
 
-_MUCH = 0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
+_MIN_COSTLIEST_SHARE = (
+    0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
+)
 _WELL_SHAPED = 0.75  # of the peak: large bfloat16 products reach about this on an H200; chosen
-_LEAST = 0.005  # of the peak: less rounds to 0 %
+_MIN_PEAK_SHARE = 0.005  # of the peak: less rounds to 0 %
 _OVER_LINK = ("copy_h2d", "copy_d2h")
 _SHORT_PRODUCTS = "Use a larger batch. Matrix products cannot be fused with one another."
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
@@ -70,11 +72,11 @@ _MORE_COMPUTE = (
     "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
     "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
 )
-_BEYOND = {
+_ABOVE_PEAK = {
     False: "more than memory delivers: caches serve a part",
     True: "above the device's peak: its algorithm needs fewer operations than counted",
 }
-_APART = 0.05  # of its time a step: so far from the mean of all steps it is said which count; chosen
+_UNEVEN_SHARE = 0.05  # of its time a step: so far from the mean of all steps it is said which count; chosen
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
 _NO_USERS = (
@@ -160,56 +162,56 @@ def hotspot(
     within = work.step >= 0 if (work.step >= 0).any() else np.ones(len(work), bool)
     usual = forecast.program.sample.steps if forecast else np.flatnonzero(steps.steady)
     for device in distinct(work.device[within]).tolist():
-        here = work.device == device
-        own, alone_ns = work[here & within], uncovered_ns(work[here])[within[here]]
-        names = display_names(own)
-        counts = _counts(own, usual)
-        own_ns = without_waiting(own, waits)
+        on_device = work.device == device
+        step_work, alone_ns = work[on_device & within], uncovered_ns(work[on_device])[within[on_device]]
+        names = display_names(step_work)
+        counts = _in_usual_steps(step_work, usual)
+        own_ns = without_waiting(step_work, waits)
         took_ns = np.where(counts, own_ns, 0)
         # What compute runs beside is no hot spot, nor is what was queued before the recording.
-        launched = launched_in_steps(own)
+        launched = launched_in_steps(step_work)
         alone_ns = np.where(launched | ~launched.any(), np.minimum(took_ns, alone_ns), 0)
         op = next(iter(names.sums(alone_ns)), None)
         if op is None:
             continue
         chosen = names.one_of(op)
-        found, every = own[chosen & counts], own[chosen]
+        op_work, every = step_work[chosen & counts], step_work[chosen]
         gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
         predicted = job or (forecast and forecast.step)
         whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
         judged_step = f"the {'predicted' if predicted else 'recorded'} step"
         # Of work that streams do at once a step has no room for all; ranks then wait less for one another.
-        work_ns = int(alone_ns[~own.kind.one_of("communication")].sum()) / max(len(usual), 1)
+        work_ns = int(alone_ns[~step_work.kind.one_of("communication")].sum()) / max(len(usual), 1)
         if work_ns > (1 + MORE_WORK) * whole_ns:
             whole_ns, judged_step = work_ns, "all GPU work"
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
-            pace = every.total_ns / len(every) / max(found.total_ns / len(found), 1.0)
-            bound = what_limits(found, rates, pace, limits.min_near_share, limits.max_latency_ns)
+            pace = every.total_ns / len(every) / max(op_work.total_ns / len(op_work), 1.0)
+            bound = what_limits(op_work, rates, pace, limits.min_near_share, limits.max_latency_ns)
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
-            if not bound.kind and found.outer_op.name.matches(_COMPILED).any():
-                bound = _compiled(found, forecast)
+            if not bound.kind and op_work.outer_op.name.matches(_COMPILED).any():
+                bound = _compiled(op_work, forecast)
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
-            apart = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _APART * gpu_ns
+            uneven = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _UNEVEN_SHARE * gpu_ns
             whole: dict[str, int] = {}
-            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if apart else ""
+            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if uneven else ""
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
-            yield _hits(op, every, found, bound, gpu_ns, share, judged_step, of_which, whole)
+            yield _hits(op, every, op_work, bound, gpu_ns, share, judged_step, of_which, whole)
 
 
-def _counts(work: Work, usual: NDArray[np.int64]) -> Mask:
+def _in_usual_steps(work: Work, usual: NDArray[np.int64]) -> Mask:
     """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
     counts = np.isin(work.step, usual)
     return counts if counts.any() else np.ones(len(work), bool)
 
 
-def _compiled(found: Work, forecast: Forecast | None) -> Bound:
+def _compiled(kernels: Work, forecast: Forecast | None) -> Bound:
     """Of a compiled region: the kernels that it is made of, and how they are launched."""
     words = "its kernels are {kernels}"
-    eager = found[~found.in_graph]
+    eager = kernels[~kernels.in_graph]
     waits = eager.kind.one_of("copy_d2h").any()
-    if len(eager) < len(found) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
+    if len(eager) < len(kernels) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
         return Bound(
             "",
             words,
@@ -227,7 +229,7 @@ def _compiled(found: Work, forecast: Forecast | None) -> Bound:
 def _hits(
     op: str,
     every: Work,
-    found: Work,
+    kernels: Work,
     bound: Bound,
     gpu_ns: int,
     share: float,
@@ -236,8 +238,8 @@ def _hits(
     whole: Mapping[str, int],
 ) -> Hits:
     """Points at `every` piece; what is said is of those `found` in the usual steps, or the mean of the `whole`."""
-    lines = found.line.sums(found.dur_ns)
-    users = found[~found.launch.annotation.matches(_NO_USERS)]
+    lines = kernels.line.sums(kernels.dur_ns)
+    users = kernels[~kernels.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     # The predicted step has less waiting for other ranks than the recorded ones.
     shown = share <= 1 and bound is not COMMUNICATION
@@ -246,11 +248,11 @@ def _hits(
         if shown
         else ", the sum of its kernels, some of which run at the same time" * (share > 1)
     )
-    same = list(kernel_times(found)) == [op.removesuffix("...")] and bound.words == UNKNOWN
+    same = list(kernel_times(kernels)) == [op.removesuffix("...")] and bound.words == UNKNOWN
     words = "" if same else f"; {bound.words}"
     where = ", at {lines}" if lines else ", under the annotation {annotations}" if annotations else ""
-    dims = found.dims.sums(found.dur_ns)
-    if inputs := largest_shapes(found):
+    dims = kernels.dims.sums(kernels.dur_ns)
+    if inputs := largest_shapes(kernels):
         where += f", {'mostly ' if len(dims) > 1 else ''}for inputs of {counted_shapes(inputs)}"
     return Hits(
         occurrences=every,
@@ -262,7 +264,7 @@ def _hits(
         evidence={
             "gpu_ns": gpu_ns,
             "part_share": min(share, 1.0),
-            "kernels": kernel_times(found),
+            "kernels": kernel_times(kernels),
             "shapes": next(iter(dims), None),
             "lines": lines,
             "annotations": annotations,
@@ -272,28 +274,30 @@ def _hits(
     )
 
 
-def what_limits(found: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int) -> Bound:
+def what_limits(
+    kernels: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int
+) -> Bound:
     """What limits most of the time of some work of one op.
 
     Args:
-        found: not empty.
+        kernels: not empty.
         rates: of the whole window.
         pace: by how much quicker the work is than on average over the whole window.
         min_near_share: of a peak; what reaches more of it is limited by it.
         max_latency_ns: mean duration up to which kernels are limited by their start.
     """
-    if _mostly(found, "communication"):
+    if _mostly(kernels, "communication"):
         return COMMUNICATION
-    if found.total_ns / len(found) < max_latency_ns:
-        multiplies = 2 * found[found.name.matches(GEMM_OR_CONVOLUTION)].total_ns > found.total_ns
-        advice = _FEW_NORMS if found.op.name.matches(_NORMS).all() else _LATENCY.advice
+    if kernels.total_ns / len(kernels) < max_latency_ns:
+        multiplies = 2 * kernels[kernels.name.matches(GEMM_OR_CONVOLUTION)].total_ns > kernels.total_ns
+        advice = _FEW_NORMS if kernels.op.name.matches(_NORMS).all() else _LATENCY.advice
         return replace(_LATENCY, advice=_SHORT_PRODUCTS if multiplies else advice)
-    if _mostly(found, *_OVER_LINK):
-        return _over_link(found.of_kind(*_OVER_LINK))
-    if _mostly(found, "copy_d2d"):
+    if _mostly(kernels, *_OVER_LINK):
+        return _over_link(kernels.of_kind(*_OVER_LINK))
+    if _mostly(kernels, "copy_d2d"):
         return _COPIES
-    bound = _by_peaks(found, rates, pace, min_near_share)
-    resizes = 2 * found[found.op.name.matches(_RESIZING)].total_ns > found.total_ns
+    bound = _by_peaks(kernels, rates, pace, min_near_share)
+    resizes = 2 * kernels[kernels.op.name.matches(_RESIZING)].total_ns > kernels.total_ns
     return replace(bound, advice=_RESIZES + bound.advice) if resizes else bound
 
 
@@ -303,58 +307,64 @@ def _over_link(copies: Work) -> Bound:
     return replace(_LINK, words=rate) if moved else _LINK
 
 
-def _mostly(found: Work, *kinds: str) -> bool:
-    return 2 * found.of_kind(*kinds).total_ns > found.total_ns
+def _mostly(kernels: Work, *kinds: str) -> bool:
+    return 2 * kernels.of_kind(*kinds).total_ns > kernels.total_ns
 
 
-def _peak_of(one: Inputs) -> str:
+def _peak_of(item: Inputs) -> str:
     """How high it is, for the kind of numbers that the op computes with."""
-    if one.limit == "compute":
-        return f" ({one.peak_tflops:,.0f} TFLOP/s)" if one.peak_tflops else ""
-    return f" ({one.peak_gbps:,.0f} GB/s)" if one.peak_gbps else ""
+    if item.limit == "compute":
+        return f" ({item.peak_tflops:,.0f} TFLOP/s)" if item.peak_tflops else ""
+    return f" ({item.peak_gbps:,.0f} GB/s)" if item.peak_gbps else ""
 
 
-def _by_peaks(found: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
+def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
     """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
-    inner = next(iter(found.op.name.sums(found.dur_ns)), None)
-    by_shape = _spent(found)
-    known = [
-        (one, one.peak_share, by_shape[one.shapes])
-        for one in rates.inputs
-        if one.op == inner and one.peak_share is not None and by_shape.get(one.shapes, 0) > 0
+    inner = next(iter(kernels.op.name.sums(kernels.dur_ns)), None)
+    by_shape = _spent(kernels)
+    rated = [
+        (op_inputs, op_inputs.peak_share, by_shape[op_inputs.shapes])
+        for op_inputs in rates.inputs
+        if op_inputs.op == inner
+        and op_inputs.peak_share is not None
+        and by_shape.get(op_inputs.shapes, 0) > 0
     ]
-    if not known:
-        return _by_rate(inner, found, rates, pace)
-    shares, spent = np.array([one[1] for one in known]), np.array([one[2] for one in known], np.float64)
-    best = known[int(spent.argmax())][0]
-    compute, share = best.limit == "compute", pace * known[int(spent.argmax())][1]
+    if not rated:
+        return _by_rate(inner, kernels, rates, pace)
+    shares, spent = (np.array([entry[column] for entry in rated], np.float64) for column in (1, 2))
+    best, best_share, _ = rated[int(spent.argmax())]
+    compute, share = best.limit == "compute", pace * best_share
     rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
     rate = f"{'with its costliest inputs ' * (len(by_shape) > 1)}it reaches {rate}"
-    part = float(spent.max()) / found.total_ns
+    part = float(spent.max()) / kernels.total_ns
     mean = pace * float((shares * spent).sum() / spent.sum())
-    kind = str(best.limit) if (share if part >= _MUCH else mean) >= min_near_share else "below-bounds"
+    kind = (
+        str(best.limit)
+        if (share if part >= _MIN_COSTLIEST_SHARE else mean) >= min_near_share
+        else "below-bounds"
+    )
     near = (
         ""
-        if share > 1 or share < _LEAST
+        if share > 1 or share < _MIN_PEAK_SHARE
         else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
     )
-    if part < _MUCH:
-        own = np.array([one.limit == best.limit for one, *_ in known])
-        of_those = pace * float((shares * spent)[own].sum() / spent[own].sum())
-        which = "calls" if own.all() else f"{best.limit}-bound calls"
+    if part < _MIN_COSTLIEST_SHARE:
+        same_limit = np.array([op_inputs.limit == best.limit for op_inputs, *_ in rated])
+        of_those = pace * float((shares * spent)[same_limit].sum() / spent[same_limit].sum())
+        which = "calls" if same_limit.all() else f"{best.limit}-bound calls"
         whose = " of their dtype" * (best.limit == "compute")
         rate = f"on average, its {which} reach {100 * of_those:.0f} % of the {best.limit} peak{whose}"
         near = ""
     elif share > 1:  # no device is quicker than its peak
-        near = f", {_BEYOND[compute]}"
+        near = f", {_ABOVE_PEAK[compute]}"
     if kind in ("compute", "memory"):
-        far = kind == "compute" and (share if part >= _MUCH else mean) < _WELL_SHAPED
+        far = kind == "compute" and (share if part >= _MIN_COSTLIEST_SHARE else mean) < _WELL_SHAPED
         return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else _ADVICE[kind])
-    few = _few_blocks(found)
-    return replace(few, words=f"{rate}{near}; {few.words}") if few else _below(f"{rate}{near}")
+    few = _few_blocks(kernels)
+    return replace(few, words=f"{rate}{near}; {few.words}") if few else _below_bounds(f"{rate}{near}")
 
 
-def _below(rate: str) -> Bound:
+def _below_bounds(rate: str) -> Bound:
     return Bound(
         "below-bounds",
         f"{rate}; its kernels: {{kernels:of the op's time}}",
@@ -362,36 +372,39 @@ def _below(rate: str) -> Bound:
     )
 
 
-def _few_blocks(found: Work) -> Bound | None:
+def _few_blocks(kernels: Work) -> Bound | None:
     """Where most of the time goes to kernels of so few blocks that most of the device has nothing to do."""
-    sms = max((device.sms or 0 for device in found.events.trace.meta.devices), default=0)
-    few = found[(found.blocks > 0) & (2 * found.blocks < sms)]
-    if 2 * few.total_ns <= found.total_ns:
+    sms = max((device.sms or 0 for device in kernels.events.trace.meta.devices), default=0)
+    few = kernels[(kernels.blocks > 0) & (2 * kernels.blocks < sms)]
+    if 2 * few.total_ns <= kernels.total_ns:
         return None
     blocks = int(few.blocks[np.argmax(few.dur_ns)])
-    told = f"{blocks} block{'s' * (blocks > 1)}"
+    blocks_text = f"{blocks} block{'s' * (blocks > 1)}"
     advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
     advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
     advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else advice
-    return Bound("few-blocks", f"its longest kernel has {told} for {sms} multiprocessors", advice)
+    return Bound("few-blocks", f"its longest kernel has {blocks_text} for {sms} multiprocessors", advice)
 
 
-def _spent(found: Work) -> dict[str, int]:
+def _spent(kernels: Work) -> dict[str, int]:
     """Shapes of an op's inputs -> ns."""
     sums: dict[str, int] = {}
-    for dims, ns in found.dims.sums(found.dur_ns).items():
+    for dims, ns in kernels.dims.sums(kernels.dur_ns).items():
         text = shapes_of(Signature.parsed("", dims, None, None))
         sums[text] = sums.get(text, 0) + ns
     return sums
 
 
-def _by_rate(inner: str | None, found: Work, rates: OpWork, pace: float) -> Bound:
+def _by_rate(inner: str | None, kernels: Work, rates: OpWork, pace: float) -> Bound:
     """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
-    shaped = bool(found.events.trace.meta.capabilities.get("shapes"))
-    best = next((one for one in rates.inputs if one.op == inner and one.gbps is not None), None)
+    shaped = bool(kernels.events.trace.meta.capabilities.get("shapes"))
+    best = next(
+        (op_inputs for op_inputs in rates.inputs if op_inputs.op == inner and op_inputs.gbps is not None),
+        None,
+    )
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"
         return Bound("", reached, _UNMODELLED)
     advice = _UNMODELLED if shaped else _NO_SHAPES
-    return _few_blocks(found) or Bound("", UNKNOWN, _IN_GRAPH if found.in_graph.any() else advice)
+    return _few_blocks(kernels) or Bound("", UNKNOWN, _IN_GRAPH if kernels.in_graph.any() else advice)

@@ -51,26 +51,26 @@ def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     masked = {op.shape(0) for op in inputs.signatures if _is_mask(op)}
     for shape in sorted(set(filter(None, (_scores(op, masked, limits) for op in inputs.signatures)))):
         positions, classes = math.prod(shape[:-1]), shape[-1]
-        found = inputs.meets(partial(_has_sizes, sizes=({positions, classes}, {*shape})))
-        for device, part in work[found & work.kind.one_of("compute", "copy_d2d")].by_device():
-            known = work[(work.device == device) & work.op.there]
-            share = part.total_ns / max(known.total_ns, 1)
+        kernels = inputs.meets(partial(_has_sizes, sizes=({positions, classes}, {*shape})))
+        for device, part in work[kernels & work.kind.one_of("compute", "copy_d2d")].by_device():
+            with_op = work[(work.device == device) & work.op.there]
+            share = part.total_ns / max(with_op.total_ns, 1)
             if share >= limits.min_gpu_share:
                 yield _hits(part, share, positions, classes)
 
 
-def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
-    product = found.op.name.matches(_PRODUCT)
-    backward = found.outer_op.name.matches(r"Backward\d*$")
+def _hits(kernels: Work, share: float, positions: int, classes: int) -> Hits:
+    product = kernels.op.name.matches(_PRODUCT)
+    backward = kernels.outer_op.name.matches(r"Backward\d*$")
     parts = {
         "head": product & ~backward,
         "loss and conversions": ~product & ~backward,
         "backward of the head": product & backward,
         "backward of the loss": ~product & backward,
     }
-    spent_ns = {name: found[which].total_ns for name, which in parts.items() if which.any()}
+    spent_ns = {name: kernels[which].total_ns for name, which in parts.items() if which.any()}
     return Hits(
-        occurrences=found,
+        occurrences=kernels,
         lost=LostTime.none(),
         message="the scores of {classes} classes for {positions} positions take {gpu} of all GPU work, forward and "
         "backward, the largest part in {parts}; positions whose label is ignored or masked need no scores, but cost as "
@@ -81,7 +81,7 @@ def _hits(found: Work, share: float, positions: int, classes: int) -> Hits:
         "shrink by this share. If few labels are ignored, compile the head with the loss, or use a fused loss "
         "that never writes all scores.",
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(kernels),
             "gpu_share": share,
             "classes": classes,
             "positions": positions,
@@ -99,8 +99,8 @@ def _scores(op: Signature, masked: set[Shape], limits: Limits) -> Shape | None:
     """
     shape = next(iter(tensors(op)), ()) if op.name == _SCORES else ()
     # (batch, length, classes) only if the program multiplies its loss by a mask
-    known = len(shape) == 2 or (len(shape) == 3 and shape[:-1] in masked)
-    return shape if known and shape[-1] >= limits.min_classes else None
+    labelled = len(shape) == 2 or (len(shape) == 3 and shape[:-1] in masked)
+    return shape if labelled and shape[-1] >= limits.min_classes else None
 
 
 def _is_mask(op: Signature) -> bool:
@@ -111,5 +111,5 @@ def _is_mask(op: Signature) -> bool:
 
 def _has_sizes(op: Signature, sizes: Sequence[set[int]]) -> bool:
     """Whether an op's tensors have all of some sizes."""
-    own = {size for shape in tensors(op) for size in shape}
-    return any(one <= own for one in sizes)
+    op_sizes = {size for shape in tensors(op) for size in shape}
+    return any(size_set <= op_sizes for size_set in sizes)

@@ -50,7 +50,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     checks = checks[np.argsort(checks.start_ns, kind="stable")]
     outer = calls[calls.is_top_op]
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
-    start = _prepared(outer, checks, limits.max_ops_before)
+    start = _preparation_ns(outer, checks, limits.max_ops_before)
     check = np.searchsorted(start, outer.start_ns, side="right") - 1
     scaling = outer[outer.start_ns < pick(checks.end_ns, check, 0)]
     launched, owner = checks.launched()
@@ -66,11 +66,11 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
         "kernels, and {total_of_step} with the idle time while the CPU computes the scale",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",
         evidence={"kernels_ns": launched.total_ns},
-        info=any(found is not None and found < _FIRST_WITH_BF16 for found in capabilities),
+        info=any(capability is not None and capability < _FIRST_WITH_BF16 for capability in capabilities),
     )
 
 
-def _prepared(outer: Calls, checks: Calls, max_ops: int) -> Rows:
+def _preparation_ns(outer: Calls, checks: Calls, max_ops: int) -> Rows:
     """When each check's preparation began: the scale is converted and inverted a few ops before."""
     inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
     place = np.searchsorted(outer.start_ns, checks.start_ns)

@@ -24,7 +24,7 @@ _DECIDES = (
     r"logical_(and|or|not|xor)|__and__|__or__|bitwise_(and|or|not)|abs)$"
 )
 _ENDS = r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+|bitwise_\w+)$"
-_MOST = 4  # ops that make one value: abs, gt, any; isnan, logical_or, any
+_MAX_MAKERS = 4  # ops that make one value: abs, gt, any; isnan, logical_or, any
 _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 _ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
@@ -37,7 +37,7 @@ _FIXED_BINS = (
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 _SHOWN = 3  # names of ops
 _NEXT_NS = 10_000  # from the copy's op to the loop; launching a kernel in between takes more
-_LOOP = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
+_LOOP_ADVICE = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +176,22 @@ def implicit_sync(
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
     copies, waits = Work(work.events, values.copy), Calls(work.events, values.wait)
     charged = idle.waited()
-    for (cause, op), found in ops.by(kinds_of(ops, values, calls, work), _as_called(ops)):
-        waiting, moved = waits[waits.inside(found)], copies[copies.launch.inside(found)]
+    for (cause, op), reads in ops.by(kinds_of(ops, values, calls, work), _called_names(ops)):
+        waiting, moved = waits[waits.inside(reads)], copies[copies.launch.inside(reads)]
         if cause == "copy-to-device" and np.isin(waiting.rows, moved.launch.rows).all():
             continue  # the call that copies waits itself: exposed-copy's
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
-        lines, waiter = found.line.sums(found.dur_ns), charged.call.index_of_enclosing(found)
+        lines, waiter = reads.line.sums(reads.dur_ns), charged.call.index_of_enclosing(reads)
         idling = charged[waiter >= 0]
         waited = _waited_ns(waiting)
-        loops = loops_after(found if cause == "copy-to-host" else found[:0], stretches, limits.min_loop_ops)
+        loops = loops_after(reads if cause == "copy-to-host" else reads[:0], stretches, limits.min_loop_ops)
         yield Hits(
-            occurrences=found,
+            occurrences=reads,
             named_by=op,
             cause=cause,
-            lost=_lost(found, counting, idling, waiter[waiter >= 0]),
+            lost=_lost(reads, counting, idling, waiter[waiter >= 0]),
             fix=(
-                _fix(cause, found, waiting, moved, work, makers_of(found, outer), limits),
+                _fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
                 DropSpans(loops.start_ns, loops.end_ns),
             ),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
@@ -202,27 +202,27 @@ def implicit_sync(
                 else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
                 "the recording" * bool(len(idling))
             )
-            + _waits(
-                longest := _longest(waiting, waited, found),
+            + _wait_text(
+                longest := _longest(waiting, waited, reads),
                 total := int(waited.sum()),
-                len(found),
+                len(reads),
                 limits.alike_times,
             ),
-            advice=_LOOP * bool(len(loops)) + advice_of(cause, op, calls),
+            advice=_LOOP_ADVICE * bool(len(loops)) + advice_of(cause, op, calls),
             evidence={
                 "waited_ns": total,
-                "each_ns": total // max(len(found), 1),
+                "each_ns": total // max(len(reads), 1),
                 "longest_ns": longest,
                 "idle_ns": idling.total_ns,
                 "lines": lines,
-                **({"host_ns": loops.total_ns, "host_ops": most_often(loops)} if len(loops) else {}),
+                **({"host_ns": loops.total_ns, "host_ops": most_frequent_ops(loops)} if len(loops) else {}),
             },
             of_window=("idle_ns",),
             info=cause == "result",
         )
 
 
-def _as_called(ops: Calls) -> Texts:
+def _called_names(ops: Calls) -> Texts:
     """Names of the ops; what waits in the backward of an index waits for the mask that the user indexed with."""
     names = np.append(ops.name.names, "aten::index")
     backward = ops.outer_op.name.matches(r"\bIndexBackward") & ops.name.matches(r"index_put")
@@ -239,12 +239,12 @@ def _waited_ns(waiting: Calls) -> Rows:
     return np.maximum(waited, 0)
 
 
-def _longest(waiting: Calls, waited: Rows, found: Calls) -> int:
+def _longest(waiting: Calls, waited: Rows, reads: Calls) -> int:
     """How long the op that waits longest waits in all."""
-    return int(sums_of(waiting.index_of_enclosing(found), waited, len(found)).max(initial=0))
+    return int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0))
 
 
-def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
+def _wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     """How long the CPU waits: of each where they are alike."""
     if count == 1:
         return "; the CPU waits {each}"
@@ -252,44 +252,44 @@ def _waits(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     return f"; the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
 
 
-def _lost(found: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
+def _lost(reads: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
     """The idle time charged to what is inside each, and the work that is done only to read."""
-    working = spent.launch.index_of_enclosing(found)
+    working = spent.launch.index_of_enclosing(reads)
     reading = LostTime.all_of(spent[working >= 0], working[working >= 0])
     return LostTime.joined([LostTime.all_of(idling, waiter), reading])
 
 
 def _fix(
-    cause: str, found: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
+    cause: str, reads: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
 ) -> Edit:
     """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
     if KINDS[cause].only_reads:
-        return Drop(np.union1d(found.rows, makers))
+        return Drop(np.union1d(reads.rows, makers))
     if cause == "copy-to-device":
         return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
     if cause != "boolean-mask":
         return Drop(np.union1d(waiting.rows, moved.launch.rows))
     order = np.argsort(work.launch.start_ns, kind="stable")
-    before = np.searchsorted(work.launch.start_ns[order], found.start_ns) - 1  # whose kernel made the mask
+    before = np.searchsorted(work.launch.start_ns[order], reads.start_ns) - 1  # whose kernel made the mask
     where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
-    kernels = np.stack((np.full(len(found), limits.fill_ns), where), axis=1)
-    return Replace(found.start_ns, found.end_ns, kernels, limits.where_ns)
+    kernels = np.stack((np.full(len(reads), limits.fill_ns), where), axis=1)
+    return Replace(reads.start_ns, reads.end_ns, kernels, limits.where_ns)
 
 
-def makers_of(found: Calls, outer: Calls) -> Rows:
+def last_makers(reads: Calls, outer: Calls) -> Rows:
     """Rows of the outermost ops right before each read-back, on its thread, that make its truth value.
 
     Args:
-        found: the ops that read back.
+        reads: the ops that read back.
         outer: all outermost ops.
     """
     order = np.lexsort((outer.start_ns, outer.thread))
     outer = outer[order]
     decides, ends = outer.name.matches(_DECIDES), outer.name.matches(_ENDS)
-    place = np.flatnonzero(np.isin(outer.rows, found.outer_op.rows))
+    place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))
     alive = np.ones(len(place), bool)
     rows = [np.empty(0, np.int64)]
-    for back in range(1, _MOST + 1):
+    for back in range(1, _MAX_MAKERS + 1):
         alive &= place >= back
         before = np.maximum(place - back, 0)
         alive &= outer.thread[before] == outer.thread[place]
@@ -321,27 +321,29 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     """
     names = list(KINDS)
     patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
-    found = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
+    numbers = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
     if not calls.name.matches(_TRAINS).any():
-        read = np.flatnonzero(found == names.index("copy-to-host"))
-        found[read[_last(ops[read], work)]] = names.index("result")
-    branches = np.flatnonzero(found == names.index("branch"))
-    checks = _asked(ops[branches], calls) | _checking(ops[branches])
-    found[branches[checks]] = names.index("argument-check")
-    found[values.upwards] = names.index("copy-to-device")
-    found[values.scaler] = names.index("loss-scaling")
-    return Texts(found, np.array(names, object))
+        read = np.flatnonzero(numbers == names.index("copy-to-host"))
+        numbers[read[_is_last_launch(ops[read], work)]] = names.index("result")
+    branches = np.flatnonzero(numbers == names.index("branch"))
+    checks = _follow_checks(ops[branches], calls) | _checking(ops[branches])
+    numbers[branches[checks]] = names.index("argument-check")
+    numbers[values.upwards] = names.index("copy-to-device")
+    numbers[values.scaler] = names.index("loss-scaling")
+    return Texts(numbers, np.array(names, object))
 
 
-def _last(read: Calls, work: Work) -> Mask:
+def _is_last_launch(read: Calls, work: Work) -> Mask:
     """After which of these ops their step launches nothing but copies of other ones."""
-    others = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
-    last = np.zeros(max(int(read.step.max(initial=-1)), int(others.step.max(initial=-1))) + 2, np.int64)
-    np.maximum.at(last, others.step, others.start_ns)
+    other_launches = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
+    last = np.zeros(
+        max(int(read.step.max(initial=-1)), int(other_launches.step.max(initial=-1))) + 2, np.int64
+    )
+    np.maximum.at(last, other_launches.step, other_launches.start_ns)
     return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
 
 
-def _asked(branches: Calls, calls: Calls) -> Mask:
+def _follow_checks(branches: Calls, calls: Calls) -> Mask:
     """Which of these ops come right after the question whether all of a tensor is true: checks, no decisions."""
     outer = calls[calls.is_top_op]
     outer = outer[np.lexsort((outer.start_ns, outer.thread))]
@@ -353,40 +355,40 @@ def _asked(branches: Calls, calls: Calls) -> Mask:
 
 def _checking(branches: Calls) -> Mask:
     """Which of these ops run in Python code of torch.distributions that checks arguments; none without stacks."""
-    trace, found = branches.events.trace, np.zeros(len(branches), bool)
+    trace, reads = branches.events.trace, np.zeros(len(branches), bool)
     if not trace.meta.rows.get("python"):
-        return found
+        return reads
     python = trace.lanes.python
     rows = np.flatnonzero(matching(python, "name", lambda name: bool(_CHECKING.search(name))))
     start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
-    own = ints_at(trace.lanes.cpu, "tid", branches.rows)
+    threads = ints_at(trace.lanes.cpu, "tid", branches.rows)
     for thread in distinct(tid).tolist():
         checks = intervals.union(start[tid == thread], (start + dur)[tid == thread])
         inside = intervals.covered(checks, branches.start_ns, branches.start_ns + 1) > 0
-        found |= (own == thread) & inside
-    return found
+        reads |= (threads == thread) & inside
+    return reads
 
 
-def loops_after(found: Calls, stretches: HostCalls, many: int) -> HostCalls:
+def loops_after(reads: Calls, stretches: HostCalls, min_count: int) -> HostCalls:
     """Stretches of so many ops on the host that begin right after one of these ops, on its thread.
 
     Args:
-        found: ops that copy to the host.
-        many: ops; a loop over the elements or rows of what was copied.
+        reads: ops that copy to the host.
+        min_count: ops; a loop over the elements or rows of what was copied.
     """
     ops, stretch = stretches.ops()
-    own = stretch[ops.thread == stretches.thread[stretch]]
-    loops = stretches[np.bincount(own, minlength=len(stretches)) >= many]
+    on_thread = stretch[ops.thread == stretches.thread[stretch]]
+    loops = stretches[np.bincount(on_thread, minlength=len(stretches)) >= min_count]
     after = np.zeros(len(loops), bool)
-    for thread in np.unique(found.thread).tolist():
-        ends = np.append(-_NEXT_NS - 1, np.sort(found.end_ns[found.thread == thread]))
+    for thread in np.unique(reads.thread).tolist():
+        ends = np.append(-_NEXT_NS - 1, np.sort(reads.end_ns[reads.thread == thread]))
         since = loops.start_ns - ends[np.searchsorted(ends, loops.start_ns, side="right") - 1]
         after |= (loops.thread == thread) & (since <= _NEXT_NS)
     return loops[after]
 
 
-def most_often(loops: HostCalls) -> str:
+def most_frequent_ops(loops: HostCalls) -> str:
     """The ops that run most often in these stretches: `aten::to, aten::empty`."""
     name = loops.ops()[0].name
     counts = name.sums(np.ones(len(name.code), np.int64))
-    return ", ".join(sorted(counts, key=lambda one: (-counts[one], one))[:_SHOWN])
+    return ", ".join(sorted(counts, key=lambda item: (-counts[item], item))[:_SHOWN])

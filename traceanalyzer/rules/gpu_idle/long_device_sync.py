@@ -37,22 +37,22 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     """
     rows = syncs.row[~syncs.profiler & ~syncs.copy]
     explicit = calls[np.isin(calls.rows, rows) & ~calls.op.there]
-    for name, found in explicit.by(explicit.name):
+    for name, waits in explicit.by(explicit.name):
         charged = idle.charged_to("synchronisation")
-        owner = charged.call.index_of_enclosing(found)
+        owner = charged.call.index_of_enclosing(waits)
         if not (owner >= 0).any():  # the device was busy throughout, or had nothing to do before or after
             continue
-        lines = found.line.sums(found.dur_ns)
+        lines = waits.line.sums(waits.dur_ns)
         yield Hits(
-            occurrences=found,
+            occurrences=waits,
             named_by=name,
             lost=LostTime.all_of(charged[owner >= 0], owner[owner >= 0]),
-            fix=Drop(np.union1d(found.rows, _timing(calls) if _ON_EVENT.search(name) else found.rows)),
+            fix=Drop(np.union1d(waits.rows, _timing(calls) if _ON_EVENT.search(name) else waits.rows)),
             message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
             + (", called at {lines:of these calls' time}" if lines else ""),
             advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
             "need one synchronisation at the end.",
-            evidence={"waited_ns": found.total_ns, "lines": lines},
+            evidence={"waited_ns": waits.total_ns, "lines": lines},
         )
 
 

@@ -113,30 +113,32 @@ def scheduler_gap(
             Confidence.HIGH,
             info=True,
         )
-    recurring, alone = lasting[~once & ~start], lasting[once & ~start]
-    for (cause, mark), found in recurring.by(recurring.cause, _optimizers(recurring, calls)):
+    recurring, single = lasting[~once & ~start], lasting[once & ~start]
+    for (cause, mark), gaps in recurring.by(recurring.cause, _optimizers(recurring, calls)):
         optimizer = mark and mark.partition("#")[2]
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
-        rare = _in_steps(found, same=cause == _JITTER) < limits.min_steps_share * len(steps)
+        rare = _steps_with_gaps(gaps, same=cause == _JITTER) < limits.min_steps_share * len(steps)
         rare &= len(steps) >= limits.min_steps
-        ready = cause == "data-loading" and np.median(found.call.dur_ns) < limits.max_fetch_ns
+        ready = cause == "data-loading" and np.median(gaps.call.dur_ns) < limits.max_fetch_ns
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
-        what, advice = _told(cause, found, optimizer, ready=bool(ready), rare=rare)
+        what, advice = _describe(cause, gaps, optimizer, ready=bool(ready), rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
         usual = limits.usual_share if cause in _USUAL else 0.0
-        hits = _hits(found, cause, what, advice, sure, info=info, optimizer=optimizer, usual=usual)
-        often = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
-        yield replace(hits, recurring_share=often)
-    for cause, found in alone.by(alone.cause):
+        hits = _hits(gaps, cause, what, advice, sure, info=info, optimizer=optimizer, usual=usual)
+        frequent = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
+        yield replace(hits, recurring_share=frequent)
+    for cause, gaps in single.by(single.cause):
         what = (
             f"{TEXTS.get(cause, ELSE).happened}; this happens in one step only, so it may be the profiler or "
             "chance"
         )
         advice = "Record longer before you change anything: it may not recur."
-        yield _hits(found, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
+        yield _hits(gaps, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
 
-def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, rare: bool) -> tuple[str, str]:
+def _describe(
+    cause: str, gaps: IdleTime, optimizer: str | None, *, ready: bool, rare: bool
+) -> tuple[str, str]:
     """(what happened, what to do about it) of a cause that recurs."""
     if optimizer:
         return f"torch's own Python ran in {optimizer}()", _OPTIMIZERS
@@ -145,30 +147,30 @@ def _told(cause: str, found: IdleTime, optimizer: str | None, *, ready: bool, ra
         return text.happened, _READY
     if cause == _JITTER and not rare:
         return f"{_ONE_PLACE}, takes unusually long on the CPU", _SAME_PLACE
-    return text.happened, _LARGE_GRAPH if _launches_graphs(found) else text.advice
+    return text.happened, _LARGE_GRAPH if _launches_graphs(gaps) else text.advice
 
 
-def _launches_graphs(found: IdleTime) -> bool:
+def _launches_graphs(gaps: IdleTime) -> bool:
     """Whether most of it ends with the launch of a graph: a graph in place of it is no remedy."""
-    of_graphs = found.launch.name.matches(GRAPH_LAUNCH)
-    return bool(2 * found.dur_ns[of_graphs].sum() > found.total_ns)
+    of_graphs = gaps.launch.name.matches(GRAPH_LAUNCH)
+    return bool(2 * gaps.dur_ns[of_graphs].sum() > gaps.total_ns)
 
 
-def _optimizers(found: IdleTime, calls: Calls) -> Texts:
+def _optimizers(gaps: IdleTime, calls: Calls) -> Texts:
     """The optimizer's step in which most of each gap between two ops lies, and its launch; null of all others."""
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    around = found.launch.index_of_enclosing(marks)
+    around = gaps.launch.index_of_enclosing(marks)
     begin = np.append(marks.start_ns, np.iinfo(np.int64).max)[around]
-    within_ns = np.maximum(found.end_ns - np.maximum(found.start_ns, begin), 0)
-    gap, first = grouped([found.device, found.before_entries, found.next_entries])
-    spent_ns, whole_ns = (sums_of(gap, ns, len(first)) for ns in (within_ns, found.dur_ns))
+    within_ns = np.maximum(gaps.end_ns - np.maximum(gaps.start_ns, begin), 0)
+    gap, first = grouped([gaps.device, gaps.before_entries, gaps.next_entries])
+    spent_ns, whole_ns = (sums_of(gap, ns, len(first)) for ns in (within_ns, gaps.dur_ns))
     within = (2 * spent_ns >= whole_ns)[gap]
-    own = np.append(marks.name.code, -1)[around]
-    return Texts(np.where(within & found.cause.one_of(*BETWEEN_OPS), own, -1), marks.name.names)
+    codes = np.append(marks.name.code, -1)[around]
+    return Texts(np.where(within & gaps.cause.one_of(*BETWEEN_OPS), codes, -1), marks.name.names)
 
 
 def _hits(
-    found: IdleTime,
+    gaps: IdleTime,
     cause: str,
     what: str,
     advice: str,
@@ -178,9 +180,9 @@ def _hits(
     optimizer: str | None = None,
     usual: float = 0.0,
 ) -> Hits:
-    ops = _ops(found)
+    ops = _ops(gaps)
     return Hits(
-        occurrences=found,
+        occurrences=gaps,
         named_by=optimizer,
         cause=cause,
         message="{in_steps}, the GPU is idle"
@@ -194,22 +196,22 @@ def _hits(
         + f": {what}",
         advice=advice,
         confidence=sure,
-        evidence={"largest_gap_ns": int(found.dur_ns.max()), "ops": ops},
+        evidence={"largest_gap_ns": int(gaps.dur_ns.max()), "ops": ops},
         info=info,
         normal_share=usual,
         max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
     )
 
 
-def _in_steps(found: IdleTime, *, same: bool) -> int:
+def _steps_with_gaps(gaps: IdleTime, *, same: bool) -> int:
     """In how many steps it is; if `same`, at most because the same call of the step was held up."""
     if not same:
-        return len(distinct(found.step))
-    place = found.held_up_at()
-    _, first = grouped([place, found.step])
+        return len(distinct(gaps.step))
+    place = gaps.held_up_at()
+    _, first = grouped([place, gaps.step])
     return int(np.bincount(place[first]).max(initial=0))
 
 
-def _ops(found: IdleTime) -> Texts:
-    names = found.op.name
-    return names if names.there.all() else names.or_else(found.launch.op.name)
+def _ops(gaps: IdleTime) -> Texts:
+    names = gaps.op.name
+    return names if names.there.all() else names.or_else(gaps.launch.op.name)

@@ -94,11 +94,13 @@ def unfused_optimizer(
     is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
     done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
     for name, step in marks.by(marks.name):
-        own = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
-        if own.sum() >= limits.min_launches * max(len(np.unique(owner[own])), 1):
-            found = _hits(name.split("#")[-1].split(".")[0], marks[np.unique(owner[own])], idle, limits)
-            low = 1.0 if forecast is None else forecast.saving(found.edits()).low_share
-            yield replace(found, info=low < limits.min_sure_share)
+        within_step = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
+        if within_step.sum() >= limits.min_launches * max(len(np.unique(owner[within_step])), 1):
+            hits = _hits(
+                name.split("#")[-1].split(".")[0], marks[np.unique(owner[within_step])], idle, limits
+            )
+            low = 1.0 if forecast is None else forecast.saving(hits.edits()).low_share
+            yield replace(hits, info=low < limits.min_sure_share)
 
 
 def _by_lists(names: Texts, owner: Rows) -> Mask:
@@ -112,11 +114,13 @@ def _by_lists(names: Texts, owner: Rows) -> Mask:
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     work, owner = marks.launched()
     now = Implementation.of(work, len(marks), limits.tensors_per_launch)
-    left = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
-    stays = left / now.passes
+    needed_passes = (
+        min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
+    )
+    stays = needed_passes / now.passes
     needless = LostTime.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
     gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks))
-    kernels, foreach_ops = now.at_best(kind, limits.tensors_per_launch)
+    kernels, foreach_ops = now.best_launches(kind, limits.tensors_per_launch)
     cpu_ns = limits.cpu_per_tensor_ns * now.tensors + limits.cpu_per_pass_ns * foreach_ops
     return Hits(
         occurrences=marks,
@@ -167,7 +171,7 @@ class Implementation:
         tensors = _every_tensor(work)
         return cls(False, len(work) / tensors, tensors / steps)
 
-    def at_best(self, kind: str, tensors_per_launch: int) -> tuple[int, int]:
+    def best_launches(self, kind: str, tensors_per_launch: int) -> tuple[int, int]:
         """(kernels, foreach ops) of the better implementation: a fused one without such, else one for each pass."""
         passes = 1 if kind in FUSED else math.ceil(self.passes)
         kernels = passes * math.ceil(self.tensors / tensors_per_launch)

@@ -91,14 +91,14 @@ def cold_start(
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
-    found = Calls(calls.events, _longest(rows, start, end, spans))
+    longest = Calls(calls.events, _longest(rows, start, end, spans))
     lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
     usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
     kinds = _by_kind(calls, once, activity, charged, late)
     yield Hits(
-        occurrences=found,
+        occurrences=longest,
         lost=lost,
         repeated_rows=True,  # one per stretch, by its longest call, which may have several
         message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
@@ -110,7 +110,7 @@ def cold_start(
         evidence={
             "stall_ns": intervals.length(spans),
             "kinds": kinds,
-            "ops": found.outer_op.name.or_else(found.name).sums(spans[1] - spans[0]),
+            "ops": longest.outer_op.name.or_else(longest.name).sums(spans[1] - spans[0]),
             "first_ns": int(steps.durations_ns()[0]),
             "usual_ns": usual,
         },
@@ -132,8 +132,8 @@ def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
     """Positions of the leading steps that are far wider than the others, less what the profiler took."""
     if len(steps) < limits.min_steps:
         return np.empty(0, np.int64)
-    own = intervals.covered(activity.sets["profiler"], steps.cpu_start_ns, steps.cpu_end_ns)
-    dur = steps.cpu_end_ns - steps.cpu_start_ns - own
+    profiler_ns = intervals.covered(activity.sets["profiler"], steps.cpu_start_ns, steps.cpu_end_ns)
+    dur = steps.cpu_end_ns - steps.cpu_start_ns - profiler_ns
     usual = np.median(dur[1:])
     wide = (dur > limits.times_usual * usual) & (dur - usual >= limits.min_excess_ns)
     leading = int(np.argmin(np.append(wide, False)))
@@ -151,7 +151,7 @@ def _by_kind(
     calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: CallsAfterCpuGaps
 ) -> dict[str, int]:
     """What it went by with, each nanosecond once, the longest kind first."""
-    nesting, taken = calls.events.nesting, intervals.EMPTY
+    nesting, covered = calls.events.nesting, intervals.EMPTY
     spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
     sets = [(kind, intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])) for kind, rows in parts]
@@ -159,6 +159,6 @@ def _by_kind(
         sets[0] = KINDS[0], activity.sets["capture"]
     sets.append((KINDS[-1], intervals.union(charged.start_ns, charged.end_ns)))
     for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
-        spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, taken))
-        taken = intervals.union(*map(np.concatenate, zip(taken, spans, strict=True)))
+        spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, covered))
+        covered = intervals.union(*map(np.concatenate, zip(covered, spans, strict=True)))
     return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))

@@ -63,18 +63,18 @@ def dataloader_stall(
     loading = calls[np.isin(calls.rows, activity.rows["data_loading"])]
     outermost = loading[~loading.parent.inside(loading)]
     waits = outermost[outermost.dur_ns >= limits.min_wait_ns]
-    for name, found in waits.by(waits.name):
-        inside = found.contents()
-        says = "".join(inside.name.distinct())
-        kind = next((kind for kind in _ADVICE if kind and kind in says), "")
-        spent = time_in_ops(found, inside) if kind == "SingleProcess" else {}
-        functions = time_in_functions(found, inside) if kind != "MultiProcessing" else {}
-        once = _is_one_episode(found.step, len(steps), limits)
+    for name, same_waits in waits.by(waits.name):
+        inside = same_waits.contents()
+        names = "".join(inside.name.distinct())
+        kind = next((kind for kind in _ADVICE if kind and kind in names), "")
+        spent = time_in_ops(same_waits, inside) if kind == "SingleProcess" else {}
+        functions = time_in_functions(same_waits, inside) if kind != "MultiProcessing" else {}
+        once = _is_one_episode(same_waits.step, len(steps), limits)
         yield Hits(
-            occurrences=found,
+            occurrences=same_waits,
             named_by=name,
-            lost=LostTime.idle_within(idle, found.start_ns, found.end_ns),
-            fix=DropSpans(found.start_ns, found.end_ns, leaving_ns=_NEXT_NS),
+            lost=LostTime.idle_within(idle, same_waits.start_ns, same_waits.end_ns),
+            fix=DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS),
             message="{by} leaves the GPU idle for {total_a_step} under the profiler; it takes {typical} each time "
             "(at most {largest}), {in_steps}"
             + (" (the others do not wait)" if once else "")
@@ -84,11 +84,11 @@ def dataloader_stall(
                 if next(iter(functions), NO_LINE) != NO_LINE
                 else ""
             ),
-            advice=_ONCE * once + _ADVICE[kind] + _cheaper(functions, found.total_ns, limits),
+            advice=_ONCE * once + _ADVICE[kind] + _loader_advice(functions, same_waits.total_ns, limits),
             evidence={
-                "typical_ns": int(np.median(found.dur_ns)),
-                "largest_ns": int(found.dur_ns.max()),
-                "wait_ns": found.total_ns,
+                "typical_ns": int(np.median(same_waits.dur_ns)),
+                "largest_ns": int(same_waits.dur_ns.max()),
+                "wait_ns": same_waits.total_ns,
                 "ops": spent,
                 "functions": functions,
                 "lines": {name: ns for name, ns in functions.items() if name != NO_LINE},
@@ -97,7 +97,7 @@ def dataloader_stall(
         )
 
 
-def _cheaper(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
+def _loader_advice(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
     """What else helps where one function takes most of the time."""
     name, ns = next(iter(functions.items()), ("", 0))
     mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
@@ -124,7 +124,7 @@ def time_in_ops(waits: Calls, inside: Calls) -> dict[str, int]:
     own_ns = ops.name.sums(ops.self_ns)
     inner = inside[~inside.is_op & ~inside.is_annotation & (inside.parent.op.rows >= 0)]
     calls_ns = inner.op.name.sums(inner.self_ns)  # a call's time is its op's
-    return _with_rest({op: ns + calls_ns.get(op, 0) for op, ns in own_ns.items()}, waits.total_ns, _NO_OP)
+    return with_rest({op: ns + calls_ns.get(op, 0) for op, ns in own_ns.items()}, waits.total_ns, _NO_OP)
 
 
 def time_in_functions(waits: Calls, inside: Calls) -> dict[str, int]:
@@ -136,7 +136,7 @@ def time_in_functions(waits: Calls, inside: Calls) -> dict[str, int]:
     if not len(code.start_ns):
         ops = inside[inside.is_op & ~inside.is_annotation]
         lines = ops.line.sums(ops.self_ns)
-        return _with_rest(lines, waits.total_ns, NO_LINE) if lines else {}
+        return with_rest(lines, waits.total_ns, NO_LINE) if lines else {}
     reached = np.cumsum(waits.dur_ns)
     within = ((np.arange(_SAMPLES) + 0.5) / _SAMPLES * reached[-1]).astype(np.int64)
     row = np.searchsorted(reached, within, side="right")
@@ -145,11 +145,11 @@ def time_in_functions(waits: Calls, inside: Calls) -> dict[str, int]:
     names = code.names[code.code[frame]].tolist()
     each = int(reached[-1]) // _SAMPLES
     lines = {str(name): names.count(name) * each for name in dict.fromkeys(names)}
-    return _with_rest(lines, int(reached[-1]), NO_LINE) if lines else {}
+    return with_rest(lines, int(reached[-1]), NO_LINE) if lines else {}
 
 
-def _with_rest(parts: Mapping[str, int], whole_ns: int, rest: str) -> dict[str, int]:
+def with_rest(parts: Mapping[str, int], whole_ns: int, rest: str) -> dict[str, int]:
     """The parts and what is left of the whole, largest first; a rest of less than a hundredth is left out."""
-    left = whole_ns - sum(parts.values())
-    every = {**parts, rest: left} if left * 100 >= whole_ns else dict(parts)
+    remaining = whole_ns - sum(parts.values())
+    every = {**parts, rest: remaining} if remaining * 100 >= whole_ns else dict(parts)
     return dict(sorted(every.items(), key=lambda part: -part[1]))

@@ -129,140 +129,140 @@ def host_gap(
     Source: measured on an H200 with torch 2.11.
     """
     idle = idle.for_launches()
-    own = quiet[quiet.is_users(limits.min_torch_ns)]
+    members = quiet[quiet.is_users(limits.min_torch_ns)]
     if len(steps) == 1:  # nothing comes after the end of the recording
-        own = own[~np.isin(own.rows, syncs.row[syncs.profiler])]
+        members = members[~np.isin(members.rows, syncs.row[syncs.profiler])]
     if len(steps) < limits.min_steps:
-        own = own[~own.before_first_calls(limits.min_calls)]
-    long = own.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
-    recurs = _recurs(own, steps, limits)
+        members = members[~members.before_first_calls(limits.min_calls)]
+    long = members.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
+    recurs = _recurs(members, steps, limits)
     least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
-    for line, found in _groups(own[long & recurs], own[~long & recurs], steps, limits):
-        if found.total_ns < least_ns:
+    for line, pauses in _pauses_by_line(members[long & recurs], members[~long & recurs], steps, limits):
+        if pauses.total_ns < least_ns:
             continue
-        if intervals.length(LostTime.idle_within(idle, found.start_ns, found.end_ns).merged()) >= least_ns:
-            lost = LostTime.idle_from(idle, found.start_ns, found.end_ns)
-            dense = found.user_calls() * limits.dense_call_ns > found.total_ns
-            yield _hits(found, lost, line, sure=len(steps) > 1, dense=dense)
-    few = own[long & ~recurs]
+        if intervals.length(LostTime.idle_within(idle, pauses.start_ns, pauses.end_ns).merged()) >= least_ns:
+            lost = LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns)
+            dense = pauses.user_calls() * limits.dense_call_ns > pauses.total_ns
+            yield _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
+    few = members[long & ~recurs]
     again = few.similar_in(quiet, limits.alike_share)
     rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs
-    yield _once(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
+    yield _single_pause_hits(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
 
 
-def _groups(
+def _pauses_by_line(
     long: CallsAfterCpuGaps, short: CallsAfterCpuGaps, steps: Steps, limits: Limits
 ) -> Iterator[tuple[str | None, CallsAfterCpuGaps]]:
     """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
-    for line, found in long.by(long.line):
-        yield line, found if line else found.main_places(_MINOR)
+    for line, pauses in long.by(long.line):
+        yield line, pauses if line else pauses.main_places(_MINOR)
     if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
         line, spent = next(iter(short.line.sums(short.dur_ns).items()), (None, 0))
         yield line if 2 * spent > short.total_ns else None, short.main_places(_MINOR)
 
 
-def _hits(found: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: bool, dense: bool) -> Hits:
-    said, advice, evidence, alone = told(found, line)
+def _hits(pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: bool, dense: bool) -> Hits:
+    text, advice, evidence, single = describe_pauses(pauses, line)
     return Hits(
-        occurrences=found,
+        occurrences=pauses,
         named_by=line,
         lost=lost,
-        fix=ShrinkGaps(found.start_ns, found.end_ns),
-        message=said + (_DENSE if dense else ""),
+        fix=ShrinkGaps(pauses.start_ns, pauses.end_ns),
+        message=text + (_DENSE if dense else ""),
         advice=advice,
-        confidence=Confidence.LOW if dense else Confidence.HIGH if alone and sure else Confidence.MEDIUM,
+        confidence=Confidence.LOW if dense else Confidence.HIGH if single and sure else Confidence.MEDIUM,
         evidence=evidence,
-        related=(found.before,),
+        related=(pauses.before,),
     )
 
 
-def _once(found: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
-    most = " at most" if len(found) > 1 else ""
-    where = "in {lines}" if found.line.there.any() else "{places}"
+def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
+    most = " at most" if len(pauses) > 1 else ""
+    where = "in {lines}" if pauses.line.there.any() else "{places}"
     return Hits(
-        occurrences=found,
+        occurrences=pauses,
         cause="once",
-        lost=LostTime.idle_from(idle, found.start_ns, found.end_ns),
-        message=f"{{in_steps}}{' ({times})' * (len(found) > 1)}, no op runs for{most} {{largest}}, {where}; "
+        lost=LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns),
+        message=f"{{in_steps}}{' ({times})' * (len(pauses) > 1)}, no op runs for{most} {{largest}}, {where}; "
         + ("this pause recurs in few steps only" if back else "this pause does not recur in this recording"),
         advice="Record more steps before you change anything, to see whether the pause comes back.",
-        evidence=evidence_of(found),
-        related=(found.before,),
+        evidence=evidence_of(pauses),
+        related=(pauses.before,),
         info=True,
     )
 
 
 def _recurs(quiet: CallsAfterCpuGaps, steps: Steps, limits: Limits) -> Mask:
     """At the same place in half of the steps; or a pause, wherever it falls, in several."""
-    often = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
+    frequent = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
     pause = quiet.dur_ns >= limits.min_pause_ns
-    return np.asarray(often | (pause & (len(distinct(quiet.step[pause])) > 1)))
+    return np.asarray(frequent | (pause & (len(distinct(quiet.step[pause])) > 1)))
 
 
-def evidence_of(found: CallsAfterCpuGaps) -> dict[str, Any]:
+def evidence_of(pauses: CallsAfterCpuGaps) -> dict[str, Any]:
     """How long the stretches are, and where."""
     return {
-        "gap_ns": int(np.median(found.dur_ns)) if len(found) else 0,
-        "largest_ns": int(found.dur_ns.max(initial=0)),
-        "places": {_between(place): ns for place, ns in found.place.sums(found.dur_ns).items()},
-        "lines": found.line.sums(found.dur_ns),
+        "gap_ns": int(np.median(pauses.dur_ns)) if len(pauses) else 0,
+        "largest_ns": int(pauses.dur_ns.max(initial=0)),
+        "places": {_between_text(place): ns for place, ns in pauses.place.sums(pauses.dur_ns).items()},
+        "lines": pauses.line.sums(pauses.dur_ns),
     }
 
 
-def _between(place: str) -> str:
+def _between_text(place: str) -> str:
     """`between aten::mm and aten::add`, `between two calls of aten::mm`."""
     before, _, after = place.partition(" and ")
     return f"between two calls of {before}" if before == after else f"between {place}"
 
 
-def told(found: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
+def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
     """(message, advice, evidence, whether the stretches are the function's own calls).
 
     Args:
         line: the user's function that is open for most of each stretch; None without stacks.
     """
-    evidence = evidence_of(found) | {"functions": found.functions() if line else {}}
-    calls_ns = found.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
-    if alone := len(calls_ns) > 0:
+    evidence = evidence_of(pauses) | {"functions": pauses.functions() if line else {}}
+    calls_ns = pauses.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
+    if single := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
-    several = len(found) > 1
-    apart = " (median; at most {largest})" * (
+    several = len(pauses) > 1
+    spread = " (median; at most {largest})" * (
         format_ns(evidence["gap_ns"]) != format_ns(evidence["largest_ns"])
     )
-    if alone:
-        said = "{by} runs {times_a_step} and takes {gap}" + f" each time{apart}" * several
+    if single:
+        text = "{by} runs {times_a_step} and takes {gap}" + f" each time{spread}" * several
     else:
-        each = f"s without ops ({{times_a_step}}) take {{gap}} each{apart}"
-        said = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
-    if not alone and _uneven(found):
-        evidence |= {"pauses_ns": found.total_ns}
-        said = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
-    advice = (library_advice(found, line) if line else "") or _advice(evidence, alone=alone)
-    if other := _other_thread(found):
-        said += "; another thread runs {other} meanwhile" if alone else ", while another thread runs {other}"
-        return said, _OTHERS, evidence | {"other": other}, False
-    if torchs := found.torchs_part(_MOST):
-        return said + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
-    if line and not alone and found.within_ns(line) < _WHOLE * found.total_ns:
-        return said + "; more than half of this time is within {by}", advice, evidence, alone
-    return said + _where(evidence, line, alone=alone), advice, evidence, alone
+        each = f"s without ops ({{times_a_step}}) take {{gap}} each{spread}"
+        text = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
+    if not single and _uneven(pauses):
+        evidence |= {"pauses_ns": pauses.total_ns}
+        text = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
+    advice = (library_advice(pauses, line) if line else "") or _pause_advice(evidence, single=single)
+    if other := _other_thread(pauses):
+        text += "; another thread runs {other} meanwhile" if single else ", while another thread runs {other}"
+        return text, _OTHERS, evidence | {"other": other}, False
+    if torchs := pauses.torchs_part(_MOST):
+        return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
+    if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
+        return text + "; more than half of this time is within {by}", advice, evidence, single
+    return text + _place_text(evidence, line, single=single), advice, evidence, single
 
 
-def _uneven(found: CallsAfterCpuGaps) -> bool:
+def _uneven(pauses: CallsAfterCpuGaps) -> bool:
     """Whether the median, times the number of stretches, is far from what they take together."""
-    if not len(found):
+    if not len(pauses):
         return False
-    usual_ns = float(np.median(found.dur_ns)) * len(found)
-    return abs(usual_ns - found.total_ns) > _APART * found.total_ns
+    usual_ns = float(np.median(pauses.dur_ns)) * len(pauses)
+    return abs(usual_ns - pauses.total_ns) > _APART * pauses.total_ns
 
 
-def _where(evidence: Mapping[str, Any], line: str | None, *, alone: bool) -> str:
+def _place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:
     inner = evidence["functions"]
     if not line:
         where = f"; {_mostly(evidence['places'])} {{places}}" if len(evidence["places"]) > 1 else ", {places}"
         return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
-    if alone:
+    if single:
         return ", with most of that time in {functions}" if other else ""
     return ", within {by}" + (": {functions}" if other else "")
 
@@ -271,28 +271,32 @@ def _mostly(places: Mapping[str, int]) -> str:
     return "mostly" if 2 * max(places.values()) > sum(places.values()) else "partly"
 
 
-def _advice(evidence: Mapping[str, Any], *, alone: bool) -> str:
+def _pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
     """What to do about one function, about several that share the time, and where none is known."""
     if not evidence["lines"]:
         return _UNKNOWN
     inner = evidence["functions"]
     most = max(inner.values(), default=0) >= _MOST * sum(inner.values())
-    return _LINE if alone or most else _SPREAD
+    return _LINE if single or most else _SPREAD
 
 
-def _other_thread(found: CallsAfterCpuGaps) -> str | None:
+def _other_thread(pauses: CallsAfterCpuGaps) -> str | None:
     """The Python function that other threads run in the middle of most of the stretches; None without stacks."""
-    python = found.events.trace.lanes.python
+    python = pauses.events.trace.lanes.python
     tid, start = ints(python, "tid"), ints(python, "start_ns")
-    middle, spent = (found.start_ns + found.end_ns) // 2, dict[str, int]()
+    middle, spent = (pauses.start_ns + pauses.end_ns) // 2, dict[str, int]()
     order = np.argsort(tid, kind="stable")
-    order = order[~np.isin(tid[order], found.thread)]
+    order = order[~np.isin(tid[order], pauses.thread)]
     for rows in np.split(order, np.flatnonzero(np.diff(tid[order])) + 1) if len(order) else ():
-        here = np.full(len(middle), tid[rows[0]])
-        at = running_at(start[rows], start[rows] + ints(python, "dur_ns")[rows], tid[rows], middle, here)
-        names = Texts(np.where(at >= 0, codes(python, "name")[rows[at]], -1), texts_of(python, "name"))
-        for name, ns in names.sums(found.dur_ns).items():
+        threads = np.full(len(middle), tid[rows[0]])
+        running = running_at(
+            start[rows], start[rows] + ints(python, "dur_ns")[rows], tid[rows], middle, threads
+        )
+        names = Texts(
+            np.where(running >= 0, codes(python, "name")[rows[running]], -1), texts_of(python, "name")
+        )
+        for name, ns in names.sums(pauses.dur_ns).items():
             if not _SLEEPS.search(name):
                 spent[name] = spent.get(name, 0) + ns
-    name, most = max(spent.items(), key=lambda one: one[1], default=("", 0))
-    return name if most >= _HOLDS * found.total_ns > 0 else None
+    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0))
+    return name if most >= _HOLDS * pauses.total_ns > 0 else None

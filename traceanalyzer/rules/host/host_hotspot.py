@@ -80,74 +80,78 @@ def host_hotspot(
     """
     into, leaving = stretches.by_autograd
     least_ns = limits.min_stretch_ns * (2 if stretches.events.user_code.recorded else 1)
-    found = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
-    if not len(found):
+    pauses = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
+    if not len(pauses):
         return
-    by = found.subject(limits.naming_share, limits.only_op_share)
-    often = by.there & (found.in_steps(by) >= limits.min_steps_share * len(steps))
+    by = pauses.subject(limits.naming_share, limits.only_op_share)
+    frequent = by.there & (pauses.in_steps(by) >= limits.min_steps_share * len(steps))
     worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
     idle = idle.for_launches()
     charged = idle.charged_to("host-work").call.distinct()
-    for key, where in found[often].by(by[often]):
+    for key, where in pauses[frequent].by(by[frequent]):
         ops, _ = where.ops()
         named = ops[ops.name.one_of(key)]
-        alone = named.total_ns >= limits.naming_share * ops.total_ns  # else it is the longest of several
-        own = _with_head(named if alone else named[:0], charged, key)
-        at: Calls = own if len(own) else where
-        views = len(own) > 0 and VIEWING_OP.search(key) is not None
+        # Else the op is the longest of several.
+        single = named.total_ns >= limits.naming_share * ops.total_ns
+        named_calls = _with_leading_calls(named if single else named[:0], charged, key)
+        charged_calls: Calls = named_calls if len(named_calls) else where
+        views = len(named_calls) > 0 and VIEWING_OP.search(key) is not None
         usual_ns = int(np.median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
-        still = at.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
-        at = at[still] if views else at  # many views take time on any CPU: launch-bound's
-        lost = LostTime.idle_within(idle, at.start_ns, at.end_ns)
+        still = charged_calls.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
+        # Many views take time on any CPU: that is left to launch-bound.
+        charged_calls = charged_calls[still] if views else charged_calls
+        lost = LostTime.idle_within(idle, charged_calls.start_ns, charged_calls.end_ns)
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
-            parts = {} if len(own) or not computes else ops.name.sums(ops.dur_ns)
+            parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
             if views:
-                yield _stalled(at, lost, key, usual_ns)
+                yield _stalled_view_hits(charged_calls, lost, key, usual_ns)
             else:
-                yield _hits(at, lost, key, parts, limits, again=len(steps) > 1)
+                yield _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
 
 
-def _with_head(own: Calls, charged: Calls, key: str) -> Calls:
+def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
     """These ops and those of the name that idle time is charged to: the first may come before any launch."""
     more = charged[charged.name.one_of(key)]
-    return Calls(own.events, np.union1d(own.rows, more.rows)) if len(own) else own
+    return Calls(members.events, np.union1d(members.rows, more.rows)) if len(members) else members
 
 
-def _stalled(at: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
+def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
     """Of an op that only makes a view, and touches no element."""
     return Hits(
-        occurrences=at,
+        occurrences=calls,
         named_by=key,
         cause="stalled",
         lost=lost,
-        fix=DropSpans(at.start_ns, at.end_ns),
+        fix=DropSpans(calls.start_ns, calls.end_ns),
         message="{by} takes up to {longest}, {times_a_step}, instead of {usual}: it only makes a view, so "
         "its thread was stalled; the GPU is idle for {per_step} of each step",
         advice="Give the process more or reserved cores (taskset, numactl) and fewer threads "
         "(torch.set_num_threads, num_workers); look for other load on the host.",
         confidence=Confidence.MEDIUM,
-        evidence={"host_ns": at.total_ns, "longest_ns": int(at.dur_ns.max()), "usual_ns": usual_ns},
+        evidence={"host_ns": calls.total_ns, "longest_ns": int(calls.dur_ns.max()), "usual_ns": usual_ns},
     )
 
 
-def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool) -> Hits:
+def _hits(
+    calls: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool
+) -> Hits:
     """Of an op, or of a function with the ops in it that compute, where there are such."""
-    is_op = not isinstance(at, HostCalls)
-    lines = at.line.sums(at.dur_ns) if is_op else {}
+    is_op = not isinstance(calls, HostCalls)
+    lines = calls.line.sums(calls.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
-    whole = intervals.length(lost.merged()) >= _WHOLE * at.total_ns
+    whole = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
     torchs, advice = None, _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
-    if isinstance(at, HostCalls) and not parts:
-        torchs = at.torchs_part(_MOST)
-        advice = TORCH_CODE_ADVICE if torchs else library_advice(at, key) or advice
+    if isinstance(calls, HostCalls) and not parts:
+        torchs = calls.torchs_part(_MOST)
+        advice = TORCH_CODE_ADVICE if torchs else library_advice(calls, key) or advice
     once = not computes and not again
-    skewed = at.dur_ns.max() > limits.skew_times * np.median(at.dur_ns)
+    skewed = calls.dur_ns.max() > limits.skew_times * np.median(calls.dur_ns)
     return Hits(
-        occurrences=at,
+        occurrences=calls,
         named_by=key,
         lost=lost,
-        fix=DropSpans(at.start_ns, at.end_ns),
+        fix=DropSpans(calls.start_ns, calls.end_ns),
         message=(
             "{ops} compute on the CPU for"
             if key in parts
@@ -155,9 +159,9 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
             if computes
             else "between ops, the Python code of {by} takes"
         )
-        + (" {host_a_step} ({times_a_step}" if len(at) > 1 else " {host}, once")
+        + (" {host_a_step} ({times_a_step}" if len(calls) > 1 else " {host}, once")
         + ("; median {typical}, longest {longest}" if skewed else "")
-        + ")" * (len(at) > 1)
+        + ")" * (len(calls) > 1)
         + (f", most of it in {torchs}" if torchs else "")
         + (", at {lines}" if lines else "")
         + "; nothing is launched then, and the GPU is idle "
@@ -165,9 +169,9 @@ def _hits(at: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Li
         advice=_ONE_STEP * once + advice,
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
-            "host_ns": at.total_ns,
-            "typical_ns": int(np.median(at.dur_ns)),
-            "longest_ns": int(at.dur_ns.max()),
+            "host_ns": calls.total_ns,
+            "typical_ns": int(np.median(calls.dur_ns)),
+            "longest_ns": int(calls.dur_ns.max()),
             "lines": lines,
         }
         | ({"ops": parts} if parts else {}),

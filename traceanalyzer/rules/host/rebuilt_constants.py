@@ -107,24 +107,26 @@ def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> H
 
 def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[tuple[int, int]]:
     """(first, past the last) of ops in a row on one thread and in one step that take only what they made."""
-    fresh = [made_of_nothing(one) for one in signatures]
-    made = [made_of(one) for one in signatures]
-    views = [bool(VIEWING_OP.search(one.name)) for one in signatures]
-    taken = [set(tensors(one)) for one in signatures]
+    fresh = [made_of_nothing(op) for op in signatures]
+    results = [made_of(op) for op in signatures]
+    views = [bool(VIEWING_OP.search(op.name)) for op in signatures]
+    op_inputs = [set(tensors(op)) for op in signatures]
     edges = {*step_edges(ops)}
     begin = -1
-    known: set[Shape] = set()
-    for at in range(len(number) + 1):
-        which = int(number[at]) if at < len(number) else -1
+    constant_shapes: set[Shape] = set()
+    for place in range(len(number) + 1):
+        which = int(number[place]) if place < len(number) else -1
         result = None
-        if which >= 0 and at not in edges:
-            result = fresh[which] or (made[which] if begin >= 0 and taken[which] <= known else None)
+        if which >= 0 and place not in edges:
+            result = fresh[which] or (
+                results[which] if begin >= 0 and op_inputs[which] <= constant_shapes else None
+            )
         elif which >= 0:
             result = fresh[which]
-        if begin >= 0 and (result is None or at in edges):
-            if sum(not views[which] for which in number[begin:at].tolist()) >= limits.min_ops:
-                yield begin, at
-            begin, known = -1, set()
+        if begin >= 0 and (result is None or place in edges):
+            if sum(not views[which] for which in number[begin:place].tolist()) >= limits.min_ops:
+                yield begin, place
+            begin, constant_shapes = -1, set()
         if result is not None:
-            begin = at if begin < 0 else begin
-            known.add(result)
+            begin = place if begin < 0 else begin
+            constant_shapes.add(result)

@@ -82,31 +82,31 @@ def allocator_thrash(
     When it is wrong: the allocator's cache is still growing. A longer recording shows whether the calls stop.
     Source: PyTorch's notes on CUDA semantics, "Memory management".
     """
-    found = driver_allocations(calls, work)
-    if len(found) and (not steps.marked or len(steps) < limits.min_steps):
+    allocations = driver_allocations(calls, work)
+    if len(allocations) and (not steps.marked or len(steps) < limits.min_steps):
         raise Unavailable(f"memory is allocated, but fewer than {limits.min_steps} steps are marked")
-    host = found.name.matches(_HOST)
-    for group in (found[~host], found[host]):
-        steady = of_the_loop(group, steps, limits.spike_times)
+    host = allocations.name.matches(_HOST)
+    for group in (allocations[~host], allocations[host]):
+        steady = calls_in_steady_steps(group, steps, limits.spike_times)
         if len(steady):
-            yield _hits(steady, group, idle, steps, off=_off(calls, steady, steps, limits.off_share))
+            yield _hits(steady, group, idle, steps, off=_cache_is_off(calls, steady, steps, limits.off_share))
 
 
-def _asks_each_time(calls: Calls, steady: Calls, steps: Steps) -> float:
+def _driver_share(calls: Calls, steady: Calls, steps: Steps) -> float:
     """Share of the innermost ops that make tensors, of those in steps with such calls, which ask the driver."""
     asking = steady[steady.name.matches(_ASKS) & steady.op.there]
     makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
     return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)
 
 
-def _off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
+def _cache_is_off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
     """Whether the caching allocator is off: nearly every tensor asks the driver, and no cache gives anything back.
 
     A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
     """
     memory = calls.events.trace.lanes.memory
     unrecorded = len(memory) > 0 and not (ints(memory, "device_type") > 0).any()
-    return (unrecorded or _cause(steady) == "full") and _asks_each_time(calls, steady, steps) >= least
+    return (unrecorded or _cause(steady) == "full") and _driver_share(calls, steady, steps) >= least
 
 
 def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: bool) -> Hits:
@@ -131,11 +131,11 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
     )
 
 
-def _cause(found: Calls) -> str:
-    if found.name.matches(_HOST).all():
+def _cause(allocations: Calls) -> str:
+    if allocations.name.matches(_HOST).all():
         return "pinned"
-    given = found[found.name.matches(_GIVES_BACK)].op.there
-    return "growing" if len(given) == 0 else "full" if given.mean() > 0.5 else "emptied"
+    freed = allocations[allocations.name.matches(_GIVES_BACK)].op.there
+    return "growing" if len(freed) == 0 else "full" if freed.mean() > 0.5 else "emptied"
 
 
 def driver_allocations(calls: Calls, work: Work) -> Calls:
@@ -143,28 +143,30 @@ def driver_allocations(calls: Calls, work: Work) -> Calls:
 
     cudaMallocAsync and its kin take from a pool, and stop nobody.
     """
-    found = calls[calls.is_call & calls.name.matches(ALLOCATOR) & ~calls.name.matches("Async")]
-    return (
-        found if len(found) == 0 else one_by_one(found[np.isin(found.thread, distinct(work.launch.thread))])
-    )
+    allocations = calls[calls.is_call & calls.name.matches(ALLOCATOR) & ~calls.name.matches("Async")]
+    if len(allocations) == 0:
+        return allocations
+    return sequential_calls(allocations[np.isin(allocations.thread, distinct(work.launch.thread))])
 
 
-def one_by_one(found: Calls) -> Calls:
+def sequential_calls(allocations: Calls) -> Calls:
     """Without calls inside or beside an earlier one, as the driver's within the runtime's."""
-    found = found[np.lexsort((-found.end_ns, found.start_ns))]
+    allocations = allocations[np.lexsort((-allocations.end_ns, allocations.start_ns))]
     least = np.iinfo(np.int64).min
-    before = np.maximum.accumulate(np.append(least, found.end_ns))[:-1]
-    return found[found.start_ns >= before]
+    before = np.maximum.accumulate(np.append(least, allocations.end_ns))[:-1]
+    return allocations[allocations.start_ns >= before]
 
 
-def of_the_loop(found: Calls, steps: Steps, spike: float) -> Calls:
+def calls_in_steady_steps(allocations: Calls, steps: Steps, spike: float) -> Calls:
     """The calls of steps that do not stand out, and none unless most steps have such calls.
 
     Args:
         spike: a step stands out where they take more than this times the median step.
     """
-    found = found[found.step >= 0]
-    once = standing_out(np.zeros_like(found.step), found.step, found.dur_ns, len(steps), spike)
-    left = found[~once.leading & ~once.alone]
-    recurring = 2 * len(distinct(left.step)) > len(steps)
-    return left if recurring else left[np.empty(0, np.int64)]
+    allocations = allocations[allocations.step >= 0]
+    once = standing_out(
+        np.zeros_like(allocations.step), allocations.step, allocations.dur_ns, len(steps), spike
+    )
+    rest = allocations[~once.leading & ~once.alone]
+    recurring = 2 * len(distinct(rest.step)) > len(steps)
+    return rest if recurring else rest[np.empty(0, np.int64)]

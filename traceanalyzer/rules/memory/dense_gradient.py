@@ -95,18 +95,22 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     sure = Confidence.MEDIUM if len(work.of_kind("communication")) else Confidence.HIGH
     try:
-        at, shares = rarely_touched(calls, marks, limits.max_touched_share)
+        gradients, shares = rarely_touched(calls, marks, limits.max_touched_share)
     except Unavailable:
-        if (told := by_time(calls, work, marks, limits.max_touched_share)) is None:
+        if (details := by_time(calls, work, marks, limits.max_touched_share)) is None:
             raise
-        needless = _Needless(told.at, work[told.parts > 0], told.parts[told.parts > 0], work[told.fills])
-        yield from needless.hits(marks, told.touched * needless.fills.total_ns, limits, **_told_by_time(told))
+        needless = _Needless(
+            details.at, work[details.parts > 0], details.parts[details.parts > 0], work[details.fills]
+        )
+        yield from needless.hits(
+            marks, details.touched * needless.fills.total_ns, limits, **_evidence_by_time(details)
+        )
         return
-    if not len(at):
+    if not len(gradients):
         return
-    fills, parts = needless_parts(calls, work, at, shares)
-    needless = _Needless(at, work[parts > 0], parts[parts > 0], work[fills])
-    row_fills_ns = looked_up_ns(needless.fills, at, shares)
+    fills, parts = needless_parts(calls, work, gradients, shares)
+    needless = _Needless(gradients, work[parts > 0], parts[parts > 0], work[fills])
+    row_fills_ns = looked_up_ns(needless.fills, gradients, shares)
     yield from needless.hits(marks, row_fills_ns, limits, confidence=sure, **_told(shares))
 
 
@@ -119,12 +123,12 @@ class _Needless:
     parts: Floats
     fills: Work
 
-    def hits(self, marks: Calls, row_fills_ns: float, limits: Limits, **told: Any) -> Iterator[Hits]:
+    def hits(self, marks: Calls, row_fills_ns: float, limits: Limits, **details: Any) -> Iterator[Hits]:
         """What is measured, with what sparse gradients change; nothing where they take as long.
 
         Args:
             row_fills_ns: what filling the looked-up rows once would take.
-            told: message, evidence and confidence.
+            details: message, evidence and confidence.
         """
         marks = _of_table(marks, self.spent, self.parts)
         optimizer = str(marks.name[0]).split("#")[1].split(".")[0] if len(marks) else ""
@@ -143,11 +147,11 @@ class _Needless:
             named_by="embedding",
             lost=lost.owned_by(owner),
             fix=(*reduce_redundant_work(self.spent, self.parts * saved), on_cpu),
-            message=told["message"] + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
+            message=details["message"] + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
             advice=_ADVICE.get(optimizer, _SPLIT),
-            confidence=told["confidence"],
+            confidence=details["confidence"],
             evidence={
-                **told["evidence"],
+                **details["evidence"],
                 "filling_ns": self.fills.total_ns,
                 "passes_ns": max(int((lost.end_ns - lost.start_ns).sum()) - self.fills.total_ns, 0),
                 "ops": self.spent.op.name.sums(self.spent.dur_ns),
@@ -165,12 +169,12 @@ def _told(shares: Mapping[Shape, float]) -> dict[str, Any]:
     }
 
 
-def _told_by_time(told: ByTime) -> dict[str, Any]:
+def _evidence_by_time(details: ByTime) -> dict[str, Any]:
     return {
         "message": "backward makes a dense gradient for an embedding {times_a_step}. Filling these gradients takes "
         "{filling} in total; looking up rows takes far less, so at most about {touched} of the rows are looked up. For "
         "the other rows, filling the gradients and passing over them ({ops}) take {per_step} a step",
-        "evidence": {"touched_share": told.touched},
+        "evidence": {"touched_share": details.touched},
         "confidence": Confidence.MEDIUM,
     }
 
@@ -196,9 +200,9 @@ def reduce_redundant_work(spent: Work, needless: Floats) -> tuple[Edit, ...]:
     _, first, op, count = np.unique(rows[order], return_index=True, return_inverse=True, return_counts=True)
     gone = np.floor(count[op] * needless[order] + _ROUNDING)
     goes = np.arange(len(rows)) - first[op] < gone
-    left = spent.dur_ns[order] * (1 - needless[order]) * count[op] / np.maximum(count[op] - gone, 1)
+    rest = spent.dur_ns[order] * (1 - needless[order]) * count[op] / np.maximum(count[op] - gone, 1)
     entries = spent.entries[order]
-    return DropWork(entries[goes]), Resize(entries[~goes], left[~goes])
+    return DropWork(entries[goes]), Resize(entries[~goes], rest[~goes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +229,8 @@ def by_time(calls: Calls, work: Work, marks: Calls, most: float) -> ByTime | Non
         marks: steps of the optimizers.
         most: share of a table's rows up to which they are few.
     """
-    at = calls[calls.is_op & calls.name.matches(DENSE_GRADIENT)]
-    fills = fills_of(work, at)
+    gradients = calls[calls.is_op & calls.name.matches(DENSE_GRADIENT)]
+    fills = fills_of(work, gradients)
     filled_ns = work[fills].total_ns
     looked_up_ns = work[work.outer_op.name.matches(_LOOKUP)].total_ns
     if not (filled_ns and looked_up_ns and len(marks)) or _is_summed(work, fills):
@@ -236,7 +240,7 @@ def by_time(calls: Calls, work: Work, marks: Calls, most: float) -> ByTime | Non
         return None
     steps = max(marks.name.sums(np.ones(len(marks), np.int64)).values(), default=1)
     parts = _parts(work, passes_of(calls, work) & ~fills, work[fills], filled_ns / steps)
-    return ByTime(at, touched, fills, np.where(fills, 1.0, parts) * (1 - touched))
+    return ByTime(gradients, touched, fills, np.where(fills, 1.0, parts) * (1 - touched))
 
 
 def _is_summed(work: Work, fills: Mask) -> bool:

@@ -43,16 +43,16 @@ def activity_buffer_request(
     chosen = np.flatnonzero(profiler.buffer & (profiler.stalled >= 0) & (stall >= limits.min_stall_ns))
     rows = Calls(events, profiler.row[chosen])
     stalled = Calls(events, profiler.stalled[chosen])
-    for kind, found in rows.by(rows.name):
-        which = chosen[np.isin(rows.rows, found.rows)]
+    for kind, affected_rows in rows.by(rows.name):
+        which = chosen[np.isin(rows.rows, affected_rows.rows)]
         starts, ends = profiler.stall_start_ns[which], profiler.stall_end_ns[which]
-        victims = stalled[np.isin(rows.rows, found.rows)]
+        victims = stalled[np.isin(rows.rows, affected_rows.rows)]
         ops = victims.op.name.or_else(victims.name).sums(ends - starts)
         idle_for = LostTime.idle_within(idle, starts, ends)
         stall_ns, idle_ns = int((ends - starts).sum()), int((idle_for.end_ns - idle_for.start_ns).sum())
         part = "all that time" if format_ns(idle_ns) == format_ns(stall_ns) else "for {idle} of it"
         yield Hits(
-            occurrences=found,
+            occurrences=affected_rows,
             named_by=kind,
             lost=idle_for,
             message=f"{{by}} by the profiler, {{times}}: {{ops}} stalled for {{stall}}, the GPU was idle {part}",

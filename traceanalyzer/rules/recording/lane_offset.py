@@ -80,10 +80,10 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
     loaded = intervals.covered(activity.sets["module_loading"], starts, ends) > 0
     usual = int(np.median((ends - starts)[~loaded])) if (~loaded).any() else 0
     far = loaded & (ends - starts >= max(limits.min_offset_ns, int(limits.min_excess_times * usual)))
-    found, offset = work[fresh[far]], (ends - starts)[far]
-    if len(found):
+    rows, offset = work[fresh[far]], (ends - starts)[far]
+    if len(rows):
         yield Hits(
-            occurrences=found,
+            occurrences=rows,
             cause="first-use",
             lost=LostTime.none(),
             message="kernels start up to {offset} after their op (usually {usual}), because they were "
@@ -94,8 +94,8 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
             evidence={
                 "offset_ns": int(offset.max()),
                 "usual_ns": usual,
-                "ops": found.outer_op.name.sums(offset),
+                "ops": rows.outer_op.name.sums(offset),
             },
-            related=(found.outer_op,),
+            related=(rows.outer_op,),
             info=True,
         )

@@ -74,12 +74,14 @@ def trace_health(
     elif work is not None:
         yield from _lost(calls, work, lost, steps, limits)
     yield from _damaged(calls, trace)
-    yield from _short(calls, steps, limits)
+    yield from _short_kernels(calls, steps, limits)
     yield from _left_out(calls, trace)
 
 
-def _said(at: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
-    return Hits(at, message, advice, cause=cause, lost=LostTime.none(), evidence=evidence, info=True)
+def _health_hits(
+    occurrences: Calls | Work, cause: str, message: str, advice: str, **evidence: object
+) -> Hits:
+    return Hits(occurrences, message, advice, cause=cause, lost=LostTime.none(), evidence=evidence, info=True)
 
 
 def _first(calls: Calls) -> Calls:
@@ -89,7 +91,7 @@ def _first(calls: Calls) -> Calls:
 
 
 def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
-    return _said(
+    return _health_hits(
         Calls(calls.events, lost.launch),
         "no-device-records",
         "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
@@ -113,16 +115,16 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Lim
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
         advice = "Record fewer steps at a time, and check the free disk space."
         counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
-        yield _said(missing, cause, message, advice, **counts)
+        yield _health_hits(missing, cause, message, advice, **counts)
     if len(lost.entry) >= max(limits.min_lost_calls, limits.max_lost_share * len(work)) and lost.launches:
-        found = Work(work.events, lost.entry)
+        rows = Work(work.events, lost.entry)
         message = (
             "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
         )
         advice = (
             "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         )
-        yield _said(found, "lost-launches", message, advice, missing=len(found), work=len(work))
+        yield _health_hits(rows, "lost-launches", message, advice, missing=len(rows), work=len(work))
 
 
 def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
@@ -131,21 +133,21 @@ def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
     if places:
         message = "parts of the file could not be read: {places}"
         advice = "Export the trace again to a disk with free space; do not edit or cut it."
-        yield _said(_first(calls), "damaged", message, advice, places=places)
+        yield _health_hits(_first(calls), "damaged", message, advice, places=places)
 
 
-def _short(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
+def _short_kernels(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
         message = "recording began with the very first step: it contains one-time costs"
-        yield _said(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
+        yield _health_hits(
+            _first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5)."
+        )
     first, last = steps.in_use
     if last - first < limits.min_steps and not steps.asked:
         message = "{steps_found}, which is too few to tell a recurring cost from a one-time cost"
-        found = (
-            f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
-        )
+        rows = f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
         advice = "Record at least 5 steps, with prof.step()."
-        yield _said(_first(calls), "few-steps", message, advice, steps_found=found)
+        yield _health_hits(_first(calls), "few-steps", message, advice, steps_found=rows)
 
 
 def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
@@ -160,4 +162,4 @@ def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
             for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
         advice = f"Pass {options} when you record."
-        yield _said(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)
+        yield _health_hits(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)

@@ -19,17 +19,17 @@ from traceanalyzer.rules.copies.strided_copy.lost_layout import (
     VIEWED,
     LostLayout,
     around_single_frames,
-    joined_as_they_lie,
-    keeps_an_order,
+    cats_in_one_order,
+    keeps_order,
     writes_slices,
 )
 from traceanalyzer.rules.copies.strided_copy.repeated_readers import (
     Readers,
-    appended,
-    appends,
-    most_often,
+    appended_shape,
+    growing_cats,
     readers_of,
-    repetitions,
+    write_count_text,
+    write_counts,
 )
 from traceanalyzer.timeline import kernel_families as families
 
@@ -159,12 +159,12 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
     copied = work.name.matches(families.STRIDED_COPY)
-    by_cat = copied & joined_as_they_lie(work, inputs)
-    joined, copied = work.name.matches(families.CONCATENATION) | by_cat, copied & ~by_cat
-    growing = appends(work, joined, limits.grown_times)
-    moved, often = work[copied], repetitions(work[copied])
-    transposed = (often == 1) & ~writes_slices(moved)
-    lost = LostLayout.found_in(work, inputs, gpus)
+    by_cat = copied & cats_in_one_order(work, inputs)
+    concatenations, copied = work.name.matches(families.CONCATENATION) | by_cat, copied & ~by_cat
+    growing = growing_cats(work, concatenations, limits.grown_times)
+    moved, times = work[copied], write_counts(work[copied])
+    transposed = (times == 1) & ~writes_slices(moved)
+    lost = LostLayout.of_trace(work, inputs, gpus)
     for device in distinct(lost.work.device).tolist():
         between = lost.of(device)
         share = between.work.total_ns / max(work[work.device == device].total_ns, 1)
@@ -173,32 +173,34 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
             # copies without an op were launched before the recording: they may be the same
             transposed &= moved.op.there & ~np.isin(moved.entries, between.work.entries)
     frames = transposed & around_single_frames(moved, inputs)
-    for cause, found in (
+    for cause, copies in (
         ("growing-buffer", work[growing]),
-        ("concatenation", work[joined & ~growing & (work.op.there | ~growing.any())]),
-        ("repetition", moved[often != 1]),
+        ("concatenation", work[concatenations & ~growing & (work.op.there | ~growing.any())]),
+        ("repetition", moved[times != 1]),
         ("single-frames", moved[frames]),
         ("transposition", moved[transposed & ~frames]),
     ):
         least = limits.min_moved_share if cause == "transposition" else limits.min_gpu_share
-        for device, own in found.by(found.device):
-            share = own.total_ns / max(work[work.device == device].total_ns, 1)
+        for device, on_device in copies.by(copies.device):
+            share = on_device.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
-                hits = _hits(cause, own, inputs, share, limits)
+                hits = _hits(cause, on_device, inputs, share, limits)
                 if cause == "repetition":
-                    hits = _read_once(hits, own, readers_of(own, work, inputs, gpus, limits.memory_share))
+                    hits = _read_once(
+                        hits, on_device, readers_of(on_device, work, inputs, gpus, limits.memory_share)
+                    )
                 yield hits
 
 
 def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
     what, advice = TEXTS["lost-layout"]
     breaker, where = between.breaker()
-    kept = VIEWED.search(breaker) is not None  # such ops can write channels last
+    keeps_layout = VIEWED.search(breaker) is not None  # such ops can write channels last
     return Hits(
         **reduce_to(between.work, between.needed_ns),
         cause="lost-layout",
         message=what + ": {gpu} of all GPU work",
-        advice=advice if kept else KERNELLESS,
+        advice=advice if keeps_layout else KERNELLESS,
         confidence=Confidence.HIGH,
         evidence={
             **gpu_time_evidence(between.work),
@@ -207,37 +209,37 @@ def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
             "where": where,
             "asked_times": int(between.asked.sum()),
         },
-        normal_share=0.0 if kept else limits.usual_share,
+        normal_share=0.0 if keeps_layout else limits.usual_share,
     )
 
 
-def _hits(cause: str, found: Work, inputs: WorkInputs, share: float, limits: Limits) -> Hits:
+def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, limits: Limits) -> Hits:
     grows = cause == "growing-buffer"
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
-    stays = np.minimum(found.dur_ns, limits.append_ns if joins else 0)
+    stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
     what, advice = TEXTS[cause]
-    if cause == "transposition" and keeps_an_order(found, inputs, limits.norms_share):
+    if cause == "transposition" and keeps_order(copies, inputs, limits.norms_share):
         advice = KEPT_ORDER
-    if cause == "repetition" and found.outer_op.name.one_of("aten::multinomial").all():
+    if cause == "repetition" and copies.outer_op.name.one_of("aten::multinomial").all():
         advice = DRAWN
     in_place = (
-        Resize(found.entries, stays.astype(np.float64)),
-        Insert(found.op.distinct().rows, _VIEWS_NS),
+        Resize(copies.entries, stays.astype(np.float64)),
+        Insert(copies.op.distinct().rows, _VIEWS_NS),
     )
     return Hits(
-        occurrences=found,
+        occurrences=copies,
         cause=cause,
-        lost=LostTime.excess(found, found.dur_ns - stays),
-        fix=in_place if joins else DropWork(found.entries),
+        lost=LostTime.excess(copies, copies.dur_ns - stays),
+        fix=in_place if joins else DropWork(copies.entries),
         message=what + ": {gpu} of all GPU work{where}",
         advice=advice,
         confidence=Confidence.HIGH if grows else Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(copies),
             "gpu_share": share,
-            "spent_ns": found.total_ns,
-            "new": appended(found) if grows else "",
-            "often": most_often(found) if cause == "repetition" else "",
+            "spent_ns": copies.total_ns,
+            "new": appended_shape(copies) if grows else "",
+            "often": write_count_text(copies) if cause == "repetition" else "",
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,
     )

@@ -24,13 +24,13 @@ _NOT_ASKED = r"^autograd|convolution|conv\d"  # backward and convolutions follow
 VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold")
 
 
-def joined_as_they_lie(copies: Work, inputs: WorkInputs) -> Mask:
+def cats_in_one_order(copies: Work, inputs: WorkInputs) -> Mask:
     """Which copies cat makes of parts that lie in the same order, but not each in one piece; bool (copies,)."""
     alike = np.array([op.name == "aten::cat" and len(_orders(op)) == 1 for op in inputs.signatures], bool)
     return np.asarray(alike[inputs.number[copies.entries]])
 
 
-def keeps_an_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
+def keeps_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
     """Whether norms copy, again and again, what additions hand on in the order of their first input.
 
     Args:
@@ -39,14 +39,19 @@ def keeps_an_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool
     by_norms = copies[copies.outer_op.name.matches(_NORMS)]
     if not len(by_norms) or by_norms.total_ns < least_share * copies.total_ns:
         return False
-    read = {_tensor(inputs.signatures[one], 1) for one in np.unique(inputs.number[by_norms.entries]).tolist()}
+    read = {
+        _tensor(inputs.signatures[number], 1)
+        for number in np.unique(inputs.number[by_norms.entries]).tolist()
+    }
     added = {_tensor(op, 0) for op in inputs.signatures if op.name in _ADDITIONS}
     return bool((read & added) - {None})
 
 
 def _orders(op: Signature) -> set[tuple[int, ...]]:
     """Orders of the tensors of a list, dimensions from the largest stride to the smallest; empty if unknown."""
-    shapes, strides = (one[0] if one and isinstance(one[0], list) else [] for one in (op.dims, op.strides))
+    shapes, strides = (
+        values[0] if values and isinstance(values[0], list) else [] for values in (op.dims, op.strides)
+    )
     pairs = list(zip(shapes, strides, strict=False))
     if len(shapes) != len(strides) or any(not _parallel(*pair) for pair in pairs):
         return set()
@@ -55,12 +60,12 @@ def _orders(op: Signature) -> set[tuple[int, ...]]:
 
 def _order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
     """Its dimensions of more than one element, the one with the largest stride first."""
-    return tuple(sorted((at for at, size in enumerate(shape) if size > 1), key=lambda at: -steps[at]))
+    return tuple(sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -steps[dim]))
 
 
 def _parallel(shape: object, steps: object) -> bool:
     both = isinstance(shape, list) and isinstance(steps, list) and len(shape) == len(steps)
-    return both and all(type(one) is int for one in (*shape, *steps))  # type: ignore[misc]
+    return both and all(type(value) is int for value in (*shape, *steps))  # type: ignore[misc]
 
 
 def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -75,10 +80,10 @@ def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, .
 def around_single_frames(moved: Work, inputs: WorkInputs) -> Mask:
     """Which copies are of tensors with the sizes of such a convolution's input, in any order of its dimensions."""
     volumes = {sizes for op in inputs.signatures if (sizes := _frames(op))}
-    known = np.array(
+    matches = np.array(
         [any(tuple(sorted(shape)) in volumes for shape in tensors(op)[:1]) for op in inputs.signatures]
     )
-    chosen: Mask = known[inputs.number[moved.entries]]
+    chosen: Mask = matches[inputs.number[moved.entries]]
     return chosen
 
 
@@ -130,22 +135,22 @@ class LostLayout:
     asked: Mask
 
     @classmethod
-    def found_in(cls, work: Work, inputs: WorkInputs, gpus: Gpus) -> LostLayout:
-        images = _images(inputs.signatures)
-        moves = np.array([_moves(op) if images else "" for op in inputs.signatures], object)
+    def of_trace(cls, work: Work, inputs: WorkInputs, gpus: Gpus) -> LostLayout:
+        images = _image_sizes(inputs.signatures)
+        moves = np.array([_written_layout(op) if images else "" for op in inputs.signatures], object)
         both = np.array([bool(images) and _takes_both(op, images) for op in inputs.signatures])
         sizes = np.array([_elements(op) in images for op in inputs.signatures])
         number = inputs.number[work.entries]
         chosen = ((moves[number] != "") & sizes[number] | both[number]) & work.kind.one_of(
             "compute", "copy_d2d"
         )
-        own, number = work[chosen], number[chosen]
-        rate = REACHED["elementwise"] * gpus.memory_gbps(own.device)
+        affected, number = work[chosen], number[chosen]
+        rate = REACHED["elementwise"] * gpus.memory_gbps(affected.device)
         bytes_ = np.array(
             [_bytes(op) if mixed else 0 for op, mixed in zip(inputs.signatures, both, strict=True)]
         )
-        first = (moves[number] == "first") & ~own.outer_op.name.matches(_NOT_ASKED)
-        return cls(own, np.minimum(bytes_[number] / rate, own.dur_ns), first)
+        first = (moves[number] == "first") & ~affected.outer_op.name.matches(_NOT_ASKED)
+        return cls(affected, np.minimum(bytes_[number] / rate, affected.dur_ns), first)
 
     def of(self, device: int) -> LostLayout:
         mask = self.work.device == device
@@ -155,8 +160,8 @@ class LostLayout:
         """The op of forward that takes most of the time of such copies, and the end of a sentence about it."""
         asked = self.work[self.asked]
         name = next(iter(op_times(asked)))
-        own = asked[asked.outer_op.name.one_of(name)] if name in asked.outer_op.name.values() else asked
-        return name, gpu_time_evidence(own)["where"]
+        members = asked[asked.outer_op.name.one_of(name)] if name in asked.outer_op.name.values() else asked
+        return name, gpu_time_evidence(members)["where"]
 
 
 def _layout(op: Signature, position: int) -> str:
@@ -173,13 +178,13 @@ def _layout(op: Signature, position: int) -> str:
     return "last" if 1 in channels and steps[-1] > 1 and steps[-2] > steps[-1] else ""
 
 
-def _images(signatures: list[Signature]) -> set[int]:
+def _image_sizes(signatures: list[Signature]) -> set[int]:
     """Sizes in elements of what convolutions take and give, in a program that has channels-last ones."""
-    taken = [(op, 0) for op in signatures if "convolution" in op.name]
-    taken += [(op, 1) for op, _ in taken if "backward" in op.name]  # before it the gradient of the result
-    if not any(_layout(op, position) == "last" for op, position in taken):
+    shapes = [(op, 0) for op in signatures if "convolution" in op.name]
+    shapes += [(op, 1) for op, _ in shapes if "backward" in op.name]  # before it the gradient of the result
+    if not any(_layout(op, position) == "last" for op, position in shapes):
         return set()
-    return {size for op, position in taken if (size := _elements(op, position))}
+    return {size for op, position in shapes if (size := _elements(op, position))}
 
 
 def _elements(op: Signature, position: int = 0) -> int:
@@ -190,7 +195,7 @@ def _elements(op: Signature, position: int = 0) -> int:
     return math.prod(shape) if len(shape) >= _IMAGE else 0
 
 
-def _moves(op: Signature) -> str:
+def _written_layout(op: Signature) -> str:
     """Layout that a copy between both writes; empty of all else."""
     if op.name != "aten::copy_" or len(op.dims) < 2:
         return ""
@@ -201,12 +206,12 @@ def _moves(op: Signature) -> str:
 def _takes_both(op: Signature, images: set[int]) -> bool:
     """Whether a pointwise op takes two whole images of one shape, one in each layout."""
     layouts = {
-        (tuple(shape), _layout(op, at))
-        for at, shape in enumerate(op.dims)
-        if isinstance(shape, list) and len(shape) >= _IMAGE and _elements(op, at) in images
+        (tuple(shape), _layout(op, position))
+        for position, shape in enumerate(op.dims)
+        if isinstance(shape, list) and len(shape) >= _IMAGE and _elements(op, position) in images
     }
-    known = {shape for shape, layout in layouts if layout}
-    both = any({(shape, "first"), (shape, "last")} <= layouts for shape in known)
+    shapes = {shape for shape, layout in layouts if layout}
+    both = any({(shape, "first"), (shape, "last")} <= layouts for shape in shapes)
     model = bound_of(op) if both and op.name != "aten::copy_" else None
     return model is not None and model.kind == "elementwise"
 

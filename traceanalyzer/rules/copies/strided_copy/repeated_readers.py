@@ -16,14 +16,14 @@ from traceanalyzer.rule import Work
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 SEVERAL = 0  # how often is not recorded
-_ABSURD = 2**31  # times: damaged files have such shapes
+_MAX_COUNT = 2**31  # times: damaged files have such shapes
 _OPS = r"^aten::(repeat|repeat_interleave|tile|expand_copy)$"
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
 # with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.
 _FOLDING = ("attention", "matmul")
 
 
-def repetitions(copies: Work) -> Rows:
+def write_counts(copies: Work) -> Rows:
     """How often each copy writes each element of what it reads, int64 (copies,): mostly 1.
 
     An expanded dimension has stride 0. Where no strides are recorded, the op that the user called may say that it
@@ -31,21 +31,21 @@ def repetitions(copies: Work) -> Rows:
     """
     dims, strides = copies.dims, copies.op.text("input_strides")
     number, first = grouped([dims.code, strides.code])
-    known = [_times(dims[row], strides[row]) for row in first.tolist()]
-    times = np.array([-1 if one is None else one for one in known], np.int64)[number]
+    by_signature = [_write_count(dims[row], strides[row]) for row in first.tolist()]
+    times = np.array([-1 if value is None else value for value in by_signature], np.int64)[number]
     times = np.where(copies.op.name.one_of("aten::copy_"), times, -1)
     by_name = np.where(copies.outer_op.name.matches(_OPS), SEVERAL, 1)
     return np.where(times < 0, by_name, times)
 
 
-def most_often(copies: Work) -> str:
+def write_count_text(copies: Work) -> str:
     """`4 times` or `several times`: how often the copies that take most of the time write each element."""
-    values, number = np.unique(repetitions(copies), return_inverse=True)
+    values, number = np.unique(write_counts(copies), return_inverse=True)
     most = int(values[np.argmax(np.bincount(number, copies.dur_ns))])
     return "several times" if most == SEVERAL else "twice" if most == 2 else f"{most:,} times"
 
 
-def _times(dims: str | None, strides: str | None) -> int | None:
+def _write_count(dims: str | None, strides: str | None) -> int | None:
     """Of `copy_(written, read)`, from the JSON text of their shapes and strides; None where these do not say."""
     shapes, steps = (Signature.parsed("", text, None, None) for text in (dims, strides))
     try:
@@ -54,47 +54,51 @@ def _times(dims: str | None, strides: str | None) -> int | None:
         return None
     if len(read) != len(step) or not math.prod(read):
         return None
-    apart = math.prod(size for size, by in zip(read, step, strict=True) if by)
-    often = math.prod(written) // apart if apart > 1 else 1  # one number for all is a fill
-    return min(max(often, 1), _ABSURD)
+    distinct_elements = math.prod(size for size, by in zip(read, step, strict=True) if by)
+    times = (
+        math.prod(written) // distinct_elements if distinct_elements > 1 else 1
+    )  # one number for all is a fill
+    return min(max(times, 1), _MAX_COUNT)
 
 
-def appends(work: Work, joined: Mask, times: float) -> Mask:
+def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
     """Which of the concatenations append to what another one made, or make what another appends to; bool (work,).
 
     Args:
         times: how many times larger than all its other inputs together the largest input of such a cat is.
     """
-    number, signatures = signatures_of(work.events.trace, work[joined].op.rows)
-    grows = [_growth(one, times) if one.name == "aten::cat" else None for one in signatures]
+    number, signatures = signatures_of(work.events.trace, work[concatenations].op.rows)
+    grows = [_growth(op, times) if op.name == "aten::cat" else None for op in signatures]
     before, after = ({growth[side] for growth in grows if growth} for side in (0, 1))
-    found = joined.copy()
+    growing = concatenations.copy()
     chained = [growth is not None and (growth[1] in before or growth[0] in after) for growth in grows]
-    found[joined] = np.array(chained, bool)[number]
-    return found
+    growing[concatenations] = np.array(chained, bool)[number]
+    return growing
 
 
-def appended(work: Work) -> str:
+def appended_shape(work: Work) -> str:
     """Shape of what the last cat appended, `8x1x64`."""
     number, signatures = signatures_of(work.events.trace, work.op.rows)
-    return "x".join(map(str, min(_inputs(signatures[int(number[-1])]), key=math.prod)))
+    return "x".join(map(str, min(_input_shapes(signatures[int(number[-1])]), key=math.prod)))
 
 
 def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Shapes of a cat's largest input and of its result, where the others are small and differ in one size."""
-    largest, *others = sorted(_inputs(op), key=math.prod, reverse=True) or [[]]
-    small = 0 < times * sum(map(math.prod, others)) <= math.prod(largest)
-    if not small or any(len(one) != len(largest) for one in others):
+    largest, *small_inputs = sorted(_input_shapes(op), key=math.prod, reverse=True) or [[]]
+    small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
+    if not small or any(len(other) != len(largest) for other in small_inputs):
         return None
-    differ = [at for at, sizes in enumerate(zip(largest, *others, strict=True)) if len(set(sizes)) > 1]
+    differ = [
+        dim for dim, sizes in enumerate(zip(largest, *small_inputs, strict=True)) if len(set(sizes)) > 1
+    ]
     if len(differ) != 1:
         return None
-    (at,) = differ
-    result = [*largest[:at], largest[at] + sum(one[at] for one in others), *largest[at + 1 :]]
+    (dim,) = differ
+    result = [*largest[:dim], largest[dim] + sum(other[dim] for other in small_inputs), *largest[dim + 1 :]]
     return tuple(largest), tuple(result)
 
 
-def _inputs(op: Signature) -> list[list[int]]:
+def _input_shapes(op: Signature) -> list[list[int]]:
     tensors = op.dims[0] if op.dims and isinstance(op.dims[0], list) else []
     return [shape for shape in tensors if isinstance(shape, list)]
 
@@ -118,11 +122,11 @@ class Repeated:
         if steps is None or read != written or not steps or not math.prod(written) or not steps[-1]:
             return None
         sizes = [(size, bool(step)) for size, step in zip(written, steps, strict=True) if size > 1]
-        kept = frozenset(size for size, differs in sizes[:-1] if differs)
+        unrepeated = frozenset(size for size, differs in sizes[:-1] if differs)
         repeated = frozenset(size for size, differs in sizes if not differs)
-        return cls(math.prod(written), written[-1], repeated - kept - {written[-1]}, kept)
+        return cls(math.prod(written), written[-1], repeated - unrepeated - {written[-1]}, unrepeated)
 
-    def is_read_as(self, shape: Shape) -> bool:
+    def may_be_read_as(self, shape: Shape) -> bool:
         """Whether a tensor of such a shape may be it, as it is or with its repeats as more heads or batches."""
         same = math.prod(shape) == self.elements and self.last in shape[-2:]
         return same and not self.kept.isdisjoint(shape[-3:]) and self.repeated.isdisjoint(shape)
@@ -154,30 +158,30 @@ def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_s
     Args:
         least_share: of the memory's peak rate, that such an op reaches.
     """
-    often, numbers = repetitions(copies), inputs.number[copies.entries]
-    found: list[tuple[int, int, float]] = []
+    times, numbers = write_counts(copies), inputs.number[copies.entries]
+    reads: list[tuple[int, int, float]] = []
     for number in np.unique(numbers).tolist():
-        made = Repeated.of(inputs.signatures[number])
-        own = np.flatnonzero((numbers == number) & (often > 1))
-        if made is None or len(own) == 0:
+        repeated = Repeated.of(inputs.signatures[number])
+        written = np.flatnonzero((numbers == number) & (times > 1))
+        if repeated is None or len(written) == 0:
             continue
-        takes = np.array([sum(map(made.is_read_as, tensors(op))) for op in inputs.signatures])
+        takes = np.array([sum(map(repeated.may_be_read_as, tensors(op))) for op in inputs.signatures])
         counts = takes[inputs.number[work.entries]]
         reading = np.flatnonzero((counts > 0) & ~np.isin(work.entries, copies.entries))
-        for place, copy, count in _next(copies[own], work[reading], counts[reading]):
-            reader, position = int(reading[place]), int(own[copy])
-            spared = count * made.elements * (1 - 1 / int(often[position]))
+        for place, copy, count in _next_readers(copies[written], work[reading], counts[reading]):
+            reader, position = int(reading[place]), int(written[copy])
+            spared = count * repeated.elements * (1 - 1 / int(times[position]))
             op = inputs.signatures[int(inputs.number[work.entries[reader]])]
             needed = _needed_ns(
                 op, spared, int(work.dur_ns[reader]), gpus[int(work.device[reader])].peaks, least_share
             )
             if needed is not None:
-                found.append((reader, position, needed))
-    readers, read = (np.array([one[which] for one in found], np.int64) for which in (0, 1))
-    return Readers(work[readers], read, np.array([needed for _, _, needed in found], np.float64))
+                reads.append((reader, position, needed))
+    readers, read = (np.array([item[which] for item in reads], np.int64) for which in (0, 1))
+    return Readers(work[readers], read, np.array([needed for _, _, needed in reads], np.float64))
 
 
-def _next(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:
+def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:
     """(position of what reads, position of the last copy before, how many copies it reads), each copy once.
 
     Args:
@@ -185,20 +189,20 @@ def _next(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]
     """
     begin = np.append(copies.launch.start_ns, reading.launch.start_ns)
     thread = np.append(copies.launch.thread, reading.launch.thread)
-    found: list[tuple[int, int, int]] = []
+    reads: list[tuple[int, int, int]] = []
     waiting: list[int] = []
     lane = -1
-    for at in np.lexsort((begin, thread)).tolist():
-        if thread[at] != lane:
-            lane, waiting = thread[at], []
-        if at < len(copies):
-            waiting.append(at)
+    for places in np.lexsort((begin, thread)).tolist():
+        if thread[places] != lane:
+            lane, waiting = thread[places], []
+        if places < len(copies):
+            waiting.append(places)
         elif waiting:
-            place = at - len(copies)
+            place = places - len(copies)
             count = min(int(takes[place]), len(waiting))
-            found.append((place, waiting[-1], count))
+            reads.append((place, waiting[-1], count))
             waiting = waiting[: len(waiting) - count]
-    return found
+    return reads
 
 
 def _needed_ns(
@@ -217,5 +221,5 @@ def _needed_ns(
     reached = bound.bytes / peaks.gbps / max(dur_ns, 1)
     if not least_share <= reached <= 1:
         return None
-    left = dur_ns * (1 - spared * op.item_bytes(0) / bound.bytes)
-    return min(max(left, reached_ns(replace(bound, bytes=0), peaks, None)), float(dur_ns))
+    needed_ns = dur_ns * (1 - spared * op.item_bytes(0) / bound.bytes)
+    return min(max(needed_ns, reached_ns(replace(bound, bytes=0), peaks, None)), float(dur_ns))

@@ -162,8 +162,8 @@ def launch_bound(
     enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
-    found = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
-    if len(found) == 0:
+    gaps = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
+    if len(gaps) == 0:
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
@@ -176,27 +176,27 @@ def launch_bound(
     surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
     busy = is_busy(forecast) and not surely
     unsure = not surely and (only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits))
-    whole, least_ns = _least(idle, steps, limits)
+    whole, least_ns = _least_explained(idle, steps, limits)
     awaited = 0.0 if forecast is None else forecast.program.awaited
-    minor = found.total_ns + awaited * steps.window_ns < least_ns
+    minor = gaps.total_ns + awaited * steps.window_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
-    lines = found.launch.line.sums(found.dur_ns)
+    lines = gaps.launch.line.sums(gaps.dur_ns)
     count = round(len(kernels) / max(steps.working, 1))
-    advice = remedy.advice + (in_parts(eager, steps, syncs) if remedy.name == "graph" else "")
+    advice = remedy.advice + (graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else "")
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     waits = awaited >= limits.min_window_share
-    guessed = awaited * steps.window_ns > found.total_ns
-    ops = found.launch.outer_op.name.or_else(found.launch.name)
-    stands_out = max(ops.sums(found.dur_ns).values(), default=0) >= STANDS_OUT * found.total_ns
+    guessed = awaited * steps.window_ns > gaps.total_ns
+    ops = gaps.launch.outer_op.name.or_else(gaps.launch.name)
+    stands_out = max(ops.sums(gaps.dur_ns).values(), default=0) >= STANDS_OUT * gaps.total_ns
     awaits = WITHIN_COLLECTIVES if waits and guessed else OF_ONE_OP if stands_out else EVERYWHERE
     yield Hits(
-        occurrences=found,
+        occurrences=gaps,
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
         message=_message(count, pace, part, awaits, placed=not lines, profiled=cause == "profiled-only")
         + (_OTHERS if waits and not guessed else "")
-        + _doubt(cause, forecast),
+        + _doubt_text(cause, forecast),
         advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
         evidence={
             "kernels": count,
@@ -237,13 +237,13 @@ def _message(
     )
 
 
-def _least(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
+def _least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
     """(of what launching must explain enough, how much that is): of the idle time or of the window, the more."""
     least = {
         "window's idle time": limits.min_idle_share * idle.total_ns,
         "window": limits.min_window_share * steps.window_ns,
     }
-    return max(least.items(), key=lambda one: one[1])
+    return max(least.items(), key=lambda item: item[1])
 
 
 def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:
@@ -255,7 +255,7 @@ def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits)
     return not remedy.fix or saved.share < least
 
 
-def _doubt(cause: str, forecast: Forecast | None) -> str:
+def _doubt_text(cause: str, forecast: Forecast | None) -> str:
     """Why it is no fault, or may be none."""
     if cause == "unsure" and forecast is not None and not only_profiled(forecast):
         return "; other work of the CPU may be the reason"
@@ -283,7 +283,7 @@ def obstacles(
         max_syncs: waits for the device in a step that do not cut it in two.
         min_same_share: of the steps, that launch the same kernels on the same grids where shapes are static.
     """
-    stops = _stops(eager, steps, syncs.start_ns[~syncs.profiler])
+    stops = _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
         "the CPU waits for the GPU only at the end of a step (at present it also waits between launches, "
@@ -294,21 +294,21 @@ def obstacles(
     return [reason for reason, holds in reasons.items() if holds]
 
 
-def in_parts(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
+def graph_parts_advice(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
     """What a graph of the step asks for besides: a single wait between its launches is no obstacle, but cuts it."""
-    return _IN_TWO if _stops(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
+    return _IN_TWO if _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
 
 
-def _stops(eager: Work, steps: Steps, waits_ns: Rows) -> float:
+def _waits_between_launches(eager: Work, steps: Steps, waits_ns: Rows) -> float:
     """How often the CPU waits between the first and the last launch of a step, as a rule."""
     launched = eager.launch.start_ns[eager.launch.there]
     step = steps.at_cpu(launched)
     first, last = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), np.int64)
     np.minimum.at(first, step[step >= 0], launched[step >= 0])
     np.maximum.at(last, step[step >= 0], launched[step >= 0])
-    at = steps.at_cpu(waits_ns)
-    between = (at >= 0) & (waits_ns > first[at]) & (waits_ns < last[at])
-    return float(np.median(np.bincount(at[between], minlength=len(steps))))
+    wait_step = steps.at_cpu(waits_ns)
+    between = (wait_step >= 0) & (waits_ns > first[wait_step]) & (waits_ns < last[wait_step])
+    return float(np.median(np.bincount(wait_step[between], minlength=len(steps))))
 
 
 def between_launches(idle: IdleTime, max_pause_ns: int, min_launch_share: float) -> IdleTime:

@@ -205,9 +205,9 @@ def remedy_of(
         return None if forecast is None else forecast.saving([edit])
 
     graph, trained = GraphLaunch(), _optimizers(calls)
-    others = " (but not the optimizer's)" if trained else ""
+    exception = " (but not the optimizer's)" if trained else ""
     if not against and steps > 1:
-        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _whole_step(trained))
+        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _step_advice(trained))
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
     if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not _is_compiled(
         eager
@@ -215,8 +215,8 @@ def remedy_of(
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
-            grows = _grows(calls)
-            rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(others)
+            grows = _cache_grows(calls)
+            rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(exception)
             advice = (
                 _COMPILE.format(_FIXED_CACHE * grows, 100 * share, _GROWING * grows)
                 + rest
@@ -224,7 +224,7 @@ def remedy_of(
             )
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
-        needs = _needs(trained)
+        needs = _capturable_arguments(trained)
         more = f" In a graph use {' and '.join(needs)}." if needs else ""
         return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP + more)
     served = _VLLM * bool(calls.name.matches(r"^vllm::").any() or calls.line.matches(r"^(.*/)?vllm/").any())
@@ -238,20 +238,20 @@ def _optimizers(calls: Calls) -> list[str]:
     return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
 
 
-def _grows(calls: Calls) -> bool:
+def _cache_grows(calls: Calls) -> bool:
     """Whether transformers appends to a cache of keys and values; known with stacks alone."""
     return bool(calls[calls.name.one_of("aten::cat")].line.matches(r"transformers/cache_utils\.py").any())
 
 
-def _whole_step(optimizers: Sequence[str]) -> str:
+def _step_advice(optimizers: Sequence[str]) -> str:
     """How to capture it, and what the optimizers within it need for that."""
     if not optimizers:
         return _GRAPH
-    needs = " and ".join(_needs(optimizers))
+    needs = " and ".join(_capturable_arguments(optimizers))
     return _GRAPH_AND_OPTIMIZER.format(f" and {needs}" if needs else "")
 
 
-def _needs(optimizers: Sequence[str]) -> list[str]:
+def _capturable_arguments(optimizers: Sequence[str]) -> list[str]:
     return [f"{asks[1]}(..., capturable=True)" for name in optimizers if (asks := _ASKS.match(name))]
 
 

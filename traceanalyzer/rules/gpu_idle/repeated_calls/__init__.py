@@ -14,9 +14,9 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     HEAVY,
     fewer_parameters,
-    is_of_lists,
     loop_hits,
     stacked_results,
+    sums_up_list,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
     evaluation_hits,
@@ -187,9 +187,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
         yield evaluation_hits(evaluations, work, idle)
 
 
-def _equal(found: Iterable[T], key: Callable[[T], Any]) -> Iterator[list[T]]:
+def _equal(calls: Iterable[T], key: Callable[[T], Any]) -> Iterator[list[T]]:
     """The items with equal keys, sorted by key."""
-    for _, items in groupby(sorted(found, key=key), key=key):
+    for _, items in groupby(sorted(calls, key=key), key=key):
         yield list(items)
 
 
@@ -215,8 +215,8 @@ def _without(
     gone = {id(loop) for steps in recurrent.values() for loop in steps}
     gone |= {id(loop) for loop in loops if any(map(CELLS.search, loop.names))}
     nodes = [recorded.of_loop(loop) for loop in loops if id(loop) in gone]
-    others = [loop for loop in loops if id(loop) not in gone]
-    return [loop for loop in others if recorded.forward_of(loop, nodes) < 0]
+    remaining = [loop for loop in loops if id(loop) not in gone]
+    return [loop for loop in remaining if recorded.forward_of(loop, nodes) < 0]
 
 
 @dataclass(slots=True, eq=False)
@@ -251,7 +251,7 @@ def _with_backward(
             if place < 0:
                 continue
             if any(map(ADDS_UP.search, key)):
-                forward[place].nodes = nodes[place].none()
+                forward[place].nodes = nodes[place].without_nodes()
             else:
                 forward[place].backward.append(candidate.loop)
                 by_ops[key].remove(candidate)
@@ -281,16 +281,16 @@ class Judge:
     def by_ops(self, loops: list[Repeats], recorded: Recorded) -> dict[tuple[str, ...], list[Candidate]]:
         """The loops that could be one call, by their ops."""
         by_ops: dict[tuple[str, ...], list[Candidate]] = {}
-        others = []
+        rejected = []
         for loop in loops:
             confidence = self.confidence(loop)
             if confidence is None:
-                others.append(loop)
+                rejected.append(loop)
             else:
                 candidate = Candidate(loop, confidence, recorded.of_loop(loop))
                 by_ops.setdefault(loop.key, []).append(candidate)
         # The same loop in another step, in which some repeats take another branch.
-        for loop in others:
+        for loop in rejected:
             if loop.key in by_ops and loop.launches >= loop.count:
                 same = by_ops[loop.key]
                 same.append(Candidate(loop, same[0].confidence, recorded.of_loop(loop)))
@@ -317,7 +317,7 @@ class Judge:
             return self._confidence_of_layers(loop)
         if short:
             return Confidence.LOW if loop.shapes_change and _picks_or_joins(loop) else None
-        lists = is_of_lists(loop.names) or all(map(_ON_LISTS.search, loop.names))
+        lists = sums_up_list(loop.names) or all(map(_ON_LISTS.search, loop.names))
         if loop.collected or loop.copies or loop.shapes_change or lists:
             return Confidence.MEDIUM
         # Other repeats of pointwise ops are left to launch-bound: a CUDA graph helps them.
@@ -345,7 +345,7 @@ class Judge:
     def _is_iterated(self, loop: Repeats) -> bool:
         """True for a whole model on a batch or with a history: in denoising and decoding, each call needs the last."""
         whole = loop.launches > self.limits.max_loop_launches * loop.count
-        return whole and (not loop.of_one(HEAVY) or loop.shapes_grow)
+        return whole and (not loop.has_batch_of_one(HEAVY) or loop.shapes_grow)
 
 
 def _picks_or_joins(loop: Repeats) -> bool:

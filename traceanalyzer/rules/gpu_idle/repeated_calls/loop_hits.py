@@ -44,13 +44,13 @@ _NEAR = 2  # ops after the loop, or before its backward
 _SIZED = "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
 
 
-def is_of_lists(names: tuple[str, ...]) -> bool:
+def sums_up_list(names: tuple[str, ...]) -> bool:
     """Whether a repeat sums up a tensor, as a penalty or a norm does for each parameter."""
     scan = "aten::mul" in names and not any(map(_DISTANCES.search, names))  # of a state, step after step
     return all(map(_LIST_OPS.search, names)) and any(map(_SUMS.search, names)) and not scan
 
 
-def listed(names: tuple[str, ...]) -> str:
+def list_ops(names: tuple[str, ...]) -> str:
     """The first four different ops of a repeat, and how many more it has, `aten::select (twice), aten::copy_`."""
     shown = [
         name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
@@ -60,7 +60,7 @@ def listed(names: tuple[str, ...]) -> str:
     return ", ".join(shown[:4]) + (f" and {more} other op{'s' * (more > 1)}" if more > 0 else "")
 
 
-def launched(kernels: float, copies: float) -> str:
+def launched_text(kernels: float, copies: float) -> str:
     """What each repeat launches on average: the end of a message with fields for kernels, copies and their times."""
     parts = []
     if kernels:
@@ -72,13 +72,13 @@ def launched(kernels: float, copies: float) -> str:
     return " and ".join(parts)
 
 
-def first_of(names: tuple[str, ...]) -> str:
+def short_name(names: tuple[str, ...]) -> str:
     """Its first op, and how many different others there are."""
-    first, *others = dict.fromkeys(names)
-    return f"{first} + {len(others)} op{'s' * (len(others) > 1)}" if others else first
+    first, *more = dict.fromkeys(names)
+    return f"{first} + {len(more)} op{'s' * (len(more) > 1)}" if more else first
 
 
-def advised(
+def loop_advice(
     names: tuple[str, ...],
     copies: bool,
     places: Iterable[str] = (),
@@ -108,8 +108,8 @@ def advised(
             "Stack the inputs, and call the layer or model once. If each call has weights of its own, use bmm, vmap "
             "or a grouped GEMM."
         )
-    if is_of_lists(names):
-        return _of_lists(names, backward=backward)
+    if sums_up_list(names):
+        return _list_advice(names, backward=backward)
     if all(map(_SLICES.search, names)):
         return "Take all slices with one op: x.unfold() for overlapping windows, else view or reshape."
     if any(map(_TABLES.search, names)):
@@ -142,7 +142,7 @@ def advised(
     return "Stack the inputs and use one op for all of them."
 
 
-def _of_lists(names: tuple[str, ...], *, backward: bool) -> str:
+def _list_advice(names: tuple[str, ...], *, backward: bool) -> str:
     """What sums up a list of tensors at once."""
     if not backward:
         return (
@@ -170,13 +170,15 @@ def batched_work(
         floor_ns: of a kernel that does next to nothing.
     """
     order = np.argsort(starts_ns, kind="stable")
-    launched = work.launch.start_ns
-    at = np.searchsorted(starts_ns[order], launched, side="right") - 1
-    inside = np.flatnonzero((at >= 0) & work.launch.there & (launched < ends_ns[order][np.maximum(at, 0)]))
-    inside = inside[np.argsort(launched[inside], kind="stable")]
-    work, repeat = work[inside], order[at[inside]]
+    launch_ns = work.launch.start_ns
+    places = np.searchsorted(starts_ns[order], launch_ns, side="right") - 1
+    inside = np.flatnonzero(
+        (places >= 0) & work.launch.there & (launch_ns < ends_ns[order][np.maximum(places, 0)])
+    )
+    inside = inside[np.argsort(launch_ns[inside], kind="stable")]
+    work, repeat = work[inside], order[places[inside]]
     place = rank_within(repeat)
-    own_ns = np.maximum(work.dur_ns - floor_ns, 0) * _shares(work, gpus)
+    own_ns = np.maximum(work.dur_ns - floor_ns, 0) * _device_shares(work, gpus)
     _, key = np.unique(group[repeat] * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
     total, longest = np.zeros(int(key.max(initial=-1)) + 1), np.zeros(int(key.max(initial=-1)) + 1)
     np.add.at(total, key, own_ns)
@@ -184,14 +186,14 @@ def batched_work(
     return Resize(work.entries, np.maximum(longest, total + floor_ns)[key])
 
 
-def _shares(work: Work, gpus: Gpus) -> Floats:
+def _device_shares(work: Work, gpus: Gpus) -> Floats:
     """Share of the device's multiprocessors that each piece of work fills; 1 where that is unknown or no matter."""
     devices = sorted(set(work.device.tolist()))
     sms = np.array([gpus[device].sms or 0 for device in devices], np.float64)
-    own = sms[np.searchsorted(devices, work.device)] if devices else np.empty(0)
-    known = (own > 0) & (work.blocks > 0) & ~work.name.matches(_IN_TURN)
-    known &= ~work.outer_op.name.matches(_STEPS)
-    return np.where(known, np.minimum(work.blocks / np.maximum(own, 1.0), 1.0), 1.0)
+    device_sms = sms[np.searchsorted(devices, work.device)] if devices else np.empty(0)
+    limited = (device_sms > 0) & (work.blocks > 0) & ~work.name.matches(_IN_TURN)
+    limited &= ~work.outer_op.name.matches(_STEPS)
+    return np.where(limited, np.minimum(work.blocks / np.maximum(device_sms, 1.0), 1.0), 1.0)
 
 
 def fewer_parameters(loops: Sequence[Repeats], calls: Calls) -> tuple[ShrinkSpans, ...]:
@@ -224,23 +226,23 @@ def stacked_results(loops: Sequence[Repeats], outer: Calls) -> tuple[DropSpans, 
     stacks, backward = outer.name.matches(_STACK), outer.name.matches(_ITS_BACKWARD)
     if not (stacks.any() or backward.any()):
         return ()
-    found = []
+    op_rows = []
     for loop in loops:
         same = (outer.thread == loop.at.thread[0]) & (outer.step == loop.at.step[0])
-        own = np.flatnonzero(same)
-        own = own[np.argsort(outer.start_ns[own], kind="stable")]
-        before, after = np.searchsorted(outer.start_ns[own], (loop.at.start_ns[0], loop.ends_ns[-1]))
-        following, leading = own[after : after + _NEAR], own[max(before - _NEAR, 0) : before]
-        found += [_of_so_many(outer[following[stacks[following]]], loop.count)]
-        found += [outer.rows[leading[backward[leading]]]]
-    ops = Calls(outer.events, distinct(np.concatenate(found)))
+        thread_rows = np.flatnonzero(same)
+        thread_rows = thread_rows[np.argsort(outer.start_ns[thread_rows], kind="stable")]
+        before, after = np.searchsorted(outer.start_ns[thread_rows], (loop.at.start_ns[0], loop.ends_ns[-1]))
+        following, leading = thread_rows[after : after + _NEAR], thread_rows[max(before - _NEAR, 0) : before]
+        op_rows += [_stacks_of(outer[following[stacks[following]]], loop.count)]
+        op_rows += [outer.rows[leading[backward[leading]]]]
+    ops = Calls(outer.events, distinct(np.concatenate(op_rows)))
     return (DropSpans(ops.start_ns, ops.end_ns, stall=False),) if len(ops) else ()
 
 
-def _of_so_many(stacks: Calls, count: int) -> Rows:
+def _stacks_of(stacks: Calls, count: int) -> Rows:
     """Those of so many tensors, as far as shapes are recorded."""
     number, signatures = signatures_of(stacks.events.trace, stacks.rows)
-    fits = np.array([not tensors(one) or len(tensors(one)) == count for one in signatures], bool)
+    fits = np.array([not tensors(op) or len(tensors(op)) == count for op in signatures], bool)
     return np.asarray(stacks.rows[fits[number]] if len(stacks) else stacks.rows, np.int64)
 
 
@@ -283,7 +285,7 @@ def loop_hits(
     loops: list[Repeats],
     backward: list[LoopNodes],
     confidence: Confidence,
-    others: tuple[Edit, ...],
+    other_edits: tuple[Edit, ...],
     work: Work,
     idle: IdleTime,
     gpus: Gpus,
@@ -296,7 +298,7 @@ def loop_hits(
 
     Args:
         backward: the nodes that each loop recorded.
-        others: edits of ops outside the loops that one call makes needless.
+        other_edits: edits of ops outside the loops that one call makes needless.
         floor_ns: duration of a nearly empty kernel.
         sized: the device counts the rows of each repeat.
     """
@@ -316,17 +318,17 @@ def loop_hits(
     preposition = "at" if any(".py(" in line for line in lines) else "in"
     return Hits(
         occurrences=ops,
-        named_by=next(iter(lines), None) or first_of(names),
+        named_by=next(iter(lines), None) or short_name(names),
         lost=lost,
-        fix=(*fix, *others),
+        fix=(*fix, *other_edits),
         confidence=confidence,
-        message=f"{sequence}; each run launches {launched(kernels, copies)}{listing}"
+        message=f"{sequence}; each run launches {launched_text(kernels, copies)}{listing}"
         + (f", {preposition} {{lines}}" if lines else "")
         + ("; each repeat adds {nodes} autograd nodes to backward" if nodes else "")
         + _SIZED * sized,
-        advice=advised(names, copied, lines, sized=sized, backward=nodes > 0),
+        advice=loop_advice(names, copied, lines, sized=sized, backward=nodes > 0),
         evidence={
-            "ops": listed(names),
+            "ops": list_ops(names),
             "members": members,
             "repeats": largest.count,
             "launches": round(largest.launches / largest.count, 1),

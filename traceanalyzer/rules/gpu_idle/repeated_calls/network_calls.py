@@ -24,12 +24,12 @@ from traceanalyzer.timeline.names import VIEWING_OP
 
 _AUTOGRAD, _LEAVES = r"^autograd::engine", r"^torch::autograd::AccumulateGrad$"
 _MIN_LAYERS = 3  # of a network; chosen
-_MOST_PASSES = 8  # more are a loop over time or over samples; chosen
-_LONGEST = 2_000  # ops of a pass; chosen
-_TIMES = 2  # a node of a pass runs: for a derivative, and when the loss that holds it goes backward
+_MAX_PASSES = 8  # more are a loop over time or over samples; chosen
+_MAX_OPS = 2_000  # ops of a pass; chosen
+_MIN_RUNS = 2  # a node of a pass runs: for a derivative, and when the loss that holds it goes backward
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
 # What a pass draws or writes in place is the next one's input: tokens, and a cache of keys and values.
-_HANDS_ON = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
+_FEEDS_NEXT_PASS = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
 _DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
 _CANDIDATES = 8  # distances between layers that are tried: a network has few that recur
 _NEAR = 4  # ops after the passes
@@ -80,24 +80,24 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
     layer = forward.name.meets(_LAYERS.search)
     leaves = calls[calls.name.matches(_LEAVES)]
     for low, high in pairwise(step_edges(forward)):
-        found = _longest(kind[low:high], layer[low:high])
-        if found is None:
+        longest = _largest_network(kind[low:high], layer[low:high])
+        if longest is None:
             continue
-        begins, size = found[0] + low, found[1]
-        one = _checked(forward, begins, size, nodes, recorder, leaves)
-        if one is not None:
-            yield one
+        begins, size = longest[0] + low, longest[1]
+        evaluations = _independent_evaluations(forward, begins, size, nodes, recorder, leaves)
+        if evaluations is not None:
+            yield evaluations
 
 
-def _longest(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
+def _largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
     """(where each evaluation begins, ops of each) of what covers most; None where nothing recurs."""
     best: tuple[Rows, int] | None = None
-    at = np.flatnonzero(layer)
-    _, number, count = np.unique(kind[at], return_inverse=True, return_counts=True)
-    for which in np.flatnonzero((count > 1) & (count <= _MOST_PASSES)).tolist():
-        begins = at[number == which]
-        size = _alike(kind, begins, 1)
-        before = _alike(kind, begins - 1, -1, int(np.diff(begins).min()) - size)
+    places = np.flatnonzero(layer)
+    _, number, count = np.unique(kind[places], return_inverse=True, return_counts=True)
+    for which in np.flatnonzero((count > 1) & (count <= _MAX_PASSES)).tolist():
+        begins = places[number == which]
+        size = _equal_ops(kind, begins, 1)
+        before = _equal_ops(kind, begins - 1, -1, int(np.diff(begins).min()) - size)
         if int(layer[begins[0] : begins[0] + size].sum()) < _MIN_LAYERS:
             continue
         if best is None or (size + before) * len(begins) > best[1] * len(best[0]):
@@ -105,35 +105,37 @@ def _longest(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
     return best
 
 
-def _alike(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
+def _equal_ops(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
     """How many ops from there on are alike, at most up to the next begin."""
     most = int(np.diff(begins).min()) if most is None else most
-    for far in range(min(most, _LONGEST)):
+    for far in range(min(most, _MAX_OPS)):
         where = begins + by * far
         if where[0] < 0 or where[-1] >= len(kind) or (kind[where] != kind[where[0]]).any():
             return far
-    return max(min(most, _LONGEST), 0)
+    return max(min(most, _MAX_OPS), 0)
 
 
-def _checked(
+def _independent_evaluations(
     forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows, leaves: Calls
 ) -> Evaluations | None:
-    size = _before_derivatives(forward, begins, size, nodes, recorder)
+    size = _ops_before_backward(forward, begins, size, nodes, recorder)
     starts, ends = forward.start_ns[begins], forward.end_ns[begins + size - 1]
     adds_up = ((leaves.start_ns >= starts[0]) & (leaves.start_ns < ends[-1])).any()
     owner = np.searchsorted(begins, recorder, side="right") - 1
-    own = (owner >= 0) & (recorder < begins[owner] + size)
-    nodes, recorder, owner = nodes[own], recorder[own], owner[own]
+    inside = (owner >= 0) & (recorder < begins[owner] + size)
+    nodes, recorder, owner = nodes[inside], recorder[inside], owner[inside]
     runs = np.unique(recorder, return_counts=True)
-    again = set(owner[np.isin(recorder, runs[0][runs[1] >= _TIMES])].tolist())
+    again = set(owner[np.isin(recorder, runs[0][runs[1] >= _MIN_RUNS])].tolist())
     follows = np.append(starts[1:], np.iinfo(np.int64).max)
     between = set(owner[nodes.start_ns < follows[owner]].tolist())
     everyone = set(range(len(begins)))
-    if adds_up or again != everyone or between != everyone or _depend(forward, begins, size):
+    if adds_up or again != everyone or between != everyone or _depend_on_each_other(forward, begins, size):
         return None
-    if not _is_one(forward[begins[0] : begins[0] + size], leaves[leaves.step == forward.step[begins[0]]]):
+    if not _is_one_network(
+        forward[begins[0] : begins[0] + size], leaves[leaves.step == forward.step[begins[0]]]
+    ):
         return None
-    last = _last_runs(recorder, nodes) & (owner > 0)
+    last = _is_last_run(recorder, nodes) & (owner > 0)
     first = signatures_of(forward.events.trace, forward.rows[begins[:1]])[1][0]
     return Evaluations(
         at=forward[begins],
@@ -145,34 +147,34 @@ def _checked(
     )
 
 
-def _before_derivatives(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
+def _ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
     """How many ops of each evaluation run before the first node of any op of it."""
     for begin in begins.tolist():
-        own = (recorder >= begin) & (recorder < begin + size)
-        first = nodes.start_ns[own].min(initial=np.iinfo(np.int64).max)
+        inside = (recorder >= begin) & (recorder < begin + size)
+        first = nodes.start_ns[inside].min(initial=np.iinfo(np.int64).max)
         size = max(int(np.searchsorted(forward.start_ns[begin : begin + size], first)), 1)
     return size
 
 
-def _is_one(evaluation: Calls, leaves: Calls) -> bool:
+def _is_one_network(evaluation: Calls, leaves: Calls) -> bool:
     """Whether some of its weights get no more gradients than it has such weights: several networks get more."""
     trace = evaluation.events.trace
     number, signatures = signatures_of(trace, evaluation.rows)
-    own = Counter(_weight(signatures[which]) for which in number.tolist())
+    weights = Counter(_weight_sizes(signatures[which]) for which in number.tolist())
     number, signatures = signatures_of(trace, leaves.rows)
-    given = Counter(
+    gradients = Counter(
         tuple(sorted(shape)) for which in number.tolist() for shape in tensors(signatures[which])[:1]
     )
-    return any(0 < given[shape] <= count for shape, count in own.items() if shape)
+    return any(0 < gradients[shape] <= count for shape, count in weights.items() if shape)
 
 
-def _weight(op: Signature) -> Shape:
+def _weight_sizes(op: Signature) -> Shape:
     """Its sizes in order, either way round; none of what is no layer."""
-    own = tensors(op)[1:] if _LAYERS.search(op.name) else []
-    return next((tuple(sorted(shape)) for shape in own if len(shape) > 1), ())
+    shapes = tensors(op)[1:] if _LAYERS.search(op.name) else []
+    return next((tuple(sorted(shape)) for shape in shapes if len(shape) > 1), ())
 
 
-def _last_runs(recorder: Rows, nodes: Calls) -> Mask:
+def _is_last_run(recorder: Rows, nodes: Calls) -> Mask:
     """Which are the last run of each op's node."""
     order = np.lexsort((nodes.start_ns, recorder))
     last = np.zeros(len(recorder), bool)
@@ -180,19 +182,19 @@ def _last_runs(recorder: Rows, nodes: Calls) -> Mask:
     return last
 
 
-def _depend(forward: Calls, begins: Rows, size: int) -> bool:
+def _depend_on_each_other(forward: Calls, begins: Rows, size: int) -> bool:
     """Whether an op between two evaluations takes a tensor as large as the input or as a weight."""
     number, signatures = signatures_of(forward.events.trace, forward.rows[begins[0] : begins[-1]])
-    own = number[:size].tolist()
-    shapes = {shape for which in own[:1] for shape in tensors(signatures[which])[:1]}
-    for which in own:
+    evaluation = number[:size].tolist()
+    shapes = {shape for which in evaluation[:1] for shape in tensors(signatures[which])[:1]}
+    for which in evaluation:
         if _LAYERS.search(signatures[which].name):
             shapes.update(tensors(signatures[which])[1:])
     inside = np.zeros(len(number), bool)
     for begin in (begins[:-1] - begins[0]).tolist():
         inside[begin : begin + size] = True
-    others = np.unique(number[~inside]).tolist()
-    return any(shape in shapes for which in others for shape in tensors(signatures[which]) if len(shape) > 1)
+    between = np.unique(number[~inside]).tolist()
+    return any(shape in shapes for which in between for shape in tensors(signatures[which]) if len(shape) > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,30 +240,32 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     launching = launching[launching >= 0]
     count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
     layer, reads = outer.name.meets(_LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
-    ends = np.isin(outer.rows, reads) | outer.name.meets(_HANDS_ON.search)
+    ends = np.isin(outer.rows, reads) | outer.name.meets(_FEEDS_NEXT_PASS.search)
     kind = np.where(ends, -1 - np.arange(len(kind)), kind)  # equal to no other: no pass goes on
     of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
     for low, high in pairwise(step_edges(outer)):
-        own = slice(low, high)
-        found = _first(outer[own], kind[own], count[own], layer[own], least)
+        span = slice(low, high)
+        passes = _shortest_passes(outer[span], kind[span], count[span], layer[span], least)
         step_launches = int(of_step[outer.step[low]])
-        if sum(len(one.at) * one.launches for one in found) >= min_share * step_launches > 0:
-            yield from found
+        if sum(len(network.at) * network.launches for network in passes) >= min_share * step_launches > 0:
+            yield from passes
 
 
-def _first(outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> list[Passes]:
+def _shortest_passes(outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> list[Passes]:
     """With the shortest period that has any."""
-    at = np.flatnonzero(layer)
-    order = np.lexsort((at, kind[at]))
-    steps = np.diff(at[order])[np.diff(kind[at[order]]) == 0]
+    places = np.flatnonzero(layer)
+    order = np.lexsort((places, kind[places]))
+    steps = np.diff(places[order])[np.diff(kind[places[order]]) == 0]
     usual = [period for period, _ in Counter(steps.tolist()).most_common(_CANDIDATES)]
     for period in sorted(usual):
-        if found := list(_with(period, outer, kind, count, layer, least)):
-            return found
+        if passes := list(_passes_of_period(period, outer, kind, count, layer, least)):
+            return passes
     return []
 
 
-def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> Iterator[Passes]:
+def _passes_of_period(
+    period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int
+) -> Iterator[Passes]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], kind[period:] == kind[:-period], [False]))))
     repeats, ends = (edges[1::2] - edges[::2]) // period + 1, edges[1::2] + period
     begins, launches = ends - repeats * period, np.append(0, np.cumsum(count))
@@ -269,10 +273,10 @@ def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least
     again = Counter(kind[begins[chosen]].tolist())
     for begin, end in zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True):
         times = (end - begin) // period
-        if _repeats(kind[begin : begin + period]):
+        if _repeats_block(kind[begin : begin + period]):
             continue
         pairs = times == 2 and again[int(kind[begin])] > 1
-        taker = _taker(outer[begin : end + _NEAR], times * period, layer[begin:end], pairs=pairs)
+        taker = _combining_op(outer[begin : end + _NEAR], times * period, layer[begin:end], pairs=pairs)
         if taker:
             starts = begin + period * np.arange(times)
             yield Passes(
@@ -285,43 +289,44 @@ def _with(period: int, outer: Calls, kind: Rows, count: Rows, layer: Mask, least
             )
 
 
-def _repeats(kind: Rows) -> bool:
+def _repeats_block(kind: Rows) -> bool:
     """Whether these are the same few again and again: layers."""
     size = len(kind)
     return any(size % part == 0 and (kind[part:] == kind[:-part]).all() for part in range(1, size // 2 + 1))
 
 
-def _taker(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
+def _combining_op(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
     """Name of an op after the first `size` that takes two of their results; empty where a chain would look alike.
 
     Results are known by their number of elements: views of them, and what rearranges pixels, give them other shapes.
     """
     number, signatures = signatures_of(ops.events.trace, ops.rows)
-    own = [signatures[which] for which in number.tolist()]
-    last, result = own[size - 1], _elements(tensors(own[size - 1]), _LAYERS.search(own[size - 1].name))
-    begins = tensors(own[int(np.argmax(layer))])
+    op_signatures = [signatures[which] for which in number.tolist()]
+    last = op_signatures[size - 1]
+    result = _result_elements(tensors(last), _LAYERS.search(last.name))
+    begins = tensors(op_signatures[int(np.argmax(layer))])
     if result is None or not begins or not any(last.dims):
         return ""
     chained = math.prod(begins[0]) == result
-    takers = (op for op in own[size:] if not chained or (pairs and _DIFFERS.search(op.name)))
-    return next((op.name for op in takers if _most_alike(tensors(op), result) > 1), "")
+    takers = (op for op in op_signatures[size:] if not chained or (pairs and _DIFFERS.search(op.name)))
+    return next((op.name for op in takers if _most_equal_shapes(tensors(op), result) > 1), "")
 
 
-def _most_alike(taken: list[Shape], elements: int) -> int:
+def _most_equal_shapes(shapes: list[Shape], elements: int) -> int:
     """How many of them have the same shape and so many elements."""
-    return max(Counter(one for one in taken if math.prod(one) == elements).values(), default=0)
+    return max(Counter(shape for shape in shapes if math.prod(shape) == elements).values(), default=0)
 
 
-def _elements(taken: list[Shape], layer: re.Match[str] | None) -> int | None:
+def _result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | None:
     """Of what an op makes of tensors: a layer has its weight's first size in the place of the channels."""
-    if not taken or (layer and len(taken) < 2):
+    if not shapes or (layer and len(shapes) < 2):
         return None
-    data = taken[0]
+    data = shapes[0]
     if not layer:
         return math.prod(data)
     if "conv" in layer[1]:
-        return math.prod((data[0], taken[1][0], *data[2:]))
-    return math.prod((*data[:-1], taken[1][0] if layer[1] == "linear" else taken[1][-1]))
+        return math.prod((data[0], shapes[1][0], *data[2:]))
+    return math.prod((*data[:-1], shapes[1][0] if layer[1] == "linear" else shapes[1][-1]))
 
 
 def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:

@@ -26,8 +26,8 @@ _NUMBER = re.compile(r"\d+")
 _MIN_CHANGED_SHARE = 0.5
 _NEAR = 2  # ops before or after the loop
 _ROUNDS = 3  # loops of a step and thread: such as its layers, what is done for each parameter, and a loop of the loss
-_TAKES_APART = r"^aten::unbind$"
-_PUTS_TOGETHER, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
+_UNBINDS = r"^aten::unbind$"
+_JOINS, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
 _LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"
 _GATHERS = (
     r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$"
@@ -49,7 +49,7 @@ class LoopNodes:
     repeat: Rows
     place: Rows
 
-    def none(self) -> LoopNodes:
+    def without_nodes(self) -> LoopNodes:
         """Where another finding tells of them."""
         return LoopNodes(self.nodes[:0], self.repeat[:0], self.place[:0])
 
@@ -74,8 +74,8 @@ class Recorded:
         engine = outer.name.matches(_AUTOGRAD)
         forward = outer[~engine]
         nodes, recorder = backward_nodes_of(calls, forward)
-        known = recorder >= 0
-        nodes, begin = nodes[known].outer_op, forward.start_ns[recorder[known]]
+        valid = recorder >= 0
+        nodes, begin = nodes[valid].outer_op, forward.start_ns[recorder[valid]]
         _, first = np.unique(nodes.rows, return_index=True)
         first = first[nodes.rows[first] >= 0]
         first = first[np.lexsort((nodes.start_ns[first], begin[first]))]
@@ -117,12 +117,12 @@ class Recorded:
         low, high = np.searchsorted(self.engine_ns, starts_ns[[0, -1]])
         return bool(low < high)
 
-    def forward_of(self, loop: Repeats, others: list[LoopNodes]) -> int:
+    def forward_of(self, loop: Repeats, loops: list[LoopNodes]) -> int:
         """Position of the loop that recorded nearly all nodes of a loop in backward; -1 for none."""
         begin, end = loop.at.start_ns[0], loop.ends_ns[-1]
         low, high = np.searchsorted(self.engine_ns, [begin, end])
         counts = [
-            int(((other.nodes.start_ns >= begin) & (other.nodes.start_ns < end)).sum()) for other in others
+            int(((other.nodes.start_ns >= begin) & (other.nodes.start_ns < end)).sum()) for other in loops
         ]
         enough = max(counts, default=0) >= _MIN_NODE_SHARE * max(high - low, 1)
         return int(np.argmax(counts)) if enough else -1
@@ -187,12 +187,12 @@ class Repeats:
     @property
     def shapes_grow(self) -> bool:
         """No op ever gets less than in the repeat before, and one gets more: a history or cache is kept."""
-        return _grow(self.dims.code.reshape(self.count, -1), self.dims)
+        return _only_grow(self.dims.code.reshape(self.count, -1), self.dims)
 
-    def of_one(self, ops: re.Pattern[str]) -> bool:
+    def has_batch_of_one(self, ops: re.Pattern[str]) -> bool:
         """Whether one of these ops gets a batch of one in the first repeat: its first input's first size."""
-        own = (self.dims[at] or "" for at in places(ops, self.names))
-        return any(map(_ONE_FIRST.match, own))
+        op_dims = (self.dims[place] or "" for place in places(ops, self.names))
+        return any(map(_ONE_FIRST.match, op_dims))
 
 
 def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterator[Repeats]:
@@ -217,16 +217,16 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
     moving = work.kind.matches("^copy_")[order]
     first, last = (np.searchsorted(launched[order], rows, side=side) for side in ("left", "right"))
     gathers, layers = names.matches(_GATHERS), names.matches(_LAYERS)
-    takes_apart, puts_together = names.matches(_TAKES_APART), names.matches(_PUTS_TOGETHER)
+    takes_apart, puts_together = names.matches(_UNBINDS), names.matches(_JOINS)
     kernel, _ = grouped([work.name.code[order], work.blocks[order]])
-    took = _before(durations)
-    launches_before, ns_before = _before(last - first), _before(took[last] - took[first])
+    took = _sums_before(durations)
+    launches_before, ns_before = _sums_before(last - first), _sums_before(took[last] - took[first])
     for members in _loops_of(names.code, group, least):
         begin, end = int(members[0, 0]), int(members[-1, -1]) + 1
         launches, ns = (int(sums[end] - sums[begin]) for sums in (launches_before, ns_before))
         if launches < len(members) or ns > longest_ns * launches:
             continue
-        own = _filled(first[begin:end], last[begin:end])
+        entries = _all_positions(first[begin:end], last[begin:end])
         low, high = max(begin - _NEAR, 0), end + _NEAR
         takers = rows[low:begin][takes_apart[low:begin]]
         first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
@@ -237,16 +237,18 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
             names=tuple(map(str, names[members[0]].values())),
             rows=rows[members],
             launches=launches,
-            copies=bool(copying[own].any()),
-            moves=int(moving[own].sum()),
+            copies=bool(copying[entries].any()),
+            moves=int(moving[entries].sum()),
             mean_ns=ns / launches,
-            move_ns=float(durations[own][moving[own]].mean()) if moving[own].any() else 0.0,
+            move_ns=float(durations[entries][moving[entries]].mean()) if moving[entries].any() else 0.0,
             collected=bool(gathers[low:high].any()),
             takers=takers,
-            apart=_apart(trace, takers, *first_repeat, len(members))
-            or _put_together(trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)),
+            apart=_takes_unbound_parts(trace, takers, *first_repeat, len(members))
+            or _results_are_joined(
+                trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)
+            ),
             exact=_exact(
-                kernel[own], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
+                kernel[entries], (last[begin:end] - first[begin:end]).reshape(members.shape).sum(axis=1)
             ),
             dims=Texts(dims.code[begin:end], dims.names),
         )
@@ -256,12 +258,12 @@ def _loops_of(kind: Rows, group: Rows, min_repeats: int) -> Iterator[Rows]:
     """Positions of the ops of loops, int64 (repeats, period): loops that cover most first, then most of the rest."""
     kind = kind.astype(np.int64)
     for _ in range(_ROUNDS):
-        loops, others = exact_loops(kind, group, min_repeats), int(kind.max(initial=0)) + 1
+        loops, unused = exact_loops(kind, group, min_repeats), int(kind.max(initial=0)) + 1
         for loop in loops:
             members = loop.members
             yield members
             # Codes that equal no other: the next round leaves these ops out.
-            kind[members.ravel()] = others + members.ravel()
+            kind[members.ravel()] = unused + members.ravel()
         if not loops:
             return
 
@@ -269,7 +271,7 @@ def _loops_of(kind: Rows, group: Rows, min_repeats: int) -> Iterator[Rows]:
 @lru_cache(maxsize=1 << 10)
 def places(ops: re.Pattern[str], names: tuple[str, ...]) -> tuple[int, ...]:
     """Where such an op stands among others: each step has the same loops."""
-    return tuple(at for at, name in enumerate(names) if ops.search(name))
+    return tuple(place for place, name in enumerate(names) if ops.search(name))
 
 
 def _idle_run(outer: Calls, work: Work) -> Mask:
@@ -279,12 +281,12 @@ def _idle_run(outer: Calls, work: Work) -> Mask:
     return np.asarray(between & ~np.isin(outer.rows, work.outer_op.rows))
 
 
-def _before(values: Rows) -> Rows:
+def _sums_before(values: Rows) -> Rows:
     """Sum of what comes before each value, and of all."""
     return np.concatenate(([0], np.cumsum(values)))
 
 
-def _apart(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
+def _takes_unbound_parts(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
     """Whether an op right before the loop takes apart so many parts, and the first layer of a repeat takes one of them.
 
     Where a layer comes right after another, one of them may take a state.
@@ -298,11 +300,11 @@ def _apart(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -
         return False
     _, taking = signatures_of(trace, takers)
     _, (layer, *_) = signatures_of(trace, repeat[layers[:1]])
-    taken = tensors(layer)[:1]
-    return any([part_of(op, count)] == taken for op in taking)
+    layer_input = tensors(layer)[:1]
+    return any([part_of(op, count)] == layer_input for op in taking)
 
 
-def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
+def _results_are_joined(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
     """Whether an op right after the loop puts together so many results of chains that nothing enters on their way.
 
     What the first layer takes is of another shape than all that a repeat makes, so it is of no repeat before.
@@ -317,20 +319,22 @@ def _put_together(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count:
     number, signatures = signatures_of(trace, repeat[layers[0] :])
     begins, *chain = (signatures[which] for which in number.tolist())
     results = {part for op in putting if len(tensors(op)) == count for part in tensors(op)}
-    taken = [tensors(op) for op in chain]
-    alone = all(len(own) < 2 or _WEIGHTS.search(op.name) for op, own in zip(chain, taken, strict=True))
+    input_shapes = [tensors(op) for op in chain]
+    unmixed = all(
+        len(shapes) < 2 or _WEIGHTS.search(op.name) for op, shapes in zip(chain, input_shapes, strict=True)
+    )
     return (
         len(results) == 1
-        and alone
-        and not {*tensors(begins)[:1]} & (results | {own[0] for own in taken if own})
+        and unmixed
+        and not {*tensors(begins)[:1]} & (results | {shapes[0] for shapes in input_shapes if shapes})
     )
 
 
 def part_of(op: Signature, count: int) -> Shape | None:
     """Shape of each of so many parts of a tensor; None where there are others."""
     try:
-        shape, at = op.shape(0), int(op.scalar(1))
-        return (*shape[:at], *shape[at + 1 :]) if at >= 0 and shape[at] == count else None
+        shape, dim = op.shape(0), int(op.scalar(1))
+        return (*shape[:dim], *shape[dim + 1 :]) if dim >= 0 and shape[dim] == count else None
     except (LookupError, TypeError, ValueError):
         return None
 
@@ -343,7 +347,7 @@ def _exact(kernel: Rows, launches: Rows) -> bool:
     return bool((each == each[0]).all())
 
 
-def _grow(codes: Rows, dims: Texts) -> bool:
+def _only_grow(codes: Rows, dims: Texts) -> bool:
     """Whether the inputs of the ops, (repeats, ops), only ever become larger."""
     changing = codes[:, (codes != codes[0]).any(axis=0)]
     used, place = np.unique(changing, return_inverse=True)
@@ -357,10 +361,10 @@ def _size(shapes: str) -> int:
     return sum(map(int, _NUMBER.findall(shapes)))
 
 
-def _filled(low: Rows, high: Rows) -> Rows:
+def _all_positions(low: Rows, high: Rows) -> Rows:
     """All positions from each low to its high, which is left out."""
     count = high - low
-    found: Rows = (
+    positions: Rows = (
         np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
     )
-    return found
+    return positions

@@ -19,9 +19,9 @@ from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     batched,
     batched_loops,
-    first_of,
     lines_of,
-    listed,
+    list_ops,
+    short_name,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recorded, Repeats, part_of
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
@@ -40,17 +40,17 @@ _WITHOUT_SHAPES = re.compile(  # more may be the layers that make the next input
     r"^aten::(embedding|_?(unsafe_)?view|reshape|flatten|unsqueeze|squeeze|transpose|t|permute|contiguous|to|_to_copy)$"
 )
 _LAYERS = re.compile(r"^aten::(linear|addmm|mm|matmul|conv\w*|embedding)$")
-_ALONE = re.compile(  # what treats each item of a batch alone; a norm over the batch does not
+_ITEM_WISE = re.compile(  # what treats each item of a batch alone; a norm over the batch does not
     r"^aten::(layer_norm|group_norm|instance_norm|rms_norm|\w*pool\w*|\w*softmax|\w*relu\w*|gelu|silu_?|mish|elu_?"
     r"|hardswish_?|softplus|sigmoid_?|tanh_?|clamp\w*|dropout|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|contiguous"
     r"|clone|to|_to_copy|upsample\w*)$"
 )
-_KEEPS = re.compile(
+_VIEWS = re.compile(
     r"^aten::(_?(unsafe_)?view|reshape|(un)?flatten|(un)?squeeze|transpose|permute|t|detach|movedim)$"
 )
 _AUTOGRAD = r"^autograd::engine"
-_AHEAD = 8  # ops between taking a part and its layer; chosen
-_LONGEST = 200  # ops of a chain, views counted; chosen
+_MAX_OPS_BEFORE_LAYER = 8  # ops between taking a part and its layer; chosen
+_MAX_CHAIN = 200  # ops of a chain, views counted; chosen
 # At least this share of the chains is equal: the first and the last repeat may differ; chosen.
 _MIN_EQUAL_SHARE = 0.75
 
@@ -62,29 +62,31 @@ def recurrent_layer(loop: Repeats) -> str:
     to in the loop; or a tensor is unbound before it into as many parts. Without shapes, the op that takes a part comes
     right before the layer, but for views and lookups.
     """
-    at = next((place for place, name in enumerate(loop.names) if RECURRENT.search(name)), None)
-    if at is None:
+    layer = next((place for place, name in enumerate(loop.names) if RECURRENT.search(name)), None)
+    if layer is None:
         return ""
-    known = bool(loop.dims[at])
-    if known and _takes_what_was_unbound(loop, at):
-        return loop.names[at]
-    way = [(at - back) % len(loop.names) if known else at - back for back in range(1, len(loop.names))]
+    has_shapes = bool(loop.dims[layer])
+    if has_shapes and _takes_what_was_unbound(loop, layer):
+        return loop.names[layer]
+    way = [
+        (layer - back) % len(loop.names) if has_shapes else layer - back for back in range(1, len(loop.names))
+    ]
     for place in way:
         if place < 0:
             break
         name = loop.names[place]
         if _TAKES.search(name):
-            if not known or _takes_another(loop, place):
-                return loop.names[at]
+            if not has_shapes or _takes_another(loop, place):
+                return loop.names[layer]
         elif name == _JOINS:
-            if not (known and _joins_parts(loop, place)):
+            if not (has_shapes and _joins_parts(loop, place)):
                 break
-        elif not (_WITHOUT_SHAPES.search(name) or (known and _ON_THE_WAY.search(name))):
+        elif not (_WITHOUT_SHAPES.search(name) or (has_shapes and _ON_THE_WAY.search(name))):
             break
     return ""
 
 
-def follows(loop: Repeats, layer: str) -> tuple[str, ...]:
+def following_ops(loop: Repeats, layer: str) -> tuple[str, ...]:
     """Ops of a repeat that are no views, but for the layer."""
     return tuple(name for name in loop.names if name != layer and not VIEWING_OP.search(name))
 
@@ -92,40 +94,40 @@ def follows(loop: Repeats, layer: str) -> tuple[str, ...]:
 def _takes_another(loop: Repeats, place: int) -> bool:
     """Whether an op takes the next part of one tensor in each repeat."""
     number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, place])
-    taken = [taken_of(signatures[which], 1) for which in number.tolist()]
-    parts = [one for one in taken if one is not None]
-    if len(parts) < _MIN_EQUAL_SHARE * loop.count or len({(one.whole, one.dim) for one in parts}) > 1:
+    takes = [part_taken(signatures[which], 1) for which in number.tolist()]
+    parts = [part for part in takes if part is not None]
+    if len(parts) < _MIN_EQUAL_SHARE * loop.count or len({(part.whole, part.dim) for part in parts}) > 1:
         return False
-    apart = set(np.diff([one.index for one in parts]).tolist())
-    return len(apart) == 1 and apart != {0} and not _writes_whole(loop, parts[0])
+    distances = set(np.diff([part.index for part in parts]).tolist())
+    return len(distances) == 1 and distances != {0} and not _loop_writes(loop, parts[0])
 
 
 def _joins_parts(loop: Repeats, place: int) -> bool:
     """Whether all that is joined there is taken, or expanded, right before: nothing is of the repeat before."""
-    own = range(place, -1, -1)
-    number, signatures = signatures_of(loop.at.events.trace, loop.rows[1, [*own]])
-    joined, *before = (signatures[which] for which in number.tolist())
-    made: Counter[Shape | None] = Counter()
+    backwards = range(place, -1, -1)
+    number, signatures = signatures_of(loop.at.events.trace, loop.rows[1, [*backwards]])
+    join, *before = (signatures[which] for which in number.tolist())
+    available: Counter[Shape | None] = Counter()
     for op in before:
-        part = taken_of(op, 1)
+        part = part_taken(op, 1)
         if part is None and op.name != _WIDENS:
             break
-        made[made_of(op) if part is None else part.part] += 1
-    given: Counter[Shape | None] = Counter(tensors(joined))
-    return bool(given) and given <= made
+        available[made_of(op) if part is None else part.part] += 1
+    joined_shapes: Counter[Shape | None] = Counter(tensors(join))
+    return bool(joined_shapes) and joined_shapes <= available
 
 
 def _takes_what_was_unbound(loop: Repeats, layer: int) -> bool:
     _, taking = signatures_of(loop.at.events.trace, loop.takers)
     number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, layer])
-    given = {tuple(tensors(signatures[which])[:1]) for which in number.tolist()}
-    return any(given == {(part_of(op, loop.count),)} for op in taking)
+    layer_inputs = {tuple(tensors(signatures[which])[:1]) for which in number.tolist()}
+    return any(layer_inputs == {(part_of(op, loop.count),)} for op in taking)
 
 
-def _writes_whole(loop: Repeats, one: Taken) -> bool:
+def _loop_writes(loop: Repeats, part: Taken) -> bool:
     """Whether an op of the loop writes into a tensor of that shape, or into a part of it."""
     _, signatures = signatures_of(loop.at.events.trace, loop.rows[:2].ravel())
-    return any(tensors(op)[:1] in ([one.whole], [one.part]) for op in signatures if op.name.endswith("_"))
+    return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in signatures if op.name.endswith("_"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +166,7 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
     forward = outer[~outer.name.matches(_AUTOGRAD)]
     forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
     number, signatures = signatures_of(forward.events.trace, forward.rows)
-    parts = [taken_of(op) for op in signatures]
+    parts = [part_taken(op) for op in signatures]
     takes = np.flatnonzero(np.array([part is not None for part in parts], bool)[number])
     if len(takes) < min_repeats:
         return
@@ -178,9 +180,11 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
         assert part is not None
         begin, end = np.searchsorted(forward.step, forward.step[places[0]] + np.arange(2))
         looped = np.unique(number[places[0] : places[-1]])
-        if _written(part, np.unique(number[begin:end]), signatures) or _remade(part, looped, signatures):
+        if _writes_part(part, np.unique(number[begin:end]), signatures) or _makes_whole(
+            part, looped, signatures
+        ):
             continue
-        following = number[places[1] + 1 : places[1] + 1 + _LONGEST].tolist()
+        following = number[places[1] + 1 : places[1] + 1 + _MAX_CHAIN].tolist()
         chain = _chain(part, [signatures[op] for op in following])
         if chain is None:
             continue
@@ -224,54 +228,65 @@ class Taken:
     part_strides: Shape
 
 
-def taken_of(op: Signature, least_dims: int = 2) -> Taken | None:
+def part_taken(op: Signature, least_dims: int = 2) -> Taken | None:
     """What select, or a slice of one place, takes; None of other ops, and of parts of fewer dimensions."""
     if op.name not in ("aten::select", "aten::slice", "aten::narrow"):
         return None
     try:
         whole, strides, dim = op.shape(0), op.stride(0) or (), int(op.scalar(1)) % len(op.shape(0))
         index = int(op.scalar(2))
-        kept = op.name != "aten::select"
-        if kept and int(op.scalar(3)) != (index + 1 if op.name == "aten::slice" else 1):
+        keeps_dim = op.name != "aten::select"
+        if keeps_dim and int(op.scalar(3)) != (index + 1 if op.name == "aten::slice" else 1):
             return None
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None
-    part = (*whole[:dim], *((1,) if kept else ()), *whole[dim + 1 :])
-    steps = (*strides[:dim], *(strides[dim : dim + 1] if kept else ()), *strides[dim + 1 :])
+    part = (*whole[:dim], *((1,) if keeps_dim else ()), *whole[dim + 1 :])
+    steps = (*strides[:dim], *(strides[dim : dim + 1] if keeps_dim else ()), *strides[dim + 1 :])
     return Taken(whole, strides, dim, index, part, steps) if len(part) >= least_dims else None
 
 
-def _written(one: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def _writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether one of these ops writes into a tensor of that shape, or into a part of it."""
-    writers = (op for op in (signatures[at] for at in which.tolist()) if op.name.endswith("_"))
-    return any(tensors(op)[:1] in ([one.whole], [one.part]) for op in writers)
+    writers = (op for op in (signatures[op_number] for op_number in which.tolist()) if op.name.endswith("_"))
+    return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in writers)
 
 
-def _remade(one: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def _makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether one of these ops makes a tensor of the shape of the whole."""
-    makers = (op for op in (signatures[at] for at in which.tolist()) if not VIEWING_OP.search(op.name))
-    return any(one.whole in (product_of(op), made_of(op)) for op in makers)
+    makers = (
+        op for op in (signatures[op_number] for op_number in which.tolist()) if not VIEWING_OP.search(op.name)
+    )
+    return any(part.whole in (product_of(op), made_of(op)) for op in makers)
 
 
-def _chain(one: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
+def _chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
     """(first, behind the last) of the ops that work on a part alone, from a layer on; None where no layer does."""
-    begin = next((at for at, op in enumerate(following[:_AHEAD]) if one.part in tensors(op)), None)
-    if begin is None or not _is_of(following[begin], one):
+    begin = next(
+        (place for place, op in enumerate(following[:_MAX_OPS_BEFORE_LAYER]) if part.part in tensors(op)),
+        None,
+    )
+    if begin is None or not _reads_part(following[begin], part):
         return None
-    result, ends, made = _Result(one.part), [begin], list[Shape | None]()
+    result, ends, result_shapes = _Result(part.part), [begin], list[Shape | None]()
     for op in following[begin:]:
         view = VIEWING_OP.search(op.name)
-        data = next(iter(tensors(op)), None) if _KEEPS.search(op.name) else None if view else _data(op)
+        data = (
+            next(iter(tensors(op)), None)
+            if _VIEWS.search(op.name)
+            else None
+            if view
+            else _item_wise_input(op)
+        )
         if data is None or not result.fits(data):
             break
         result = _Result.of(op, data)
         ends.append(ends[-1] + 1)
-        made.append(result.shape)
-    taken = tensors(following[ends[-1]]) if ends[-1] < len(following) else []
+        result_shapes.append(result.shape)
+    next_inputs = tensors(following[ends[-1]]) if ends[-1] < len(following) else []
     if (
-        len(taken) > 1 and result.shape in made[:-1] and result.shape in taken
+        len(next_inputs) > 1 and result.shape in result_shapes[:-1] and result.shape in next_inputs
     ):  # one of them may be of the loop
-        ends = ends[: made.index(result.shape) + 2]
+        ends = ends[: result_shapes.index(result.shape) + 2]
     layers = any(_LAYERS.search(op.name) for op in following[begin : ends[-1]])
     return (begin, ends[-1]) if layers else None
 
@@ -305,29 +320,31 @@ class _Result:
         return math.prod(data) == self.elements if self.elements else data[: len(self.first)] == self.first
 
 
-def _is_of(op: Signature, one: Taken) -> bool:
+def _reads_part(op: Signature, part: Taken) -> bool:
     """Whether what an op reads is that part, as far as strides are recorded."""
-    given = next((op.stride(at) for at, dims in enumerate(op.dims) if dims == list(one.part)), None)
-    return not given or not one.part_strides or given == one.part_strides
+    strides = next(
+        (op.stride(position) for position, dims in enumerate(op.dims) if dims == list(part.part)), None
+    )
+    return not strides or not part.part_strides or strides == part.part_strides
 
 
-def _data(op: Signature) -> Shape | None:
+def _item_wise_input(op: Signature) -> Shape | None:
     """Shape of the one tensor that an op works on item by item; None where it takes others, but for weights."""
     shapes = tensors(op)
     if _LAYERS.search(op.name):
-        at = 1 if op.name in ("aten::addmm", "aten::embedding") else 0
-        weights = [one for place, one in enumerate(shapes) if place != at]
+        position = 1 if op.name in ("aten::addmm", "aten::embedding") else 0
+        weights = [shape for place, shape in enumerate(shapes) if place != position]
         plain = (
-            len(shapes) > at
-            and len(shapes[at]) > 1
-            and all(len(one) <= 2 or "conv" in op.name for one in weights)
+            len(shapes) > position
+            and len(shapes[position]) > 1
+            and all(len(shape) <= 2 or "conv" in op.name for shape in weights)
         )
-        return shapes[at] if plain else None
+        return shapes[position] if plain else None
     if (
-        not _ALONE.search(op.name)
+        not _ITEM_WISE.search(op.name)
         or not shapes
         or len(shapes[0]) < 2
-        or any(len(one) > 1 for one in shapes[1:])
+        or any(len(shape) > 1 for shape in shapes[1:])
     ):
         return None
     return shapes[0]
@@ -347,7 +364,7 @@ def recurrent_hits(
     lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
     largest = max(loops, key=lambda loop: loop.launches)
     lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)
-    others = follows(largest, layer)
+    following = following_ops(largest, layer)
     call = (
         "Use nn.LSTM or nn.GRU with the weights of the cell" if layer.endswith("_cell") else "Call the layer"
     )
@@ -359,18 +376,18 @@ def recurrent_hits(
         fix=fix,
         confidence=Confidence.MEDIUM,
         message="{layer} runs {times_a_step}, each time on one time step x[t], and x is known before the loop"
-        + ("; {follows} run with it" if others else "")
+        + ("; {follows} run with it" if following else "")
         + (", at {lines}" if lines else "")
         + "; each repeat launches {launches} kernels or copies, and adds {nodes} autograd nodes to backward",
         advice=f"{call} once on the whole sequence, as in out, state = lstm(x, state)"
-        + (", and then what follows (head, loss) once on all of out" if others else "")
+        + (", and then what follows (head, loss) once on all of out" if following else "")
         + ". A loop is needed only where the model's own output is the next input, as in sampling.",
         evidence={
             "layer": layer,
             "repeats": largest.count,
             "launches": round(largest.launches / largest.count, 1),
             "nodes": round(sum(len(recorded.nodes) for recorded in backward) / len(ops), 1),
-            "follows": listed(others),
+            "follows": list_ops(following),
             "lines": lines,
         },
     )
@@ -385,7 +402,7 @@ def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus,
     return Hits(
         occurrences=ops,
         cause="loop-inputs",
-        named_by=next(iter(lines), None) or first_of(first.names),
+        named_by=next(iter(lines), None) or short_name(first.names),
         lost=LostTime.launched_within(idle, ops.start_ns, ends),
         fix=batched(work, ops.start_ns, ends, group, gpus, floor_ns),
         confidence=Confidence.MEDIUM,
@@ -395,7 +412,7 @@ def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus,
         "e = encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2]), then e[t]. Layers with different weights in each "
         "repeat need stacked weights and bmm.",
         evidence={
-            "ops": listed(first.names),
+            "ops": list_ops(first.names),
             "members": len(first.names),
             "repeats": first.repeats,
             "part": "x".join(map(str, first.part)),
