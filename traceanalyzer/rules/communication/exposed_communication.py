@@ -146,7 +146,7 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
 def _measured(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits
 ) -> Iterator[Hits]:
-    """Waiting and transfer apart: each is some of the lost time."""
+    """Hits for measured waiting and for transfer. Each is a part of the lost time."""
     waiting, moving = split_waiting(collectives, lost, arrivals.transfer_ns)
     late_ns, moved_ns = waiting.sums(len(collectives)), moving.sums(len(collectives))
     late = np.flatnonzero((late_ns >= limits.min_waiting_ns) & arrivals.measured)
@@ -200,7 +200,7 @@ def _measured(
 
 
 def _dropped(collectives: Work) -> Drop | DropWork:
-    """The collectives go with their ops, where these are in the trace."""
+    """The edit that removes the collectives, with their ops if the trace has them."""
     return (
         Drop(collectives.outer_op.distinct().rows)
         if collectives.op.there.all()
@@ -211,7 +211,7 @@ def _dropped(collectives: Work) -> Drop | DropWork:
 def _estimated(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, single: bool
 ) -> Iterator[Hits]:
-    """All are waiting where most of their time is; else those that mostly wait, and those that move data, apart."""
+    """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is."""
     least_ns = np.maximum(
         limits.waiting_times * arrivals.transfer_ns, arrivals.transfer_ns + limits.min_late_ns
     )
@@ -321,7 +321,7 @@ def advice(kind: str, collectives: Work, *, hidden: bool = False) -> str:
 
 
 def is_exchange_only(collectives: Work) -> bool:
-    """Whether kernels only send and receive, and the network moves the data between them."""
+    """True if kernels only send and receive, and the network moves the data between them."""
     return bool(collectives.name.matches(_PHASES).all())
 
 
@@ -343,7 +343,7 @@ def remedy(kind: str, collectives: Work, *, hidden: bool, peers: bool, single: b
 
 
 def late_rank_text(kind: str, *, waiting: int, peers: bool) -> str:
-    """The end of a message, where waiting is estimated."""
+    """The end of a message about estimated waiting."""
     if kind in ALL_WAITING:
         return " and waits for another rank"
     if not waiting:
@@ -353,13 +353,13 @@ def late_rank_text(kind: str, *, waiting: int, peers: bool) -> str:
 
 
 def waited_by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:
-    """`rank 3` -> how long it was waited for in ns, the longest first."""
+    """Waiting time in ns by the rank that was waited for, such as `rank 3`; longest first."""
     total = {f"rank {rank}": int(waited_ns[last == rank].sum()) for rank in distinct(last).tolist()}
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
 def late_ranks_text(kind: str, last: Rows, waited_ns: Rows) -> str:
-    """What to do about measured waiting."""
+    """Advice for measured waiting."""
     if kind == "barrier":
         return _ADVICE[kind]
     waited_for = waited_by_rank(last, waited_ns)
@@ -369,7 +369,7 @@ def late_ranks_text(kind: str, last: Rows, waited_ns: Rows) -> str:
 
 
 def may_be_needless(kind: str, collectives: Work) -> bool:
-    """Whether it gathers what ranks have computed; of sharded parameters each rank needs all."""
+    """True if the collective gathers what ranks computed. Gathers of sharded parameters are needed."""
     if kind != "allgather":
         return False
     annotation = collectives.launch.annotation
@@ -377,6 +377,6 @@ def may_be_needless(kind: str, collectives: Work) -> bool:
 
 
 def _trains(collectives: Work) -> bool:
-    """Whether anything in the trace runs in a backward pass."""
+    """True if any op of the trace runs in backward."""
     every = Work.build(collectives.events)
     return bool(every.outer_op.name.matches(_BACKWARD).any())

@@ -100,7 +100,7 @@ def load_imbalance(
 
 
 def _stands_out(members: Load, rest: Sequence[Load], limits: Limits) -> bool:
-    """Whether the rank computes well more than most others, and is not the one to wait.
+    """True if the rank computes well more than most others, and does not wait for them.
 
     Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
     """

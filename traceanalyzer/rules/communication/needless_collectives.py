@@ -89,7 +89,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
 
 
 def _every_micro_step(calls: Calls, members: Work, work: Work) -> Iterator[Hits]:
-    """Reductions of backward passes that are followed by another one before the optimizer's step."""
+    """Reductions in backward passes that another reduction follows before the optimizer's step."""
     forward = calls[calls.name.matches(_FORWARD)]
     updates = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     if len(updates) == 0:
@@ -115,7 +115,7 @@ def _every_micro_step(calls: Calls, members: Work, work: Work) -> Iterator[Hits]
 
 
 def _each_tensor(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Small collectives of one op, of which one would do for each run of them."""
+    """Small collectives of one op in a row. One collective could replace each run."""
     kernels = np.sort(work.of_kind("compute").launch.start_ns)
     for op, collectives in small.by(small.outer_op.name):
         collectives = collectives[np.argsort(collectives.launch.start_ns, kind="stable")]
@@ -129,14 +129,14 @@ def _each_tensor(small: Work, calls: Calls, work: Work, limits: Limits) -> Itera
 
 
 def _runs(collectives: Work, kernels: Rows, most: int) -> Rows:
-    """Number of the run of each: what lies far behind the one before, or in another step, begins another run."""
+    """Number of each collective's run. A long pause or another step begins a new run."""
     before = np.searchsorted(kernels, collectives.launch.start_ns)
     begins = (np.diff(before) > most) | (np.diff(collectives.step) != 0)
     return np.cumsum(np.concatenate(([0], begins)))
 
 
 def _read_between(calls: Calls, collectives: Work, is_later: Mask, kernels: Rows) -> Calls:
-    """What the host does from one of a run to the next, if that launches no kernel: values copied and read back."""
+    """Copies to the host between the collectives of a run, if no kernel is launched between."""
     ops = collectives.outer_op
     bare = is_later[1:] & (np.diff(np.searchsorted(kernels, collectives.launch.start_ns)) == 0)
     begin, end, thread = ops.end_ns[:-1][bare], ops.start_ns[1:][bare], ops.thread[1:][bare]
@@ -147,7 +147,7 @@ def _read_between(calls: Calls, collectives: Work, is_later: Mask, kernels: Rows
 
 
 def _all_read(collectives: Work, is_later: Mask, work: Work) -> bool:
-    """Whether each is copied to the host before the next of its run: nothing else is made of values to log."""
+    """True if every value is copied to the host before the next collective of its run, as for logging."""
     read = np.sort(work.of_kind("copy_d2h").launch.start_ns)
     copies = np.diff(np.searchsorted(read, collectives.launch.start_ns))
     return bool((copies[is_later[1:]] > 0).all())

@@ -83,7 +83,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
 
 
 def _stages(work: Work, sends: Work, edges: list[str]) -> int:
-    """How many ranks the pipeline has.
+    """Number of the pipeline's ranks.
 
     Raises:
         Unavailable: the group may be of other ranks, too.
@@ -109,13 +109,13 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
 
 
 def _largest_part(edge: NDArray[np.object_], step: Rows) -> int:
-    """Of the direction that has most, in the median step."""
+    """The size of the largest direction in the median step."""
     counts = [np.unique(step[edge == name], return_counts=True)[1] for name in dict.fromkeys(edge.tolist())]
     return max(int(np.median(name)) for name in counts)
 
 
 def _compute_share(work: Work, steps: Steps, device: int) -> float:
-    """Of the time of all steps on a device, that in which anything computes there."""
+    """Share of a device's step time in which it computes."""
     members = work[(work.device == device) & work.kind.one_of("compute") & (work.step >= 0)]
     busy = intervals.union(members.start_ns, members.end_ns)
     edges = steps.bounds_ns[device]

@@ -136,7 +136,7 @@ def _bucket_hits(
 
 
 def _calls_of(collectives: Work) -> Calls:
-    """What torch.distributed was called with: the op around that records the collective's parameters."""
+    """The calls of torch.distributed, whose rows have the collectives' parameters."""
     op = collectives.op
     for _ in range(_LEVELS):
         around = op.parent
@@ -146,7 +146,7 @@ def _calls_of(collectives: Work) -> Calls:
 
 
 def _widened(work: Work, late: Work) -> Calls:
-    """What converts each gradient before it is reduced, if most are, and are converted back after it."""
+    """The ops that convert gradients before the reduction and back, if most gradients are converted."""
     converts = work[work.name.matches(CONVERSION) & work.op.there]
     converts = converts[np.argsort(converts.launch.start_ns, kind="stable")]
     launched = late.launch.start_ns
@@ -162,7 +162,7 @@ def _no_calls(calls: Calls) -> Calls:
 
 
 def _after_backward(calls: Calls, every: Work) -> Mask:
-    """Which collectives are launched outside of the backward pass, after one in their step."""
+    """True for each collective that is launched outside of backward, after another one of its step."""
     nodes = calls[calls.name.matches(_BACKWARD)]
     if len(nodes) == 0:
         return np.zeros(len(every), np.bool_)
@@ -174,7 +174,7 @@ def _after_backward(calls: Calls, every: Work) -> Mask:
 
 
 def _bytes(collectives: Work) -> Rows:
-    """Of each collective's input; 0 where unknown."""
+    """Bytes of each collective's input, 0 if unknown."""
     trace = collectives.events.trace
     members = collectives.number("in_elements")
     elements = np.where(
@@ -186,7 +186,7 @@ def _bytes(collectives: Work) -> Rows:
 
 
 def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
-    """(number of the larger bucket that each would be in, whether it is not the last in it); in order of launch."""
+    """(larger bucket of each collective, False for the last collective of a bucket), in order of launch."""
     fresh = starts_of_runs(step)
     total = np.cumsum(sizes)
     before = (total - sizes)[np.maximum.accumulate(np.where(fresh, np.arange(len(step)), 0))]
@@ -197,7 +197,7 @@ def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
 
 
 def _joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats:
-    """What each larger bucket takes: a latency once, and the time that its bytes take, `as_made` of each gradient."""
+    """Time of each larger bucket in ns: one latency, and the time of its bytes."""
     a_byte = 0.0
     if np.ptp(sizes) > 0:
         a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)

@@ -88,7 +88,7 @@ def straggler(
 
 
 def _copied_bytes(extra_calls: Calls, work: Work) -> int:
-    """Bytes copied to the host in the median step before ops that launch nothing; 0 where they launch."""
+    """Bytes copied to the host in the median step before ops that launch nothing; 0 if ops launch work."""
     if len(extra_calls) == 0 or len(extra_calls.launched()[0]):
         return 0
     last = {

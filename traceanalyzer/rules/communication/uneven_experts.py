@@ -80,14 +80,14 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
 
 
 def _elements(exchanges: Work, column: str) -> Rows:
-    """As the kernel says, or else its op; null where neither does."""
+    """Elements by the kernel's row, else by its op's; null if neither has them."""
     elements = exchanges.number(column)
     of_op = pick(ints(exchanges.events.trace.lanes.cpu, column), exchanges.op.rows)
     return np.where(elements != NULL_INT, elements, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
 def _mirrored(sent: Rows, received: Rows) -> Mask:
-    """Of each exchange but the last whether the next one sends back what it received."""
+    """True for each exchange that the next one reverses. The last one is left out."""
     valid = (sent[:-1] > 0) & (received[:-1] > 0)
     back = (sent[:-1] == received[1:]) & (received[:-1] == sent[1:])
     mirrored = np.asarray(valid & back, np.bool_)

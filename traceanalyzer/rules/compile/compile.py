@@ -124,7 +124,7 @@ def _recompilation_hits(
 
 
 def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    """Pointwise kernels that regions launch outside their compiled code, with their compiled neighbours."""
+    """Hits for pointwise kernels that regions launch outside their compiled code."""
     every, run = eager_runs(calls, regions)
     for device in np.unique(every.device).tolist():
         chosen = every.device == device
@@ -158,7 +158,7 @@ def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Ite
 
 
 def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
-    """What regions cost the CPU in a step, where there are several or that is more than their work."""
+    """Hits for CPU time of regions, if a step enters several or their CPU time exceeds their GPU time."""
     frames, times = frames_of(regions), times_of(calls, regions)
     if len(regions) <= frames:  # each is entered once, which loads and sets up what later calls find
         return
@@ -183,7 +183,7 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
 
 
 def regions_of(calls: Calls) -> Calls:
-    """The compiled regions that the steps enter."""
+    """The compiled regions in the steps."""
     return calls[calls.name.matches(_REGION) & (calls.step >= 0)]
 
 
@@ -193,7 +193,7 @@ def newest_version(regions: Calls) -> tuple[int, int]:
 
 
 def frames_of(regions: Calls) -> int:
-    """How many frames the regions are of; each after the first of a model is a graph break."""
+    """Number of frames of the regions. Each one after a model's first is a graph break."""
     return len({frame for frame, _ in _region_numbers(regions)})
 
 
@@ -247,7 +247,7 @@ def eager_runs(calls: Calls, regions: Calls) -> tuple[Work, Rows]:
 
 
 def resumed_regions(regions: Calls, kernels: Work) -> Calls:
-    """Regions within others that launch nothing but this work: after a break, and gone without it."""
+    """Regions within others that launch only this work: they follow a break and go with it."""
     inner = regions[regions.parent.inside(regions)]
     launched, owner = inner.launched()
     rest = owner[~np.isin(launched.entries, kernels.entries)]

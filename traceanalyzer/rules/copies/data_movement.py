@@ -146,7 +146,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 
 def _into_graphs(calls: Calls, work: Work) -> Mask:
-    """What a compiled region launches one by one before it launches a graph: copies of the graph's inputs."""
+    """Copies of a graph's inputs: work that a compiled region launches before the graph."""
     graphs = calls[calls.is_call & calls.name.matches(GRAPH_LAUNCH)]
     graphs = graphs[graphs.outer_op.name.matches(COMPILED_RUN)]
     if len(graphs) == 0:
@@ -158,13 +158,13 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
 
 
 def _computed_shapes(calls: Calls) -> set[Shape]:
-    """Shapes of tensors that ops compute with, element by element: a step of such a computation is no state."""
+    """Shapes of tensors that pointwise ops compute with. Such a tensor is no state."""
     ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search) & ~calls.name.matches(_KEEPS)]
     return {shape for op in signatures_of(calls.events.trace, ops.rows)[1] for shape in tensors(op)}
 
 
 def _reorders(op: Signature, limits: Limits) -> bool:
-    """index_select of as many rows as there are, each of them large: state, in another order."""
+    """True for each index_select of as many large rows as its input has: state in another order."""
     try:
         table, index, along = op.shape(0), op.shape(2), op.scalars[1]
         row_bytes = math.prod(table[1:]) * op.item_bytes(0)
@@ -183,7 +183,7 @@ def _by_op(work: Work, copies: Work, limits: Limits, cause: str) -> Iterator[Hit
 
 
 def _op_names(copies: Work) -> Texts:
-    """The op that the user called; of shifts the shift itself, because keeping one order removes all of them."""
+    """Names of the ops that the user called; for shifts the op itself, because one order makes all needless."""
     names = copies.op.name
     return Texts(np.where(names.one_of(_SHIFTS), names.code, -1), names.names).or_else(called_ops(copies))
 
@@ -235,7 +235,7 @@ def reordered_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: i
 
 
 def _sizes(work: Work) -> tuple[Rows, Rows]:
-    """(rows, least bytes of a row) of each gather of rows; 0 of all other work."""
+    """(rows, minimum bytes of a row) of each gather of rows; 0 for other work."""
     grid = work.text("grid")
     pieces = np.array([_piece(str(name)) for name in work.name.names] + [0], np.int64)[work.name.code]
     blocks = np.array([_grid(str(name)) for name in grid.names] + [(0, 0)], np.int64)[grid.code]

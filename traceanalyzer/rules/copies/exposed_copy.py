@@ -191,7 +191,7 @@ def _lower_first(text: str) -> str:
 
 
 def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts:
-    """Cause of each copy, the first that holds; `waiting` are the ops or calls in which the CPU waits."""
+    """Cause of each copy. `waiting` are the ops or calls in which the CPU waits."""
     kernels = work.of_kind("compute")
     holds = [
         copies.pageable,
@@ -218,7 +218,7 @@ def _converting(copies: Work, called: CalledOps) -> Rows:
 
 
 def _reading_op(copies: Work, called: CalledOps, converting: Rows) -> str:
-    """The op that copies its inputs to where it works, where most of the copies' time is such; else nothing."""
+    """The op that copies its inputs, if such copies take most of the time; else empty."""
     inside = converting >= 0
     if 2 * copies[inside].total_ns < copies.total_ns:
         return ""
@@ -281,7 +281,7 @@ def copies_sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> 
 
 
 def _uploading(work: Work) -> Rows:
-    """Rows of the outermost ops that launch uploads of few bytes, and nothing else."""
+    """Rows of the outermost ops that launch only uploads of a few bytes."""
     small: Mask = work.kind.one_of("copy_h2d") & (work.bytes <= MAX_BYTES)
     return np.setdiff1d(work[small].outer_op.rows, work[~small].outer_op.rows)
 
@@ -339,7 +339,7 @@ def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]
 
 
 def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
-    """How long nothing is recorded on the thread after a tensor became an array within [low, high); 0 without one."""
+    """Time in ns without a recorded event on the thread after a tensor became an array; 0 without an array."""
     members = calls[calls.thread == thread]
     results = members[members.name.one_of(_AS_ARRAY)]
     results = results[np.argsort(results.start_ns, kind="stable")]
@@ -356,7 +356,7 @@ def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
 def _windows(
     top: Calls, calling: Rows, launcher: Calls, members: Rows, upward: np.ndarray
 ) -> tuple[Rows, Rows]:
-    """When the host works for each copy: from the call before it, or up to the call after it."""
+    """(start, end) of the host's work for each copy: from the call before it, or to the call after it."""
     starts, ends = top.start_ns[calling], top.end_ns[calling]
     begun, done = launcher.start_ns[members], launcher.end_ns[members]
     before = np.searchsorted(starts, begun, side="left") - 1

@@ -68,7 +68,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
 
 
 def _copies_before_gemms(ordered: Work, max_memsets: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the copies, and of the GEMM that comes next on their stream after at most some memsets."""
+    """(positions of copies, positions of the next GEMM on their stream after at most a few memsets)."""
     kind, name = ordered.kind, ordered.name
     memset = kind.one_of("memset")
     gemm = kind.one_of("compute") & name.meets(families.is_gemm)

@@ -98,7 +98,7 @@ def host_round_trip(
 
 
 def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Rows) -> LostTime:
-    """The device's idle time during each trip and charged to its calls, and the copies that no kernel covers."""
+    """Idle time during each trip, idle time charged to its calls, and copies that overlap no kernel."""
     both = Work(work.events, np.concatenate((down.entries, up.entries)))
     copies = LostTime.uncovered(both, work.of_kind("compute", "communication"))
     copies = replace(copies, owner=copies.owner % len(down), spans=None)
@@ -112,7 +112,7 @@ def _lost(down: Work, up: Work, work: Work, idle: IdleTime, start: Rows, end: Ro
 
 
 def op_on_host(calls: Calls, trips: HostRoundTrips, min_share: float) -> Texts:
-    """The op on which the host spends most in trips of the same sizes, none where that is less than `min_share`."""
+    """The op that takes most host time in trips of equal sizes, None if it takes less than `min_share`."""
     nesting = calls.events.nesting
     ops = calls[calls.is_top_op & ~calls.name.matches(_MOVES)]
     trip = np.searchsorted(trips.fetched_ns, ops.start_ns, side="right") - 1

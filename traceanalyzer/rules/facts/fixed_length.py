@@ -100,14 +100,14 @@ def _masked(calls: Calls, limits: Limits) -> tuple[Calls, set[tuple[int, int]]]:
 
 
 def _normed(calls: Calls) -> frozenset[Shape]:
-    """Shapes of which softmax is taken."""
+    """Shapes of softmax inputs."""
     ops = calls[calls.is_op & calls.name.meets(_SOFTMAX.match)]
     _, signatures = signatures_of(ops.events.trace, ops.rows)
     return frozenset(shape for op in signatures for shape in tensors(op)[:1])
 
 
 def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[int, int] | None:
-    """(sequences, width) of the mask of keys that an op takes; None of other ops."""
+    """(sequences, width) of an op's key mask, None for other ops."""
     try:
         if op.name == _ATTENTION:
             query, key = op.shape(0), op.shape(1)
@@ -121,13 +121,13 @@ def _size(op: Signature, normed: frozenset[Shape], min_positions: int) -> tuple[
 
 
 def _stored_mask_shape(op: Signature) -> Shape:
-    """Shape of attention's mask in memory: 1 where it is expanded, as where each query has the same keys."""
+    """Shape of attention's mask in memory, 1 for expanded dimensions."""
     mask = op.shape(_MASK)
     return tuple(size if step else 1 for size, step in zip(mask, op.stride(_MASK) or mask, strict=True))
 
 
 def _of_mask(mask: Shape, scores: Shape, min_positions: int) -> tuple[int, int] | None:
-    """(sequences, width) of a mask of scores that has a row of keys for each sequence; None of other tensors."""
+    """(sequences, width) of a score mask with one row of keys per sequence, None for other tensors."""
     if not 3 <= len(mask) == len(scores) or mask == scores or scores[-2] < min_positions:
         return None
     row = mask[0] == scores[0] and set(mask[1:-1]) == {1} and mask[-1] == scores[-1]

@@ -201,13 +201,13 @@ def hotspot(
 
 
 def _in_usual_steps(work: Work, usual: NDArray[np.int64]) -> Mask:
-    """What the usual steps ran, since one that tunes kernels says little of the others; all where they ran none."""
+    """True for work of the usual steps; all True if they ran none. Steps that tune kernels differ."""
     counts = np.isin(work.step, usual)
     return counts if counts.any() else np.ones(len(work), bool)
 
 
 def _compiled(kernels: Work, forecast: Forecast | None) -> Bound:
-    """Of a compiled region: the kernels that it is made of, and how they are launched."""
+    """Bound of a compiled region: its kernels, and how they are launched."""
     words = "its kernels are {kernels}"
     eager = kernels[~kernels.in_graph]
     waits = eager.kind.one_of("copy_d2h").any()
@@ -277,7 +277,7 @@ def _hits(
 def what_limits(
     kernels: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int
 ) -> Bound:
-    """What limits most of the time of some work of one op.
+    """The bound of most of the time of one op's work.
 
     Args:
         kernels: not empty.
@@ -312,14 +312,14 @@ def _mostly(kernels: Work, *kinds: str) -> bool:
 
 
 def _peak_of(item: Inputs) -> str:
-    """How high it is, for the kind of numbers that the op computes with."""
+    """The peak's precision, as text."""
     if item.limit == "compute":
         return f" ({item.peak_tflops:,.0f} TFLOP/s)" if item.peak_tflops else ""
     return f" ({item.peak_gbps:,.0f} GB/s)" if item.peak_gbps else ""
 
 
 def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
-    """By the inputs of which shapes and peaks say what they need: the costliest, or the mean of many."""
+    """Bound by the inputs whose needed time is known: the costliest, or their mean."""
     inner = next(iter(kernels.op.name.sums(kernels.dur_ns)), None)
     by_shape = _spent(kernels)
     rated = [
@@ -373,7 +373,7 @@ def _below_bounds(rate: str) -> Bound:
 
 
 def _few_blocks(kernels: Work) -> Bound | None:
-    """Where most of the time goes to kernels of so few blocks that most of the device has nothing to do."""
+    """Bound if most of the time goes to kernels with too few blocks to fill the device, else None."""
     sms = max((device.sms or 0 for device in kernels.events.trace.meta.devices), default=0)
     few = kernels[(kernels.blocks > 0) & (2 * kernels.blocks < sms)]
     if 2 * few.total_ns <= kernels.total_ns:
@@ -387,7 +387,7 @@ def _few_blocks(kernels: Work) -> Bound | None:
 
 
 def _spent(kernels: Work) -> dict[str, int]:
-    """Shapes of an op's inputs -> ns."""
+    """Time in ns by input shapes."""
     sums: dict[str, int] = {}
     for dims, ns in kernels.dims.sums(kernels.dur_ns).items():
         text = shapes_of(Signature.parsed("", dims, None, None))
@@ -396,7 +396,7 @@ def _spent(kernels: Work) -> dict[str, int]:
 
 
 def _by_rate(inner: str | None, kernels: Work, rates: OpWork, pace: float) -> Bound:
-    """Where no peak is known for it: what it moves or computes a second, or how much of the device its grid covers."""
+    """Bound of an op without a known peak: its rate, or the share of the device that its grid fills."""
     shaped = bool(kernels.events.trace.meta.capabilities.get("shapes"))
     best = next(
         (op_inputs for op_inputs in rates.inputs if op_inputs.op == inner and op_inputs.gbps is not None),

@@ -104,12 +104,12 @@ def _scores(op: Signature, masked: set[Shape], limits: Limits) -> Shape | None:
 
 
 def _is_mask(op: Signature) -> bool:
-    """A product of one number of each position by another."""
+    """True for a product of two tensors with one element per position."""
     shapes = tensors(op)
     return op.name == "aten::mul" and len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2
 
 
 def _has_sizes(op: Signature, sizes: Sequence[set[int]]) -> bool:
-    """Whether an op's tensors have all of some sizes."""
+    """True if an op's tensors have all sizes of one of the sets."""
     op_sizes = {size for shape in tensors(op) for size in shape}
     return any(size_set <= op_sizes for size_set in sizes)

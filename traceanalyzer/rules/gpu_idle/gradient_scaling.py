@@ -71,7 +71,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
 
 
 def _preparation_ns(outer: Calls, checks: Calls, max_ops: int) -> Rows:
-    """When each check's preparation began: the scale is converted and inverted a few ops before."""
+    """Start of each check's preparation in ns: a few ops convert and invert the scale first."""
     inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
     place = np.searchsorted(outer.start_ns, checks.start_ns)
     last = inverse[np.searchsorted(inverse, place) - 1]

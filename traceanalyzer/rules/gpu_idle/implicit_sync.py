@@ -42,7 +42,7 @@ _LOOP_ADVICE = "Do on the device what the loop does: keep the data there, and in
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """One kind.
+    """A kind of blocking op.
 
     Attributes:
         ops: pattern of names as the user calls them; None where it is told otherwise.
@@ -223,14 +223,14 @@ def implicit_sync(
 
 
 def _called_names(ops: Calls) -> Texts:
-    """Names of the ops; what waits in the backward of an index waits for the mask that the user indexed with."""
+    """Names of the ops. The backward of an index waits for the mask that the user indexed with."""
     names = np.append(ops.name.names, "aten::index")
     backward = ops.outer_op.name.matches(r"\bIndexBackward") & ops.name.matches(r"index_put")
     return Texts(np.where(backward, np.flatnonzero(names == "aten::index")[0], ops.name.code), names)
 
 
 def _waited_ns(waiting: Calls) -> Rows:
-    """How long each call waits within the window: what was launched before the recording is nobody's."""
+    """Waiting time of each call within the window, int64 ns."""
     steps = waiting.events.steps
     if steps.asked:  # then some lie outside of it, which wait no less
         return waiting.dur_ns
@@ -240,12 +240,12 @@ def _waited_ns(waiting: Calls) -> Rows:
 
 
 def _longest(waiting: Calls, waited: Rows, reads: Calls) -> int:
-    """How long the op that waits longest waits in all."""
+    """Waiting time in ns of the op that waits longest."""
     return int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0))
 
 
 def _wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
-    """How long the CPU waits: of each where they are alike."""
+    """Text of the waiting time: of each call if they are equal."""
     if count == 1:
         return "; the CPU waits {each}"
     alike = longest_ns * count <= most * waited_ns
@@ -253,7 +253,7 @@ def _wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
 
 
 def _lost(reads: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
-    """The idle time charged to what is inside each, and the work that is done only to read."""
+    """Idle time charged to the calls, and work that only serves the read."""
     working = spent.launch.index_of_enclosing(reads)
     reading = LostTime.all_of(spent[working >= 0], working[working >= 0])
     return LostTime.joined([LostTime.all_of(idling, waiter), reading])
@@ -262,7 +262,7 @@ def _lost(reads: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime
 def _fix(
     cause: str, reads: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
 ) -> Edit:
-    """What would be without the value; where the op does more than read it, the op stays and no longer waits."""
+    """The edits that remove the read. An op with another purpose stays and no longer waits."""
     if KINDS[cause].only_reads:
         return Drop(np.union1d(reads.rows, makers))
     if cause == "copy-to-device":
@@ -334,7 +334,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
 
 
 def _is_last_launch(read: Calls, work: Work) -> Mask:
-    """After which of these ops their step launches nothing but copies of other ones."""
+    """True for each op after which its step launches only copies for other reads."""
     other_launches = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
     last = np.zeros(
         max(int(read.step.max(initial=-1)), int(other_launches.step.max(initial=-1))) + 2, np.int64
@@ -344,7 +344,7 @@ def _is_last_launch(read: Calls, work: Work) -> Mask:
 
 
 def _follow_checks(branches: Calls, calls: Calls) -> Mask:
-    """Which of these ops come right after the question whether all of a tensor is true: checks, no decisions."""
+    """True for each op right after `_is_all_true`: a check, no decision."""
     outer = calls[calls.is_top_op]
     outer = outer[np.lexsort((outer.start_ns, outer.thread))]
     place = np.flatnonzero(np.isin(outer.rows, branches.outer_op.rows))
@@ -354,7 +354,7 @@ def _follow_checks(branches: Calls, calls: Calls) -> Mask:
 
 
 def _checking(branches: Calls) -> Mask:
-    """Which of these ops run in Python code of torch.distributions that checks arguments; none without stacks."""
+    """True for each op in Python code of torch.distributions that checks arguments; False without stacks."""
     trace, reads = branches.events.trace, np.zeros(len(branches), bool)
     if not trace.meta.rows.get("python"):
         return reads
@@ -370,7 +370,7 @@ def _checking(branches: Calls) -> Mask:
 
 
 def loops_after(reads: Calls, stretches: HostCalls, min_count: int) -> HostCalls:
-    """Stretches of so many ops on the host that begin right after one of these ops, on its thread.
+    """Stretches with at least `min_count` host ops that begin right after one of the reads, on its thread.
 
     Args:
         reads: ops that copy to the host.
@@ -388,7 +388,7 @@ def loops_after(reads: Calls, stretches: HostCalls, min_count: int) -> HostCalls
 
 
 def most_frequent_ops(loops: HostCalls) -> str:
-    """The ops that run most often in these stretches: `aten::to, aten::empty`."""
+    """The most frequent ops of these stretches, such as `aten::to, aten::empty`."""
     name = loops.ops()[0].name
     counts = name.sums(np.ones(len(name.code), np.int64))
     return ", ".join(sorted(counts, key=lambda item: (-counts[item], item))[:_SHOWN])

@@ -139,7 +139,7 @@ def scheduler_gap(
 def _describe(
     cause: str, gaps: IdleTime, optimizer: str | None, *, ready: bool, rare: bool
 ) -> tuple[str, str]:
-    """(what happened, what to do about it) of a cause that recurs."""
+    """(message, advice) for a recurring cause."""
     if optimizer:
         return f"torch's own Python ran in {optimizer}()", _OPTIMIZERS
     text = TEXTS.get(cause, ELSE)
@@ -151,13 +151,13 @@ def _describe(
 
 
 def _launches_graphs(gaps: IdleTime) -> bool:
-    """Whether most of it ends with the launch of a graph: a graph in place of it is no remedy."""
+    """True if most gaps end with the launch of a graph."""
     of_graphs = gaps.launch.name.matches(GRAPH_LAUNCH)
     return bool(2 * gaps.dur_ns[of_graphs].sum() > gaps.total_ns)
 
 
 def _optimizers(gaps: IdleTime, calls: Calls) -> Texts:
-    """The optimizer's step in which most of each gap between two ops lies, and its launch; null of all others."""
+    """The optimizer's step that holds most of each gap and its launch, else null."""
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     around = gaps.launch.index_of_enclosing(marks)
     begin = np.append(marks.start_ns, np.iinfo(np.int64).max)[around]
@@ -204,7 +204,7 @@ def _hits(
 
 
 def _steps_with_gaps(gaps: IdleTime, *, same: bool) -> int:
-    """In how many steps it is; if `same`, at most because the same call of the step was held up."""
+    """Number of steps with a gap; if `same`, the most steps in which one call was delayed."""
     if not same:
         return len(distinct(gaps.step))
     place = gaps.held_up_at()

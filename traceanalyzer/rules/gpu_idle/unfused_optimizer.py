@@ -164,7 +164,7 @@ class Implementation:
 
     @classmethod
     def of(cls, work: Work, steps: int, tensors_per_launch: int) -> Self:
-        """From what all steps launched."""
+        """The implementation by the launches of all steps."""
         if work.op.name.matches("_foreach_").mean() > _MOST:
             passes = max(len(work.op.distinct()) / steps, 1.0)
             return cls(True, passes, len(work) / steps / passes * tensors_per_launch)
@@ -172,13 +172,13 @@ class Implementation:
         return cls(False, len(work) / tensors, tensors / steps)
 
     def best_launches(self, kind: str, tensors_per_launch: int) -> tuple[int, int]:
-        """(kernels, foreach ops) of the better implementation: a fused one without such, else one for each pass."""
+        """(kernels, foreach ops) of the best implementation: fused if there is one, else one op per pass."""
         passes = 1 if kind in FUSED else math.ceil(self.passes)
         kernels = passes * math.ceil(self.tensors / tensors_per_launch)
         return kernels, 0 if kind in FUSED else passes
 
     def advice(self, kind: str) -> str:
-        """What makes the step of an optimizer of that class fewer kernels."""
+        """Advice for an optimizer of this class."""
         if kind in FUSED:
             return f"Pass {{fused=True to {kind}}}: each kernel then updates up to 36 parameter tensors."
         if kind in _FOREACH and not self.foreach:
@@ -188,7 +188,7 @@ class Implementation:
 
 
 def _every_tensor(work: Work) -> float:
-    """How often the rarest op comes that is done for every tensor."""
+    """Count of the rarest op that runs for every tensor."""
     ops = work.op.name.sums(np.ones(len(work), np.int64)).values()
     counts = np.array(list(ops) or [len(work)])
     return max(float(counts[counts >= _RARE * len(work)].min(initial=len(work))), 1.0)

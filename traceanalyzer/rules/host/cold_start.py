@@ -129,7 +129,7 @@ def _message(cold: Rows, *, steady: bool, most: bool) -> str:
 
 
 def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
-    """Positions of the leading steps that are far wider than the others, less what the profiler took."""
+    """Positions of leading steps that take far longer than the others, without the profiler's time."""
     if len(steps) < limits.min_steps:
         return np.empty(0, np.int64)
     profiler_ns = intervals.covered(activity.sets["profiler"], steps.cpu_start_ns, steps.cpu_end_ns)
@@ -141,7 +141,7 @@ def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
 
 
 def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
-    """The longest of the rows in each span."""
+    """The longest row of each span."""
     span = np.searchsorted(spans[0], start, side="right") - 1
     order = np.lexsort((start - end, span))
     return rows[order[np.unique(span[order], return_index=True)[1]]]
@@ -150,7 +150,7 @@ def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
 def _by_kind(
     calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: CallsAfterCpuGaps
 ) -> dict[str, int]:
-    """What it went by with, each nanosecond once, the longest kind first."""
+    """Time in ns by kind, each nanosecond once, longest first."""
     nesting, covered = calls.events.nesting, intervals.EMPTY
     spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]

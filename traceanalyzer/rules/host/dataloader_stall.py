@@ -98,14 +98,14 @@ def dataloader_stall(
 
 
 def _loader_advice(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:
-    """What else helps where one function takes most of the time."""
+    """Advice if one function takes most of the time."""
     name, ns = next(iter(functions.items()), ("", 0))
     mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
     return f" {name} itself may be faster with arrays instead of lists and Python loops." if mostly else ""
 
 
 def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:
-    """Few steps waited, all of them in a row, and others did not."""
+    """True if only a few steps in a row waited."""
     waited = distinct(step)
     in_a_row = bool((np.diff(waited) == 1).all())
     return in_a_row and len(waited) < limits.min_steps_share * steps
@@ -149,7 +149,7 @@ def time_in_functions(waits: Calls, inside: Calls) -> dict[str, int]:
 
 
 def with_rest(parts: Mapping[str, int], whole_ns: int, rest: str) -> dict[str, int]:
-    """The parts and what is left of the whole, largest first; a rest of less than a hundredth is left out."""
+    """The parts and the rest of the whole in ns, largest first. A rest below 1 % is left out."""
     remaining = whole_ns - sum(parts.values())
     every = {**parts, rest: remaining} if remaining * 100 >= whole_ns else dict(parts)
     return dict(sorted(every.items(), key=lambda part: -part[1]))

@@ -153,7 +153,7 @@ def host_gap(
 def _pauses_by_line(
     long: CallsAfterCpuGaps, short: CallsAfterCpuGaps, steps: Steps, limits: Limits
 ) -> Iterator[tuple[str | None, CallsAfterCpuGaps]]:
-    """(line, its stretches): the long ones by line; the short ones together, where they take much of the steps."""
+    """(line, its pauses): long pauses by line, short ones together if they take much of the steps."""
     for line, pauses in long.by(long.line):
         yield line, pauses if line else pauses.main_places(_MINOR)
     if short.total_ns >= limits.python_bound_share * (steps.cpu_end_ns[-1] - steps.cpu_start_ns[0]):
@@ -193,14 +193,14 @@ def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime, *, back: bool)
 
 
 def _recurs(quiet: CallsAfterCpuGaps, steps: Steps, limits: Limits) -> Mask:
-    """At the same place in half of the steps; or a pause, wherever it falls, in several."""
+    """True for pauses at a place that recurs in half of the steps, and for long pauses in several steps."""
     frequent = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
     pause = quiet.dur_ns >= limits.min_pause_ns
     return np.asarray(frequent | (pause & (len(distinct(quiet.step[pause])) > 1)))
 
 
 def evidence_of(pauses: CallsAfterCpuGaps) -> dict[str, Any]:
-    """How long the stretches are, and where."""
+    """Durations and places of the pauses."""
     return {
         "gap_ns": int(np.median(pauses.dur_ns)) if len(pauses) else 0,
         "largest_ns": int(pauses.dur_ns.max(initial=0)),
@@ -216,7 +216,7 @@ def _between_text(place: str) -> str:
 
 
 def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
-    """(message, advice, evidence, whether the stretches are the function's own calls).
+    """(message, advice, evidence, True if each pause is one call of the line's function).
 
     Args:
         line: the user's function that is open for most of each stretch; None without stacks.
@@ -249,7 +249,7 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
 
 
 def _uneven(pauses: CallsAfterCpuGaps) -> bool:
-    """Whether the median, times the number of stretches, is far from what they take together."""
+    """True if the median times the count is far from the sum."""
     if not len(pauses):
         return False
     usual_ns = float(np.median(pauses.dur_ns)) * len(pauses)
@@ -272,7 +272,7 @@ def _mostly(places: Mapping[str, int]) -> str:
 
 
 def _pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
-    """What to do about one function, about several that share the time, and where none is known."""
+    """Advice for one function, for several functions, or for unknown code."""
     if not evidence["lines"]:
         return _UNKNOWN
     inner = evidence["functions"]
@@ -281,7 +281,7 @@ def _pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
 
 
 def _other_thread(pauses: CallsAfterCpuGaps) -> str | None:
-    """The Python function that other threads run in the middle of most of the stretches; None without stacks."""
+    """The Python function that other threads run in the middle of most pauses, None without stacks."""
     python = pauses.events.trace.lanes.python
     tid, start = ints(python, "tid"), ints(python, "start_ns")
     middle, spent = (pauses.start_ns + pauses.end_ns) // 2, dict[str, int]()

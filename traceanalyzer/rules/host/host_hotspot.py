@@ -111,13 +111,13 @@ def host_hotspot(
 
 
 def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
-    """These ops and those of the name that idle time is charged to: the first may come before any launch."""
+    """The calls, with calls of the same name before the first launch, to which idle time is charged."""
     more = charged[charged.name.one_of(key)]
     return Calls(members.events, np.union1d(members.rows, more.rows)) if len(members) else members
 
 
 def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
-    """Of an op that only makes a view, and touches no element."""
+    """Hits for an op that only makes a view."""
     return Hits(
         occurrences=calls,
         named_by=key,
@@ -136,7 +136,7 @@ def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) ->
 def _hits(
     calls: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool
 ) -> Hits:
-    """Of an op, or of a function with the ops in it that compute, where there are such."""
+    """Hits for an op, or for a function and the ops in it that compute."""
     is_op = not isinstance(calls, HostCalls)
     lines = calls.line.sums(calls.dur_ns) if is_op else {}
     computes = is_op or bool(parts)

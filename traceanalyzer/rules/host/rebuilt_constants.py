@@ -106,7 +106,7 @@ def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> H
 
 
 def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[tuple[int, int]]:
-    """(first, past the last) of ops in a row on one thread and in one step that take only what they made."""
+    """(first, last + 1) of ops in a row, in one thread and step, that take only each other's results."""
     fresh = [made_of_nothing(op) for op in signatures]
     results = [made_of(op) for op in signatures]
     views = [bool(VIEWING_OP.search(op.name)) for op in signatures]

@@ -93,7 +93,7 @@ def allocator_thrash(
 
 
 def _driver_share(calls: Calls, steady: Calls, steps: Steps) -> float:
-    """Share of the innermost ops that make tensors, of those in steps with such calls, which ask the driver."""
+    """Share of the ops that create tensors and ask the driver, in steps with such calls."""
     asking = steady[steady.name.matches(_ASKS) & steady.op.there]
     makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
     return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)

@@ -116,7 +116,7 @@ def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
 
 @dataclass(frozen=True, slots=True)
 class _Needless:
-    """Dense gradients, the work on them, which part of each piece is needless, and what of it fills them."""
+    """Dense gradients, the work on them, and the needless part of each piece of work."""
 
     at: Calls
     spent: Work
@@ -180,7 +180,7 @@ def _evidence_by_time(details: ByTime) -> dict[str, Any]:
 
 
 def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
-    """Steps of the optimizer whose work passes over the table longest."""
+    """Steps of the optimizer with the longest passes over the table."""
     inside = spent.launch.index_of_enclosing(marks)
     passes_ns = np.bincount(inside[inside >= 0], (spent.dur_ns * needless)[inside >= 0], len(marks))
     kinds = [(float(passes_ns[marks.name.one_of(name)].sum()), name) for name in marks.name.distinct()]
@@ -188,7 +188,7 @@ def _of_table(marks: Calls, spent: Work, needless: Floats) -> Calls:
 
 
 def reduce_redundant_work(spent: Work, needless: Floats) -> tuple[Edit, ...]:
-    """The program without the needless part of some work.
+    """The edits that remove the needless part of the work.
 
     A pass over large lists is many launches: as many go as the needless part has, the others take what is left.
 

@@ -246,7 +246,7 @@ def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, limits: Li
 
 
 def _read_once(hits: Hits, copies: Work, readers: Readers) -> Hits:
-    """What is said of copies, with the ops that read all that these wrote."""
+    """The hits, with the ops that read the repeated data."""
     if len(readers.work) == 0:
         return hits
     read = LostTime.excess(readers.work, readers.excess_ns, readers.copy)

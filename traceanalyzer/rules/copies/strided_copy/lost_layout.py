@@ -25,7 +25,7 @@ VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffl
 
 
 def cats_in_one_order(copies: Work, inputs: WorkInputs) -> Mask:
-    """Which copies cat makes of parts that lie in the same order, but not each in one piece; bool (copies,)."""
+    """True for each copy of a cat whose parts have one dimension order and are not contiguous; bool (copies,)."""
     alike = np.array([op.name == "aten::cat" and len(_orders(op)) == 1 for op in inputs.signatures], bool)
     return np.asarray(alike[inputs.number[copies.entries]])
 
@@ -48,7 +48,7 @@ def keeps_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
 
 
 def _orders(op: Signature) -> set[tuple[int, ...]]:
-    """Orders of the tensors of a list, dimensions from the largest stride to the smallest; empty if unknown."""
+    """Dimension orders of a list's tensors, largest stride first; empty if unknown."""
     shapes, strides = (
         values[0] if values and isinstance(values[0], list) else [] for values in (op.dims, op.strides)
     )
@@ -59,7 +59,7 @@ def _orders(op: Signature) -> set[tuple[int, ...]]:
 
 
 def _order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
-    """Its dimensions of more than one element, the one with the largest stride first."""
+    """Dimensions with more than one element, largest stride first."""
     return tuple(sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -steps[dim]))
 
 
@@ -69,7 +69,7 @@ def _parallel(shape: object, steps: object) -> bool:
 
 
 def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shape and strides of one input; None where they are not recorded."""
+    """(shape, strides) of one input, None if not recorded."""
     try:
         shape, steps = op.shape(position), op.stride(position)
     except LookupError:
@@ -78,7 +78,7 @@ def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def around_single_frames(moved: Work, inputs: WorkInputs) -> Mask:
-    """Which copies are of tensors with the sizes of such a convolution's input, in any order of its dimensions."""
+    """True for each copy of a tensor with the sizes of such a convolution's input, in any order."""
     volumes = {sizes for op in inputs.signatures if (sizes := _frames(op))}
     matches = np.array(
         [any(tuple(sorted(shape)) in volumes for shape in tensors(op)[:1]) for op in inputs.signatures]
@@ -88,7 +88,7 @@ def around_single_frames(moved: Work, inputs: WorkInputs) -> Mask:
 
 
 def _frames(op: Signature) -> tuple[int, ...]:
-    """Sorted sizes of the input of a convolution with a kernel of 1xNxM; nothing for other ops."""
+    """Sorted sizes of the input of a convolution with a 1xNxM kernel; empty for other ops."""
     shapes = tensors(op) if "convolution" in op.name and "backward" not in op.name else []
     if len(shapes) < 2 or len(shapes[0]) != _VOLUME or len(shapes[1]) != _VOLUME:
         return ()
@@ -109,7 +109,7 @@ def writes_slices(copies: Work) -> Mask:
 
 
 def _is_whole(dims: str | None, strides: str | None) -> bool:
-    """Whether what `copy_` writes lies in one piece, in whatever order of its dimensions."""
+    """True if `copy_` writes a tensor without gaps, in any order of its dimensions."""
     op = Signature.parsed("", dims, None, None, strides)
     try:
         written, steps = op.shape(0), op.stride(0)
@@ -157,7 +157,7 @@ class LostLayout:
         return LostLayout(self.work[mask], self.needed_ns[mask], self.asked[mask])
 
     def breaker(self) -> tuple[str, str]:
-        """The op of forward that takes most of the time of such copies, and the end of a sentence about it."""
+        """(the forward op with most time in such copies, the end of a sentence about it)."""
         asked = self.work[self.asked]
         name = next(iter(op_times(asked)))
         members = asked[asked.outer_op.name.one_of(name)] if name in asked.outer_op.name.values() else asked
@@ -165,7 +165,7 @@ class LostLayout:
 
 
 def _layout(op: Signature, position: int) -> str:
-    """`first` or `last`: where the channels of an image lie, by its strides; empty where they do not say."""
+    """`first` or `last`, the place of an image's channels by its strides; empty if unknown."""
     try:
         shape, steps = op.shape(position), op.stride(position)
     except LookupError:
@@ -179,7 +179,7 @@ def _layout(op: Signature, position: int) -> str:
 
 
 def _image_sizes(signatures: list[Signature]) -> set[int]:
-    """Sizes in elements of what convolutions take and give, in a program that has channels-last ones."""
+    """Elements of the inputs and outputs of convolutions, if some convolution is channels last."""
     shapes = [(op, 0) for op in signatures if "convolution" in op.name]
     shapes += [(op, 1) for op, _ in shapes if "backward" in op.name]  # before it the gradient of the result
     if not any(_layout(op, position) == "last" for op, position in shapes):
@@ -196,7 +196,7 @@ def _elements(op: Signature, position: int = 0) -> int:
 
 
 def _written_layout(op: Signature) -> str:
-    """Layout that a copy between both writes; empty of all else."""
+    """Layout that a copy between both layouts writes; empty for other ops."""
     if op.name != "aten::copy_" or len(op.dims) < 2:
         return ""
     written, read = _layout(op, 0), _layout(op, 1)
@@ -204,7 +204,7 @@ def _written_layout(op: Signature) -> str:
 
 
 def _takes_both(op: Signature, images: set[int]) -> bool:
-    """Whether a pointwise op takes two whole images of one shape, one in each layout."""
+    """True if a pointwise op takes two images of one shape in different layouts."""
     layouts = {
         (tuple(shape), _layout(op, position))
         for position, shape in enumerate(op.dims)

@@ -39,14 +39,14 @@ def write_counts(copies: Work) -> Rows:
 
 
 def write_count_text(copies: Work) -> str:
-    """`4 times` or `several times`: how often the copies that take most of the time write each element."""
+    """`4 times` or `several times`: the write count of the copies that take most of the time."""
     values, number = np.unique(write_counts(copies), return_inverse=True)
     most = int(values[np.argmax(np.bincount(number, copies.dur_ns))])
     return "several times" if most == SEVERAL else "twice" if most == 2 else f"{most:,} times"
 
 
 def _write_count(dims: str | None, strides: str | None) -> int | None:
-    """Of `copy_(written, read)`, from the JSON text of their shapes and strides; None where these do not say."""
+    """Write count of `copy_(written, read)` by the JSON of shapes and strides, None if unknown."""
     shapes, steps = (Signature.parsed("", text, None, None) for text in (dims, strides))
     try:
         written, read, step = shapes.shape(0), shapes.shape(1), steps.shape(1)
@@ -77,13 +77,13 @@ def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
 
 
 def appended_shape(work: Work) -> str:
-    """Shape of what the last cat appended, `8x1x64`."""
+    """Shape of the input that the last cat appended, such as `8x1x64`."""
     number, signatures = signatures_of(work.events.trace, work.op.rows)
     return "x".join(map(str, min(_input_shapes(signatures[int(number[-1])]), key=math.prod)))
 
 
 def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shapes of a cat's largest input and of its result, where the others are small and differ in one size."""
+    """(shape of a cat's largest input, shape of its result) if the other inputs are small; else None."""
     largest, *small_inputs = sorted(_input_shapes(op), key=math.prod, reverse=True) or [[]]
     small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
     if not small or any(len(other) != len(largest) for other in small_inputs):
@@ -105,7 +105,7 @@ def _input_shapes(op: Signature) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A tensor that a copy wrote several times: its elements, its last size, and other sizes, repeated and not."""
+    """A tensor that a copy wrote several times."""
 
     elements: int
     last: int
@@ -114,7 +114,7 @@ class Repeated:
 
     @classmethod
     def of(cls, copy: Signature) -> Repeated | None:
-        """What a `copy_` of an expanded tensor writes; None where its shapes or strides do not say."""
+        """The tensor that `copy_` of an expanded tensor writes, None if unknown."""
         try:
             written, read, steps = copy.shape(0), copy.shape(1), copy.stride(1)
         except LookupError:
@@ -127,7 +127,7 @@ class Repeated:
         return cls(math.prod(written), written[-1], repeated - unrepeated - {written[-1]}, unrepeated)
 
     def may_be_read_as(self, shape: Shape) -> bool:
-        """Whether a tensor of such a shape may be it, as it is or with its repeats as more heads or batches."""
+        """True if a tensor of this shape may be it, with repeats as further heads or batches."""
         same = math.prod(shape) == self.elements and self.last in shape[-2:]
         return same and not self.kept.isdisjoint(shape[-3:]) and self.repeated.isdisjoint(shape)
 
@@ -148,7 +148,7 @@ class Readers:
 
     @property
     def excess_ns(self) -> Rows:
-        """What each takes more."""
+        """Excess time of each reader, int64."""
         return np.asarray(self.work.dur_ns - self.needed_ns, np.int64)
 
 
@@ -208,7 +208,7 @@ def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, i
 def _needed_ns(
     op: Signature, spared: float, dur_ns: int, peaks: Peaks | None, least_share: float
 ) -> float | None:
-    """Its time without so many elements; None where it folds nothing, or is not bound by memory."""
+    """Time in ns without the spared elements; None if the op folds no repeats or memory does not bound it."""
     bound = bound_of(op)
     if (
         bound is None

@@ -238,7 +238,7 @@ def _message(
 
 
 def _least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
-    """(of what launching must explain enough, how much that is): of the idle time or of the window, the more."""
+    """(the base that launching must explain a share of, the least time in ns): the larger of two bases."""
     least = {
         "window's idle time": limits.min_idle_share * idle.total_ns,
         "window": limits.min_window_share * steps.window_ns,
@@ -247,7 +247,7 @@ def _least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str,
 
 
 def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:
-    """Whether the saving reaches nothing, and is small besides; of what has no saving, whether a graph's would."""
+    """True if the saving is small and its interval reaches zero. Without an edit, a graph's saving counts."""
     saved = remedy.saved
     if forecast is None or saved is None or saved.low_share >= limits.min_sure_share:
         return False
@@ -256,14 +256,14 @@ def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits)
 
 
 def _doubt_text(cause: str, forecast: Forecast | None) -> str:
-    """Why it is no fault, or may be none."""
+    """The reason why it may be no fault, empty if there is none."""
     if cause == "unsure" and forecast is not None and not only_profiled(forecast):
         return "; other work of the CPU may be the reason"
     return _NO_FAULT.get(cause, "")
 
 
 def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> str:
-    """The remedy, after what comes first: other idle time, or the user's own time, which tells if the GPU idles."""
+    """The remedy, after what the user must do or measure first."""
     if cause == "profiled-only":
         return busy_advice(advice)
     if cause == "small-part":
@@ -276,7 +276,7 @@ def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> s
 def obstacles(
     eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
 ) -> list[str]:
-    """Conditions for one CUDA graph that the step does not meet yet; empty where it is known to miss none.
+    """Conditions for one CUDA graph that the step does not meet yet.
 
     Args:
         eager: the work in the steps that no graph launched.
@@ -295,12 +295,12 @@ def obstacles(
 
 
 def graph_parts_advice(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
-    """What a graph of the step asks for besides: a single wait between its launches is no obstacle, but cuts it."""
+    """Further advice for a step with one wait between its launches: the wait cuts the graph."""
     return _IN_TWO if _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
 
 
 def _waits_between_launches(eager: Work, steps: Steps, waits_ns: Rows) -> float:
-    """How often the CPU waits between the first and the last launch of a step, as a rule."""
+    """Waits between the first and the last launch of the median step."""
     launched = eager.launch.start_ns[eager.launch.there]
     step = steps.at_cpu(launched)
     first, last = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), np.int64)
@@ -328,7 +328,7 @@ def between_launches(idle: IdleTime, max_pause_ns: int, min_launch_share: float)
 
 
 def pace_ns(work: Work) -> int:
-    """Median time from one launch to the next; 0 of fewer than two."""
+    """Median time from one launch to the next in ns, 0 for fewer than two."""
     launch = work.launch
     starts = distinct(launch.start_ns[launch.there])
     return int(np.median(np.diff(starts))) if len(starts) > 1 else 0

@@ -63,7 +63,7 @@ _ASKS = re.compile(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|AS
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What launches most of a step.
+    """The part of a step that launches most.
 
     Attributes:
         words: a noun phrase, `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`.
@@ -83,12 +83,12 @@ class Part:
 
     @property
     def evidence(self) -> dict[str, str | int | float]:
-        """What a finding says of it."""
+        """Evidence of a finding."""
         return {"loop": self.words, "loop_launches": self.launches, "loop_part": self.share}
 
 
 def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
-    """The part that launches most, None where nothing stands out.
+    """The part that launches most, None if no part stands out.
 
     Args:
         calls: all of them.
@@ -163,7 +163,7 @@ def _line(ops: Calls, launched: Rows) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One of them.
+    """A remedy for many launches.
 
     Attributes:
         name: "graph", "compile" or "batch".
@@ -233,18 +233,18 @@ def remedy_of(
 
 
 def _optimizers(calls: Calls) -> list[str]:
-    """What torch calls the optimizers' steps that are within steps, each once."""
+    """Names of the optimizers' steps, each once."""
     marks = calls[calls.is_annotation & (calls.step >= 0)]
     return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
 
 
 def _cache_grows(calls: Calls) -> bool:
-    """Whether transformers appends to a cache of keys and values; known with stacks alone."""
+    """True if transformers appends to a KV cache. Needs stacks."""
     return bool(calls[calls.name.one_of("aten::cat")].line.matches(r"transformers/cache_utils\.py").any())
 
 
 def _step_advice(optimizers: Sequence[str]) -> str:
-    """How to capture it, and what the optimizers within it need for that."""
+    """Advice to capture the whole step, with what its optimizers need."""
     if not optimizers:
         return _GRAPH
     needs = " and ".join(_capturable_arguments(optimizers))
@@ -256,5 +256,5 @@ def _capturable_arguments(optimizers: Sequence[str]) -> list[str]:
 
 
 def _is_compiled(eager: Work) -> bool:
-    """Whether torch.compile is in use already."""
+    """True if torch.compile is in use."""
     return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())

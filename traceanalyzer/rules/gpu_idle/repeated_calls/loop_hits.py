@@ -45,13 +45,13 @@ _SIZED = "; before each repeat, the GPU counts the repeat's rows, and the CPU wa
 
 
 def sums_up_list(names: tuple[str, ...]) -> bool:
-    """Whether a repeat sums up a tensor, as a penalty or a norm does for each parameter."""
+    """True if a repeat sums up a tensor, as a penalty or a norm of each parameter."""
     scan = "aten::mul" in names and not any(map(_DISTANCES.search, names))  # of a state, step after step
     return all(map(_LIST_OPS.search, names)) and any(map(_SUMS.search, names)) and not scan
 
 
 def list_ops(names: tuple[str, ...]) -> str:
-    """The first four different ops of a repeat, and how many more it has, `aten::select (twice), aten::copy_`."""
+    """The first four different ops with counts, and the number of others: `aten::select (twice), aten::copy_`."""
     shown = [
         name if count == 1 else f"{name} ({'twice' if count == 2 else f'{count} times'})"
         for name, count in Counter(names).items()
@@ -61,7 +61,7 @@ def list_ops(names: tuple[str, ...]) -> str:
 
 
 def launched_text(kernels: float, copies: float) -> str:
-    """What each repeat launches on average: the end of a message with fields for kernels, copies and their times."""
+    """The end of a message about the mean launches of a repeat, with fields for counts and times."""
     parts = []
     if kernels:
         parts.append(f"{{kernels}} kernel{'s' * (kernels != 1)} ({{kernel}}{' per kernel' * (kernels != 1)})")
@@ -73,7 +73,7 @@ def launched_text(kernels: float, copies: float) -> str:
 
 
 def short_name(names: tuple[str, ...]) -> str:
-    """Its first op, and how many different others there are."""
+    """The first op, and the number of different others."""
     first, *more = dict.fromkeys(names)
     return f"{first} + {len(more)} op{'s' * (len(more) > 1)}" if more else first
 
@@ -143,7 +143,7 @@ def loop_advice(
 
 
 def _list_advice(names: tuple[str, ...], *, backward: bool) -> str:
-    """What sums up a list of tensors at once."""
+    """Advice to sum up a list of tensors at once."""
     if not backward:
         return (
             "Take all tensors at once: torch._foreach_norm (or clip_grad_norm_, which uses it), then one torch.stack "
@@ -187,7 +187,7 @@ def batched_work(
 
 
 def _device_shares(work: Work, gpus: Gpus) -> Floats:
-    """Share of the device's multiprocessors that each piece of work fills; 1 where that is unknown or no matter."""
+    """Share of the device's SMs that each piece of work fills; 1 if unknown."""
     devices = sorted(set(work.device.tolist()))
     sms = np.array([gpus[device].sms or 0 for device in devices], np.float64)
     device_sms = sms[np.searchsorted(devices, work.device)] if devices else np.empty(0)
@@ -240,7 +240,7 @@ def stacked_results(loops: Sequence[Repeats], outer: Calls) -> tuple[DropSpans, 
 
 
 def _stacks_of(stacks: Calls, count: int) -> Rows:
-    """Those of so many tensors, as far as shapes are recorded."""
+    """Rows of the stacks of `count` tensors. Stacks without shapes count."""
     number, signatures = signatures_of(stacks.events.trace, stacks.rows)
     fits = np.array([not tensors(op) or len(tensors(op)) == count for op in signatures], bool)
     return np.asarray(stacks.rows[fits[number]] if len(stacks) else stacks.rows, np.int64)

@@ -90,7 +90,7 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
 
 
 def _largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
-    """(where each evaluation begins, ops of each) of what covers most; None where nothing recurs."""
+    """(first op of each evaluation, ops of each) of the network that covers most, None if nothing recurs."""
     best: tuple[Rows, int] | None = None
     places = np.flatnonzero(layer)
     _, number, count = np.unique(kind[places], return_inverse=True, return_counts=True)
@@ -106,7 +106,7 @@ def _largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
 
 
 def _equal_ops(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
-    """How many ops from there on are alike, at most up to the next begin."""
+    """Number of equal ops from there on, at most up to the next evaluation."""
     most = int(np.diff(begins).min()) if most is None else most
     for far in range(min(most, _MAX_OPS)):
         where = begins + by * far
@@ -148,7 +148,7 @@ def _independent_evaluations(
 
 
 def _ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
-    """How many ops of each evaluation run before the first node of any op of it."""
+    """Number of ops of each evaluation before the first node of any of them."""
     for begin in begins.tolist():
         inside = (recorder >= begin) & (recorder < begin + size)
         first = nodes.start_ns[inside].min(initial=np.iinfo(np.int64).max)
@@ -157,7 +157,7 @@ def _ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, 
 
 
 def _is_one_network(evaluation: Calls, leaves: Calls) -> bool:
-    """Whether some of its weights get no more gradients than it has such weights: several networks get more."""
+    """True if some weight gets no more gradients than there are such weights. Several networks get more."""
     trace = evaluation.events.trace
     number, signatures = signatures_of(trace, evaluation.rows)
     weights = Counter(_weight_sizes(signatures[which]) for which in number.tolist())
@@ -169,13 +169,13 @@ def _is_one_network(evaluation: Calls, leaves: Calls) -> bool:
 
 
 def _weight_sizes(op: Signature) -> Shape:
-    """Its sizes in order, either way round; none of what is no layer."""
+    """Sorted sizes of a layer's weight; empty for other ops."""
     shapes = tensors(op)[1:] if _LAYERS.search(op.name) else []
     return next((tuple(sorted(shape)) for shape in shapes if len(shape) > 1), ())
 
 
 def _is_last_run(recorder: Rows, nodes: Calls) -> Mask:
-    """Which are the last run of each op's node."""
+    """True for the last run of each op's node."""
     order = np.lexsort((nodes.start_ns, recorder))
     last = np.zeros(len(recorder), bool)
     last[order] = np.append(recorder[order][1:] != recorder[order][:-1], True)
@@ -183,7 +183,7 @@ def _is_last_run(recorder: Rows, nodes: Calls) -> Mask:
 
 
 def _depend_on_each_other(forward: Calls, begins: Rows, size: int) -> bool:
-    """Whether an op between two evaluations takes a tensor as large as the input or as a weight."""
+    """True if an op between two evaluations takes a tensor of an input's or a weight's shape."""
     number, signatures = signatures_of(forward.events.trace, forward.rows[begins[0] : begins[-1]])
     evaluation = number[:size].tolist()
     shapes = {shape for which in evaluation[:1] for shape in tensors(signatures[which])[:1]}
@@ -252,7 +252,7 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
 
 
 def _shortest_passes(outer: Calls, kind: Rows, count: Rows, layer: Mask, least: int) -> list[Passes]:
-    """With the shortest period that has any."""
+    """The passes with the shortest period."""
     places = np.flatnonzero(layer)
     order = np.lexsort((places, kind[places]))
     steps = np.diff(places[order])[np.diff(kind[places[order]]) == 0]
@@ -290,7 +290,7 @@ def _passes_of_period(
 
 
 def _repeats_block(kind: Rows) -> bool:
-    """Whether these are the same few again and again: layers."""
+    """True if the ops repeat one block, as layers do."""
     size = len(kind)
     return any(size % part == 0 and (kind[part:] == kind[:-part]).all() for part in range(1, size // 2 + 1))
 
@@ -313,12 +313,12 @@ def _combining_op(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
 
 
 def _most_equal_shapes(shapes: list[Shape], elements: int) -> int:
-    """How many of them have the same shape and so many elements."""
+    """The most tensors of one shape with this number of elements."""
     return max(Counter(shape for shape in shapes if math.prod(shape) == elements).values(), default=0)
 
 
 def _result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | None:
-    """Of what an op makes of tensors: a layer has its weight's first size in the place of the channels."""
+    """Elements of an op's result, None if unknown. A layer has its weight's first size as channels."""
     if not shapes or (layer and len(shapes) < 2):
         return None
     data = shapes[0]

@@ -50,7 +50,7 @@ class LoopNodes:
     place: Rows
 
     def without_nodes(self) -> LoopNodes:
-        """Where another finding tells of them."""
+        """The same without nodes, because another finding reports them."""
         return LoopNodes(self.nodes[:0], self.repeat[:0], self.place[:0])
 
 
@@ -170,27 +170,27 @@ class Repeats:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for loops of the same ops, wherever the first repeat began."""
+        """Sorted names: equal for loops of the same ops, in any rotation."""
         return tuple(sorted(self.names))
 
     @property
     def kernel_ns(self) -> float:
-        """Mean duration of what is no copy, 0 of none."""
+        """Mean duration of the kernels in ns, 0 without kernels."""
         return (self.mean_ns * self.launches - self.move_ns * self.moves) / max(self.launches - self.moves, 1)
 
     @property
     def shapes_change(self) -> bool:
-        """In most repeats some op gets other shapes than in the one before."""
+        """True if in most repeats some op gets other shapes than in the repeat before."""
         codes = self.dims.code.reshape(self.count, -1)
         return bool((np.diff(codes, axis=0) != 0).any(axis=1).mean() > _MIN_CHANGED_SHARE)
 
     @property
     def shapes_grow(self) -> bool:
-        """No op ever gets less than in the repeat before, and one gets more: a history or cache is kept."""
+        """True if inputs grow and never shrink: the loop has a history or a cache."""
         return _only_grow(self.dims.code.reshape(self.count, -1), self.dims)
 
     def has_batch_of_one(self, ops: re.Pattern[str]) -> bool:
-        """Whether one of these ops gets a batch of one in the first repeat: its first input's first size."""
+        """True if one of these ops gets a first input with first size 1 in the first repeat."""
         op_dims = (self.dims[place] or "" for place in places(ops, self.names))
         return any(map(_ONE_FIRST.match, op_dims))
 
@@ -270,19 +270,19 @@ def _loops_of(kind: Rows, group: Rows, min_repeats: int) -> Iterator[Rows]:
 
 @lru_cache(maxsize=1 << 10)
 def places(ops: re.Pattern[str], names: tuple[str, ...]) -> tuple[int, ...]:
-    """Where such an op stands among others: each step has the same loops."""
+    """Positions of the names that match. Cached: every step has the same loops."""
     return tuple(place for place, name in enumerate(names) if ops.search(name))
 
 
 def _idle_run(outer: Calls, work: Work) -> Mask:
-    """Ops of one name in a row, but the ends of the row, that launch nothing: a view of each parameter is no loop."""
+    """True for ops within a row of equal ops that launch nothing, such as views of parameters."""
     same = np.diff(outer.name.code) == 0
     between = np.append(False, same) & np.append(same, False)
     return np.asarray(between & ~np.isin(outer.rows, work.outer_op.rows))
 
 
 def _sums_before(values: Rows) -> Rows:
-    """Sum of what comes before each value, and of all."""
+    """Sum of all values before each position, with the total at the end."""
     return np.concatenate(([0], np.cumsum(values)))
 
 
@@ -331,7 +331,7 @@ def _results_are_joined(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, 
 
 
 def part_of(op: Signature, count: int) -> Shape | None:
-    """Shape of each of so many parts of a tensor; None where there are others."""
+    """Shape of a part, if the op takes a tensor apart into `count` parts; else None."""
     try:
         shape, dim = op.shape(0), int(op.scalar(1))
         return (*shape[:dim], *shape[dim + 1 :]) if dim >= 0 and shape[dim] == count else None
@@ -340,7 +340,7 @@ def part_of(op: Signature, count: int) -> Shape | None:
 
 
 def _exact(kernel: Rows, launches: Rows) -> bool:
-    """Whether as many launches of every repeat are of the same kernels, one after the other."""
+    """True if every repeat launches the same kernels in the same order."""
     if (launches != launches[0]).any():
         return False
     each = kernel.reshape(len(launches), -1)
@@ -348,7 +348,7 @@ def _exact(kernel: Rows, launches: Rows) -> bool:
 
 
 def _only_grow(codes: Rows, dims: Texts) -> bool:
-    """Whether the inputs of the ops, (repeats, ops), only ever become larger."""
+    """True if inputs, (repeats, ops), grow and never shrink."""
     changing = codes[:, (codes != codes[0]).any(axis=0)]
     used, place = np.unique(changing, return_inverse=True)
     sizes = np.array([_size(text or "") for text in Texts(used, dims.names).values()])
@@ -357,12 +357,12 @@ def _only_grow(codes: Rows, dims: Texts) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _size(shapes: str) -> int:
-    """Sum of all sizes: one of them grows where it does."""
+    """Sum of all sizes."""
     return sum(map(int, _NUMBER.findall(shapes)))
 
 
 def _all_positions(low: Rows, high: Rows) -> Rows:
-    """All positions from each low to its high, which is left out."""
+    """All positions from each low to its high, without the high."""
     count = high - low
     positions: Rows = (
         np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)

@@ -87,12 +87,12 @@ def recurrent_layer(loop: Repeats) -> str:
 
 
 def following_ops(loop: Repeats, layer: str) -> tuple[str, ...]:
-    """Ops of a repeat that are no views, but for the layer."""
+    """Ops of a repeat without views and without the layer."""
     return tuple(name for name in loop.names if name != layer and not VIEWING_OP.search(name))
 
 
 def _takes_another(loop: Repeats, place: int) -> bool:
-    """Whether an op takes the next part of one tensor in each repeat."""
+    """True if an op takes the next part of one tensor in each repeat."""
     number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, place])
     takes = [part_taken(signatures[which], 1) for which in number.tolist()]
     parts = [part for part in takes if part is not None]
@@ -103,7 +103,7 @@ def _takes_another(loop: Repeats, place: int) -> bool:
 
 
 def _joins_parts(loop: Repeats, place: int) -> bool:
-    """Whether all that is joined there is taken, or expanded, right before: nothing is of the repeat before."""
+    """True if a cat joins only parts that were taken or expanded right before."""
     backwards = range(place, -1, -1)
     number, signatures = signatures_of(loop.at.events.trace, loop.rows[1, [*backwards]])
     join, *before = (signatures[which] for which in number.tolist())
@@ -125,7 +125,7 @@ def _takes_what_was_unbound(loop: Repeats, layer: int) -> bool:
 
 
 def _loop_writes(loop: Repeats, part: Taken) -> bool:
-    """Whether an op of the loop writes into a tensor of that shape, or into a part of it."""
+    """True if an op of the loop writes into a tensor of this shape, or into a part of it."""
     _, signatures = signatures_of(loop.at.events.trace, loop.rows[:2].ravel())
     return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in signatures if op.name.endswith("_"))
 
@@ -218,7 +218,7 @@ def _equal_chains(number: Rows, places: Rows, begin: int, end: int) -> tuple[Row
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A part of a tensor: of one place, or of a few, along a dimension."""
+    """A part of a tensor: one position, or a few, along a dimension."""
 
     whole: Shape
     strides: Shape
@@ -229,7 +229,7 @@ class Taken:
 
 
 def part_taken(op: Signature, least_dims: int = 2) -> Taken | None:
-    """What select, or a slice of one place, takes; None of other ops, and of parts of fewer dimensions."""
+    """The part that select, or a slice of one position, takes; None for other ops."""
     if op.name not in ("aten::select", "aten::slice", "aten::narrow"):
         return None
     try:
@@ -246,13 +246,13 @@ def part_taken(op: Signature, least_dims: int = 2) -> Taken | None:
 
 
 def _writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
-    """Whether one of these ops writes into a tensor of that shape, or into a part of it."""
+    """True if one of these ops writes into a tensor of this shape, or into a part of it."""
     writers = (op for op in (signatures[op_number] for op_number in which.tolist()) if op.name.endswith("_"))
     return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in writers)
 
 
 def _makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
-    """Whether one of these ops makes a tensor of the shape of the whole."""
+    """True if the result of one of these ops has the shape of the whole."""
     makers = (
         op for op in (signatures[op_number] for op_number in which.tolist()) if not VIEWING_OP.search(op.name)
     )
@@ -260,7 +260,7 @@ def _makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> b
 
 
 def _chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
-    """(first, behind the last) of the ops that work on a part alone, from a layer on; None where no layer does."""
+    """(first, last + 1) of the ops that need only the part, from a layer on; None without a layer."""
     begin = next(
         (place for place, op in enumerate(following[:_MAX_OPS_BEFORE_LAYER]) if part.part in tensors(op)),
         None,
@@ -293,7 +293,7 @@ def _chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | Non
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What is known of what an op makes: its shape, or how it begins, or how many elements it has."""
+    """An op's result: its shape, the first sizes, or the number of elements."""
 
     shape: Shape | None
     first: Shape = ()
@@ -314,14 +314,14 @@ class _Result:
         return cls(shape or data)
 
     def fits(self, data: Shape) -> bool:
-        """Whether a tensor of that shape can be it."""
+        """True if a tensor of this shape can be the result."""
         if self.shape is not None:
             return data == self.shape
         return math.prod(data) == self.elements if self.elements else data[: len(self.first)] == self.first
 
 
 def _reads_part(op: Signature, part: Taken) -> bool:
-    """Whether what an op reads is that part, as far as strides are recorded."""
+    """True if an op reads that part, by strides if they are recorded."""
     strides = next(
         (op.stride(position) for position, dims in enumerate(op.dims) if dims == list(part.part)), None
     )
@@ -329,7 +329,7 @@ def _reads_part(op: Signature, part: Taken) -> bool:
 
 
 def _item_wise_input(op: Signature) -> Shape | None:
-    """Shape of the one tensor that an op works on item by item; None where it takes others, but for weights."""
+    """Shape of the one tensor that an op treats item by item, None for other ops."""
     shapes = tensors(op)
     if _LAYERS.search(op.name):
         position = 1 if op.name in ("aten::addmm", "aten::embedding") else 0
