@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
 from tests.rules.test_recording import _found, stepped
+from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
 from traceanalyzer.rules.communication.pipeline_bubble import _largest_part
 from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
 from traceanalyzer.rules.communication.uneven_experts import _mirrored

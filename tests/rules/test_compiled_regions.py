@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.launches import US, of_rule
-from tests.rules.test_launching import compiling
+from tests.support.launching_programs import compiling
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Confidence, Severity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_dense_gradient import recommender
+from tests.support.recommenders import recommender
 from tests.support.trace_builder import TraceBuilder
 
 

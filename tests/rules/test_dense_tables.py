@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.rules.programs import US, found
-from tests.rules.test_dense_gradient import WIDTH, Training, recommender
+from tests.support.recommenders import WIDTH, Training, recommender
 from tests.support.trace_builder import TraceBuilder
 
 

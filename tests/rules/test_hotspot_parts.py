@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.kernel_programs import NVJET, US, found
-from tests.rules.test_hotspots import ADD
+from tests.support.hotspot_programs import ADD
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 

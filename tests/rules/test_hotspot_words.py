@@ -8,8 +8,7 @@ import pytest
 
 from tests.job.ranks import REDUCES
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, changed, found, program
-from tests.rules.test_hotspots import ADD
-from tests.rules.test_what_limits import SHAPES, TERA, UNKNOWN, copying, one
+from tests.support.hotspot_programs import ADD, SHAPES, TERA, UNKNOWN, copying, one
 from tests.support.trace_builder import H200, TraceBuilder
 
 

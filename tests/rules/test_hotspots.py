@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.support.hotspot_programs import ADD
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.report.device_facts import rates
 
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
 CAST = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
     "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"

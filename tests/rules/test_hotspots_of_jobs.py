@@ -10,8 +10,7 @@ import pytest
 from tests.job.ranks import Reductions, job_of
 from tests.report.test_cost_items import ALL_REDUCE, steps_of
 from tests.rules.kernel_programs import NVJET, US, Op, found, program
-from tests.rules.test_hotspots import ADD
-from tests.rules.test_what_limits import TERA, mm, one
+from tests.support.hotspot_programs import ADD, TERA, mm, one
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.rules.facts.hotspot import Limits

@@ -10,8 +10,7 @@ import pytest
 from tests.rules.hosts import said_by
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
 from tests.rules.loops import Loop, loop_of
-from tests.rules.test_launch_remedies import stepped
-from tests.rules.test_launching import layers
+from tests.support.launching_programs import layers, stepped
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.registry import find_rule

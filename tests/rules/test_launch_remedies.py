@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pytest
 
 from tests.rules.hosts import said_by
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
 from tests.rules.loops import Loop, loop_of
-from tests.support.trace_builder import TraceBuilder
+from tests.support.launching_programs import STACKED, stepped
 from traceanalyzer.model.finding import Severity
 
 COMPLEX = POINTWISE.replace("<float>", "<c10::complex<float> >")
-STACKED = "If the repetitions are independent"
-
-
-def stepped(
-    *, waits: Collection[tuple[int, int]] = (), kernel: str = GEMM, grows: int = 0, trained: int | None = None
-) -> TraceBuilder:
-    """Five steps of 40 products.
-
-    Args:
-        waits: (step, number of launches before it) of each wait for the device.
-        grows: so many launches more in each step.
-        trained: in which step an optimizer's step is; -1 before the first.
-    """
-    trace, number, at = TraceBuilder(), 0, 0
-    if trained == -1:
-        trace.annotation("Optimizer.step#Adam.step", 0, 15 * US)
-        trace.op("aten::add_", 1 * US, 5 * US)
-        trace.launch("cudaLaunchKernel", 2 * US, 2 * US, 9_000)
-        trace.kernel(5 * US, 2 * US, 9_000, name=GEMM)
-        at = 20 * US
-    for step in range(5):
-        begin, count = at, 40 + grows * step
-        for piece in range(count + 1):
-            if (step, piece) in waits:
-                trace.launch("cudaStreamSynchronize", at, 4 * US, 100_000 + number)
-                at += 6 * US
-            if piece < count:
-                number += 1
-                trace.op("aten::mm", at, 10 * US)
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-                trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
-                at += 12 * US
-        if trained == step:
-            trace.annotation("Optimizer.step#Adam.step", at - 24 * US, 24 * US)
-        trace.step(step, begin, at - begin)
-    return trace
 
 
 @pytest.mark.parametrize(("place", "cut"), [(0, False), (1, True), (39, True), (40, False)])

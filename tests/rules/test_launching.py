@@ -7,6 +7,7 @@ import pytest
 from tests.rules.launches import ACCUSES, GEMM, US, Shared, above_info, found, loop, of_rule
 from tests.rules.loops import Loop, loop_of
 from tests.support.cached_reports import reported
+from tests.support.launching_programs import compiling, layers
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
@@ -135,21 +136,6 @@ def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> N
     assert report.traces[0].summary.limit.startswith(bound)
 
 
-def layers(*counts: int) -> TraceBuilder:
-    """Steps of so many layers each."""
-    trace, at, number = TraceBuilder(), 0, 0
-    for step, count in enumerate(counts):
-        begin = at
-        for _ in range(count):
-            number += 1
-            trace.op("aten::linear", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
-    return trace
-
-
 def test_steps_that_differ_are_not_captured() -> None:
     (one,) = of_rule(layers(20, 21, 22, 23), "launch-bound")
     assert (one.cause, one.confidence, one.saving) == ("batch", Confidence.MEDIUM, None)
@@ -225,14 +211,6 @@ def test_a_region_that_is_entered_once_is_not_judged_by_its_first_call(shared: S
 
 def test_breaks_that_leave_nothing_to_fuse_are_never_told_to_be_removed(shared: Shared) -> None:
     assert "compile" not in above_info(found(shared("pairs/graph_break.bad")))
-
-
-def compiling(steps: list[int]) -> TraceBuilder:
-    trace = loop(["aten::mm"], 30, steps=4, kernel=GEMM)
-    for step in steps:
-        trace.op("dynamo", 360 * US * step + 1 * US, 105 * US, tid=7)
-        trace.op("entire_frame_compile", 360 * US * step + 2 * US, 100 * US, tid=7)
-    return trace
 
 
 @pytest.mark.parametrize(("steps", "count"), [([0], 0), ([2], 1), ([0, 1], 2), ([1, 2, 3], 3)])

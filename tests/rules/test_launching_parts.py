@@ -7,8 +7,7 @@ import pytest
 from tests.replay.test_alone import recorded
 from tests.rules.launches import GEMM, US, loop, of_rule
 from tests.rules.programs import Program, found
-from tests.rules.test_launch_remedies import STACKED
-from tests.rules.test_who_launches import rollout
+from tests.support.launching_programs import STACKED, rollout
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_dense_gradient import Training
+from tests.support.recommenders import Training
 from traceanalyzer import diagnose
 
 HEAD, LAYER = [100, 512], [512, 512]

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from tests.rules.launches import Shared
-from tests.rules.programs import US, Program, found
+from tests.rules.programs import found
 from tests.support.cached_reports import selected
-
-
-def rollout(repeats: int, names: tuple[str, ...], steps: int = 4, extra: bool = True) -> Program:
-    """Steps of short kernels: a head, a loop with a branch, a tail."""
-    made = Program()
-    for step in range(steps):
-        made.step(step)
-        made.kernel("aten::embedding", dur=2 * US)
-        for number in range(repeats):
-            for name in names:
-                made.kernel(name, dur=2 * US)
-            if extra and number % 4 == 0:
-                made.kernel("aten::where", dur=2 * US)
-        made.kernel("aten::sum", dur=2 * US)
-    return made
+from tests.support.launching_programs import rollout
 
 
 def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
