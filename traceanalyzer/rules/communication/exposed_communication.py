@@ -42,7 +42,8 @@ _LAST_BUCKET = (
 _NEEDED = (
     "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
 )
-_MANY = 64  # all-reduces a step: as many of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients
+# All-reduces a step. 64 of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients.
+_MANY = 64
 _JOIN = (
     "Merge many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
     "where you call them yourself. "
@@ -66,15 +67,20 @@ _ALONE = (
 )
 _LATE = "{late} comes last: look at what it does before the collective, on CPU and GPU."
 _IN_TURN = "The last rank changes from call to call, so no single rank is slow."
-_ONE_RANKS = 0.6  # of the waiting: then it is one rank's, as in the verdict on a job; chosen
+# Share of the waiting from which one rank causes it, as in the verdict on a job; chosen.
+_ONE_RANKS = 0.6
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
 _DDP = re.compile(r"^DistributedDataParallel\.forward|^torch\.distributed\.ddp\.reducer::")
-_PHASES = r"internode_ll::(dispatch|combine)"  # DeepEP's: one kernel sends and another receives, if asked to
-_HINT = Severity.LOW  # at most: what this rank waits for is no fault of its own
-_WHOLE = 0.995  # rounds to all of it
-_HIDDEN = 0.5  # of a collective's time with compute beside it: from there on it is overlapped already; chosen
+# DeepEP: one kernel sends and another receives, if asked to.
+_PHASES = r"internode_ll::(dispatch|combine)"
+# Highest severity: waiting of this rank is no fault of its own.
+_HINT = Severity.LOW
+# Share that rounds to 100 %.
+_WHOLE = 0.995
+# Share of a collective's time with overlapping compute from which it counts as overlapped; chosen.
+_HIDDEN = 0.5
 _PART_TEXTS = {True: "slow", False: "quick"}
 
 

@@ -19,7 +19,8 @@ _ON_HOST = (
     "Keep these tensors on the GPU and use NCCL for them: init_process_group('cpu:gloo,cuda:nccl'). Or call it in "
     "fewer steps, or with async_op=True and wait() where the result is needed."
 )
-_CALL = "^c10d::"  # what copies a tensor to the host for it
+# Ops that copy a tensor to the host for a collective.
+_CALL = "^c10d::"
 
 
 @rule(since="0.2", claims=Claims.EVENT)

@@ -36,7 +36,8 @@ class Limits:
     )
 
 
-_MOST = 0.5  # of what it computes more; chosen
+# Share of the rank's additional compute; chosen.
+_MOST = 0.5
 _SLOWER = "slower-kernels"
 _LOOK = "This rank's GPU is slower: look at its clocks, power and temperature (nvidia-smi -q), and for other "
 _LOOK += "processes on it. If its inputs are larger, balance the work."

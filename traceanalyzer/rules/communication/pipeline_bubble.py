@@ -19,7 +19,8 @@ from traceanalyzer.timeline.steps import Steps
 _EDGE = re.compile(r"(\d+) to (\d+)")
 # Two H200, two stages, one micro-batch: the GPUs run no compute for 55 % and 58 % of the step. With eight, the step
 # is 9 % longer, because launching limits so small a model.
-_MORE = 4  # times as many micro-batches, as the advice says what they would leave
+# Factor of micro-batches in the advice.
+_MORE = 4
 
 
 @dataclass(frozen=True, slots=True)

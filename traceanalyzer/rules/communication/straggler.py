@@ -14,10 +14,12 @@ from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
 from traceanalyzer.replay.step_breakdown import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
-_NAMED = 3  # places in a message
+# Places in a message.
+_NAMED = 3
 _LOADS = "enumerate(DataLoader)"
 _BY_WORKERS = "Load in other processes, DataLoader(num_workers=4 or more). Or: "
-_COPIED_BYTES = 4_096  # to the host in a step, before its ops there: fewer are single values; chosen
+# Bytes to the host in a step, before its host ops. Fewer are single values; chosen.
+_COPIED_BYTES = 4_096
 _RARELY = (
     "do it rarely, or in another process (Python on another thread would still hold up the launching thread)"
 )

@@ -21,7 +21,8 @@ from traceanalyzer.timeline.names import is_compilation
 _REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
-_SHORT = 3  # kernels: less than that is a break around one op, or what the wrapper copies
+# Kernels. Fewer are a break around one op, or copies of the wrapper.
+_SHORT = 3
 _BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
 _GUARDS = (
     "Capture the whole step in a CUDA graph (torch.cuda.graph): this removes all of this overhead. "

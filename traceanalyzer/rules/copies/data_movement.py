@@ -54,8 +54,10 @@ _STATIC = (
 _KEEPS = (
     r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
 )
-_OVERWRITES = "aten::_fft_c2r"  # cuFFT writes into the spectrum, which torch copies before
-_MIRRORS = r"ToCopyBackward"  # conversions of gradients, which follow those of forward
+# cuFFT overwrites the spectrum, so torch copies it first.
+_OVERWRITES = "aten::_fft_c2r"
+# Conversions of gradients, which follow conversions in forward.
+_MIRRORS = r"ToCopyBackward"
 _DOES = {
     "copies": "moves or converts data",
     "gathers": "picks elements by index",

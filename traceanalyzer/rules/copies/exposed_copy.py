@@ -26,10 +26,12 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 _REACHED = (
     0.75  # of the memory's peak rate, which a kernel that reads the data once reaches; H200, torch 2.11
 )
-_OP_NS = 5_000.0  # CPU time of launching it; H200 host, torch 2.11
+# CPU time of launching the op in ns; H200 host, torch 2.11.
+_OP_NS = 5_000.0
 NUMPY = "numpy"
 """Stands for an op: what runs without one right after a tensor has become an array."""
-_AS_ARRAY = "aten::resolve_neg"  # Tensor.numpy() ends with it
+# Tensor.numpy() ends with this op.
+_AS_ARRAY = "aten::resolve_neg"
 _WORKER_MOVES = (
     r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|"
     r"empty\w*|zeros|lift_fresh)$"

@@ -21,7 +21,8 @@ class Limits:
     )
 
 
-_ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"  # ops that add a product to their first argument
+# Ops that add a product to their first argument.
+_ADDS = r"^aten::_?(addmm|baddbmm|addbmm)"
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination",))

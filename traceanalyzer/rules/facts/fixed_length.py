@@ -15,10 +15,13 @@ from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 _ATTENTION = "aten::scaled_dot_product_attention"
-_MASKS = r"^aten::(masked_fill_?|where|add_?)$"  # of scores that are computed by hand
+# Ops that mask scores in attention without a fused kernel.
+_MASKS = r"^aten::(masked_fill_?|where|add_?)$"
 _SOFTMAX = re.compile(r"^aten::_?softmax$")
-_MASK = 3  # place among the inputs of attention
-_LENGTHS = r"ctc_loss"  # which gets the lengths
+# Position of the mask among attention's inputs.
+_MASK = 3
+# This op gets the lengths.
+_LENGTHS = r"ctc_loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ from traceanalyzer.timeline.steps import Steps
 _MIN_COSTLIEST_SHARE = (
     0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
 )
-_WELL_SHAPED = 0.75  # of the peak: large bfloat16 products reach about this on an H200; chosen
-_MIN_PEAK_SHARE = 0.005  # of the peak: less rounds to 0 %
+# Share of the peak that large bfloat16 GEMMs reach on an H200; chosen.
+_WELL_SHAPED = 0.75
+# Smaller shares of the peak round to 0 %.
+_MIN_PEAK_SHARE = 0.005
 _OVER_LINK = ("copy_h2d", "copy_d2h")
 _SHORT_PRODUCTS = "Use a larger batch. Matrix products cannot be fused with one another."
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
@@ -50,14 +52,16 @@ _FEW_TILES = (
     "Give the device more parallel work: a larger batch, smaller tiles or split-K in the product's kernel, or several "
     "products in one grouped call."
 )
-_NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
+# Norms, usually of gradients or weights.
+_NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"
 _FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
 _RESIZING = r"^aten::_?upsample_"
 _RESIZES = (
     "If a 1x1 convolution to fewer channels follows, apply this convolution before you resize: the result is the "
     "same. "
 )
-_BATCH_NORM = r"1C11_kernel|batch_norm"  # kernels of cuDNN's and torch's
+# Kernels of cuDNN and torch.
+_BATCH_NORM = r"1C11_kernel|batch_norm"
 _FEW_CHANNELS = (
     "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per "
     "channel."
@@ -76,7 +80,9 @@ _ABOVE_PEAK = {
     False: "more than memory delivers: caches serve a part",
     True: "above the device's peak: its algorithm needs fewer operations than counted",
 }
-_UNEVEN_SHARE = 0.05  # of its time a step: so far from the mean of all steps it is said which count; chosen
+# Relative difference of an op's time per step from the mean of all steps, from which the message names the steps;
+# chosen.
+_UNEVEN_SHARE = 0.05
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
 _NO_USERS = (

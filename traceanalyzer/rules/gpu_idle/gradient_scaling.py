@@ -24,7 +24,8 @@ class Limits:
 
 
 _CHECKS, _UPDATES = r"^aten::_amp_foreach_non_finite_check_and_unscale_$", r"^aten::_amp_update_scale_$"
-_FIRST_WITH_BF16 = (8, 0)  # compute capability; NVIDIA A100
+# Compute capability of the NVIDIA A100.
+_FIRST_WITH_BF16 = (8, 0)
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits)

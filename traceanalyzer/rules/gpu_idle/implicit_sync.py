@@ -24,10 +24,12 @@ _DECIDES = (
     r"logical_(and|or|not|xor)|__and__|__or__|bitwise_(and|or|not)|abs)$"
 )
 _ENDS = r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+|bitwise_\w+)$"
-_MAX_MAKERS = 4  # ops that make one value: abs, gt, any; isnan, logical_or, any
+# Ops that make one value, such as abs, gt, any or isnan, logical_or, any.
+_MAX_MAKERS = 4
 _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
-_ANSWER = r"^aten::_is_all_true$"  # asked by torch.distributions alone, before it raises an error; torch 2.11
+# Only torch.distributions calls this op, before it raises an error; torch 2.11.
+_ANSWER = r"^aten::_is_all_true$"
 _CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
@@ -35,8 +37,10 @@ _FIXED_BINS = (
     "dtype=torch.float32)). bincount reads the largest value back to the CPU, even if minlength is given."
 )
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
-_SHOWN = 3  # names of ops
-_NEXT_NS = 10_000  # from the copy's op to the loop; launching a kernel in between takes more
+# Names of ops in a message.
+_SHOWN = 3
+# Time from the copy's op to the loop. Launching a kernel in between takes longer.
+_NEXT_NS = 10_000
 _LOOP_ADVICE = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
 
 

@@ -18,7 +18,8 @@ from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.timeline.names import GRAPH_LAUNCH, OPTIMIZER_MARK
 from traceanalyzer.timeline.steps import Steps
 
-_STRETCHED = "python"  # medium at most: recording stacks makes it several times as slow
+# At most medium: recording stacks makes this cause several times as slow.
+_STRETCHED = "python"
 _LARGE_GRAPH = (
     "Launch the graph while the GPU still runs: prepare its inputs on the device, and wait after the launch."
 )
@@ -39,7 +40,8 @@ _USUAL = (
     "long-call",
     "python",
 )  # what every program pays that is not queued ahead
-_JITTER = "long-call"  # now here, now there: the code's only where the same op is held up again and again
+# Not the code's cause unless the same op is delayed again and again.
+_JITTER = "long-call"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 from traceanalyzer.timeline.calls_and_work import Work
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
-FUSED = ("Adam", "AdamW", "SGD")  # torch 2.4 and later have a fused CUDA implementation of these
+# torch 2.4 and later have a fused CUDA implementation of these.
+FUSED = ("Adam", "AdamW", "SGD")
 _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 # apex and DeepSpeed launch multi_tensor_apply without an op.
 DONE = re.compile(
@@ -28,7 +29,8 @@ DONE = re.compile(
 LISTS = re.compile(r"_foreach_")
 SPARSE = re.compile(r"^aten::(_?coalesce|sparse_mask|_sparse_coo_tensor\w*)$")
 _MOST = 0.5
-_RARE = 0.05  # share of the launches below which an op is not done for every tensor
+# Share of the launches below which an op does not run for every tensor.
+_RARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)

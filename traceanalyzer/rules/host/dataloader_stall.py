@@ -15,8 +15,10 @@ from traceanalyzer.timeline.steps import Steps
 
 NO_LINE = "code without a recorded line"
 _NO_OP = "code outside of ops"
-_SAMPLES = 512  # instants: a function with a tenth of the time is met 51 times
-_NEXT_NS = 150_000.0  # taking a batch that is ready, without the profiler; H200 host, torch 2.11
+# Instants. A function with a tenth of the time is met 51 times.
+_SAMPLES = 512
+# Time to take a batch that is ready, without the profiler, in ns; H200 host, torch 2.11.
+_NEXT_NS = 150_000.0
 _ADVICE = {
     "SingleProcess": "Load in other processes: DataLoader(num_workers=4 or more, pin_memory=True, "
     "persistent_workers=True). At present (num_workers=0), every batch is created inside the step.",

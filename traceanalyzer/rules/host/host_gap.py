@@ -26,7 +26,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 _WHOLE = (
     0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
 )
-_MOST = 0.5  # of the time: the minimum for one function to name the pause; chosen
+# Minimum share of the time for one function to name the pause; chosen.
+_MOST = 0.5
 _LINE = (
     "Move this code out of the loop, run it rarely, or run it in another process. Python on another thread would "
     "still hold up the launching thread."
@@ -47,11 +48,14 @@ _WAITS = r"sleep|acquire|_?wait\w*|_?poll|select|_?recv\w*|_?read\w*|join|get|ac
 _SLEEPS = re.compile(
     rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
 )
-_HOLDS = 0.7  # of the time in which another thread runs Python while the launching one does nothing; chosen
-_APART = 0.25  # of their sum, that the median of stretches times their number may be off to be told; chosen
+# Share of the pause in which another thread runs Python; chosen.
+_HOLDS = 0.7
+# Relative difference between the median times the count and the sum, from which pauses are uneven; chosen.
+_APART = 0.25
 _CODE = "; this is Python or garbage collection (only stacks show which)"
 _DENSE = "; without recorded stacks this would be far shorter"
-_MINOR = 0.1  # share of the time below which a place is not told; the message names three
+# Share of the time below which a place is not reported. The message names three.
+_MINOR = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from traceanalyzer.timeline.names import VIEWING_OP
 from traceanalyzer.timeline.stalled_calls import MANY_TIMES
 from traceanalyzer.timeline.steps import Steps
 
-_WHOLE = 0.95  # of the time, in which the GPU is idle: said so, and not again as a number
-_MOST = 0.5  # of the time: the minimum for torch's function to name it; chosen
+# Share of the time with an idle GPU that the message calls all of it.
+_WHOLE = 0.95
+# Minimum share of the time for a function of torch to name it; chosen.
+_MOST = 0.5
 _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
 _WITH_OPS = (

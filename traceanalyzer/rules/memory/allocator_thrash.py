@@ -19,7 +19,8 @@ _HOST = r"Host"
 _ASKS, _MAKES = r"Malloc|MemAlloc|MemCreate", r"^aten::(empty|empty_strided)$"
 _GIVES_BACK = r"Free|Release|Unmap|Unregister"
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF={expandable_segments}:True"
-_FEW_STEPS = 10  # in fewer the pool of the first steps may still grow; chosen
+# In fewer steps the pool of the first steps may still grow; chosen.
+_FEW_STEPS = 10
 _LATER = "First record later steps, schedule(wait=20, warmup=3): in the first steps the cache may still grow. Then:"
 # cause -> (what happens, remedy)
 _TEXTS = {

@@ -18,9 +18,12 @@ from traceanalyzer.tensors.signatures import Signature, tensors
 
 _NORMS = r"(layer|rms|Layer|RMS|Rms)_?[nN]orm"
 _ADDITIONS = ("aten::add", "aten::add_")
-_VOLUME = 5  # dimensions: batch, channels, frames, height, width
-_IMAGE = 4  # dimensions at least; five where channels are split into groups, or of volumes
-_NOT_ASKED = r"^autograd|convolution|conv\d"  # backward and convolutions follow the layout that they get
+# Dimensions: batch, channels, frames, height, width.
+_VOLUME = 5
+# Minimum dimensions. Volumes and split channels have five.
+_IMAGE = 4
+# Backward and convolutions follow the layout of their inputs.
+_NOT_ASKED = r"^autograd|convolution|conv\d"
 VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold")
 
 

@@ -15,8 +15,10 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
-SEVERAL = 0  # how often is not recorded
-_MAX_COUNT = 2**31  # times: damaged files have such shapes
+# The write count is not recorded.
+SEVERAL = 0
+# Damaged files have shapes with larger counts.
+_MAX_COUNT = 2**31
 _OPS = r"^aten::(repeat|repeat_interleave|tile|expand_copy)$"
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
 # with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.

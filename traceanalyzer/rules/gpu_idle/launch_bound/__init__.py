@@ -29,7 +29,8 @@ _IN_TWO = (
     " Between the step's launches the CPU waits for the GPU once, and no graph can contain this wait: move it to the "
     "end of the step, or capture the step in two graphs, one before and one after it."
 )
-_DISPATCHING = ("dispatching", "launch-latency")  # causes of idle time, in the accounting's table
+# Causes of idle time in the accounting's table.
+_DISPATCHING = ("dispatching", "launch-latency")
 _BETWEEN_OPS = ("host-code", "python", "engine")
 _MEASURE = (
     "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "

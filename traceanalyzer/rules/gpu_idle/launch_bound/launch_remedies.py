@@ -19,11 +19,16 @@ from traceanalyzer.rule.evidence_texts import differentiated_twice
 from traceanalyzer.timeline.loops import approximate_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
-_SHOWN = 3  # ops of a repeat that are named
-_MIN_REPEATS = 8  # repeats: fewer are as likely blocks of a model
-_MOST_NAMED = 0.3  # of the launches that a part must have to be named
-_LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"  # ops of blocks of a model, each of which needs the one before
-_IN_EACH = 0.5  # of the repeats that an op must be in, and of the launches that a line must have; chosen
+# Ops of a repeat in a message.
+_SHOWN = 3
+# Fewer repeats may be blocks of a model.
+_MIN_REPEATS = 8
+# Minimum share of the launches of a part that the message names.
+_MOST_NAMED = 0.3
+# Ops in blocks of a model. Each block needs the one before.
+_LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"
+# Minimum share of the repeats with an op, and of the launches from a line; chosen.
+_IN_EACH = 0.5
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 _GRAPH = (
     "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')). This is "

@@ -37,10 +37,13 @@ _IN_TURN = "gather_keep_from_mask"
 _STEPS = (
     r"^aten::(lstm|gru|rnn_\w+|lstm_cell|gru_cell|_cudnn_rnn)$|(CudnnRnn|MiopenRnn|(Lstm|Gru)Cell)\w*Backward"
 )
-_SUMS_UP = re.compile(r"AccumulateGrad$")  # runs once a step for each tensor of parameters
-_OPTIMIZER = r"^Optimizer\.(step|zero_grad)#"  # marks of torch
+# Runs once a step for each parameter.
+_SUMS_UP = re.compile(r"AccumulateGrad$")
+# Marks of torch.
+_OPTIMIZER = r"^Optimizer\.(step|zero_grad)#"
 _STACK, _ITS_BACKWARD = r"^aten::stack$", r": StackBackward0$"
-_NEAR = 2  # ops after the loop, or before its backward
+# Ops after the loop, or before its backward.
+_NEAR = 2
 _SIZED = "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
 
 

@@ -23,16 +23,22 @@ from traceanalyzer.timeline.loops import step_edges
 from traceanalyzer.timeline.names import VIEWING_OP
 
 _AUTOGRAD, _LEAVES = r"^autograd::engine", r"^torch::autograd::AccumulateGrad$"
-_MIN_LAYERS = 3  # of a network; chosen
-_MAX_PASSES = 8  # more are a loop over time or over samples; chosen
-_MAX_OPS = 2_000  # ops of a pass; chosen
-_MIN_RUNS = 2  # a node of a pass runs: for a derivative, and when the loss that holds it goes backward
+# Layers of a network; chosen.
+_MIN_LAYERS = 3
+# More passes are a loop over time steps or samples; chosen.
+_MAX_PASSES = 8
+# Ops of a pass; chosen.
+_MAX_OPS = 2_000
+# A node runs for a derivative, and again in the backward of the loss.
+_MIN_RUNS = 2
 _LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
 # What a pass draws or writes in place is the next one's input: tokens, and a cache of keys and values.
 _FEEDS_NEXT_PASS = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
 _DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
-_CANDIDATES = 8  # distances between layers that are tried: a network has few that recur
-_NEAR = 4  # ops after the passes
+# Distances between layers to try: few of a network's distances recur.
+_CANDIDATES = 8
+# Ops after the passes.
+_NEAR = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

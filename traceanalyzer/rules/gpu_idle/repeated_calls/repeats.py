@@ -19,13 +19,17 @@ from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.loops import exact_loops
 
 _AUTOGRAD = r"^autograd::engine"
-ADDS_UP = re.compile(r"AccumulateGrad$")  # of a parameter: recorded by no op
-_MIN_NODE_SHARE = 0.75  # of a loop's nodes are recorded by one other loop; chosen
+# Adds up the gradient of a parameter. No op records this node.
+ADDS_UP = re.compile(r"AccumulateGrad$")
+# Share of a loop's nodes that one other loop records; chosen.
+_MIN_NODE_SHARE = 0.75
 _ONE_FIRST = re.compile(r"\[\[1\b")
 _NUMBER = re.compile(r"\d+")
 _MIN_CHANGED_SHARE = 0.5
-_NEAR = 2  # ops before or after the loop
-_ROUNDS = 3  # loops of a step and thread: such as its layers, what is done for each parameter, and a loop of the loss
+# Ops before or after the loop.
+_NEAR = 2
+# Loops of a step and thread, such as layers, an op for each parameter, and a loop of the loss.
+_ROUNDS = 3
 _UNBINDS = r"^aten::unbind$"
 _JOINS, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
 _LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"

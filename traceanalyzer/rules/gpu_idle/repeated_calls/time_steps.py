@@ -49,8 +49,10 @@ _VIEWS = re.compile(
     r"^aten::(_?(unsafe_)?view|reshape|(un)?flatten|(un)?squeeze|transpose|permute|t|detach|movedim)$"
 )
 _AUTOGRAD = r"^autograd::engine"
-_MAX_OPS_BEFORE_LAYER = 8  # ops between taking a part and its layer; chosen
-_MAX_CHAIN = 200  # ops of a chain, views counted; chosen
+# Ops between the part and its layer; chosen.
+_MAX_OPS_BEFORE_LAYER = 8
+# Ops of a chain with views; chosen.
+_MAX_CHAIN = 200
 # At least this share of the chains is equal: the first and the last repeat may differ; chosen.
 _MIN_EQUAL_SHARE = 0.75
 
