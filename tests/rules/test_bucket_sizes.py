@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
+from traceanalyzer.rules.communication.small_buckets import joined_ns, larger_buckets
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_buckets_hold_whole_gradients_of_one_step(
     step: list[int], sizes: list[int], bucket: list[int], surplus: list[int]
 ) -> None:
     """Of 10 bytes each."""
-    found, gone = _buckets(np.array(step), np.array(sizes), 10)
+    found, gone = larger_buckets(np.array(step), np.array(sizes), 10)
     assert found.tolist() == bucket
     assert gone.astype(int).tolist() == surplus
 
@@ -41,5 +41,5 @@ def test_a_bucket_takes_one_latency_and_the_time_of_its_bytes(
     sizes: list[int], as_made: list[int], took: list[float], left: list[float]
 ) -> None:
     """The first two in one bucket, the third in another."""
-    made = _joined_ns(np.array(sizes), np.array(as_made), np.array(took), np.array([0, 0, 1]))
+    made = joined_ns(np.array(sizes), np.array(as_made), np.array(took), np.array([0, 0, 1]))
     assert made.tolist() == pytest.approx(left, abs=0.01)

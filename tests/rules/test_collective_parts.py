@@ -10,9 +10,9 @@ import pytest
 from tests.rules.programs import US, found
 from tests.rules.test_recording import _found, stepped
 from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
-from traceanalyzer.rules.communication.pipeline_bubble import _largest_part
-from traceanalyzer.rules.communication.small_buckets import _buckets, _joined_ns
-from traceanalyzer.rules.communication.uneven_experts import _mirrored
+from traceanalyzer.rules.communication.pipeline_bubble import largest_part
+from traceanalyzer.rules.communication.small_buckets import joined_ns, larger_buckets
+from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_bucket_takes_gradients_until_it_is_full_or_the_step_ends(
     step: list[int], sizes: list[int], bucket: list[int], surplus: list[bool]
 ) -> None:
     """Of 10 bytes."""
-    made = _buckets(np.array(step), np.array(sizes), 10)
+    made = larger_buckets(np.array(step), np.array(sizes), 10)
     assert [one.tolist() for one in made] == [bucket, surplus]
 
 
@@ -49,7 +49,7 @@ def test_a_bucket_takes_gradients_until_it_is_full_or_the_step_ends(
 def test_a_bucket_takes_one_latency_and_the_time_of_its_bytes(
     sizes: list[int], as_made: list[int], took: list[int], bucket: list[int], joined: list[int]
 ) -> None:
-    made = _joined_ns(np.array(sizes), np.array(as_made), np.array(took, np.float64), np.array(bucket))
+    made = joined_ns(np.array(sizes), np.array(as_made), np.array(took, np.float64), np.array(bucket))
     assert made.tolist() == pytest.approx(joined)
 
 
@@ -72,7 +72,7 @@ def test_what_an_exchange_brought_the_next_one_sends_back(
     sizes: list[tuple[int, int]], first: list[bool]
 ) -> None:
     sent, received = np.array(sizes).T
-    assert _mirrored(sent, received).tolist() == first
+    assert mirrored_exchanges(sent, received).tolist() == first
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_an_exchange_brought_the_next_one_sends_back(
 def test_micro_batches_are_what_a_direction_sends_in_the_median_step(
     edge: str, step: list[int], most: int
 ) -> None:
-    assert _largest_part(np.array([*edge], object), np.array(step)) == most
+    assert largest_part(np.array([*edge], object), np.array(step)) == most
 
 
 def test_a_device_that_computes_does_not_fill_another_one_s_bubble() -> None:

@@ -13,10 +13,10 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
 from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
-    _depend_on_each_other,
-    _is_last_run,
-    _is_one_network,
-    _ops_before_backward,
+    depend_on_each_other,
+    is_last_run,
+    is_one_network,
+    ops_before_backward,
 )
 
 Op = tuple[str, list[Any]]
@@ -50,7 +50,7 @@ def test_the_loss_goes_through_the_last_run_of_each_node(
     recorder: list[int], start: list[int], last: list[bool]
 ) -> None:
     nodes: Any = SimpleNamespace(start_ns=np.array(start))
-    assert _is_last_run(np.array(recorder), nodes).tolist() == last
+    assert is_last_run(np.array(recorder), nodes).tolist() == last
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_evaluations_depend_on_what_takes_an_input_or_a_weight_between_them(
 ) -> None:
     """Of three ops each; what comes after the last is no matter."""
     first = ops(*NETWORK, *NETWORK, between, *NETWORK, ("aten::sub", [[20, 3], [20, 3]]))
-    assert _depend_on_each_other(first, np.array([0, 3, 7]), 3) is depends
-    assert not _depend_on_each_other(first, np.array([0, 3]), 3)
+    assert depend_on_each_other(first, np.array([0, 3, 7]), 3) is depends
+    assert not depend_on_each_other(first, np.array([0, 3]), 3)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_evaluations_depend_on_what_takes_an_input_or_a_weight_between_them(
 )
 def test_one_network_gets_no_more_gradients_than_it_has_weights(leaves: list[list[int]], one: bool) -> None:
     every = ops(*NETWORK, *[("torch::autograd::AccumulateGrad", [leaf]) for leaf in leaves])
-    assert _is_one_network(every[:3], every[3:]) is one
+    assert is_one_network(every[:3], every[3:]) is one
 
 
 def test_a_network_with_two_weights_of_a_shape_gets_two_gradients_of_it() -> None:
     leaf: Op = ("torch::autograd::AccumulateGrad", [[64, 64]])
     every = ops(LINEAR, DEEP, DEEP, leaf, leaf, leaf)
-    assert _is_one_network(every[:3], every[3:5])
-    assert not _is_one_network(every[:3], every[3:])
+    assert is_one_network(every[:3], every[3:5])
+    assert not is_one_network(every[:3], every[3:])
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_an_evaluation_ends_before_the_first_node_of_any(
     """Two evaluations of four ops from the first op and from the sixth on, one op each 20 us."""
     forward = ops(*[TANH] * 10)
     nodes: Any = SimpleNamespace(start_ns=np.array(start_us, np.int64) * US)
-    assert _ops_before_backward(forward, np.array([0, 5]), 4, nodes, np.array(recorder, np.int64)) == size
+    assert ops_before_backward(forward, np.array([0, 5]), 4, nodes, np.array(recorder, np.int64)) == size

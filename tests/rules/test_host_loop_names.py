@@ -12,7 +12,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
 from traceanalyzer.rules.gpu_idle.implicit_sync import most_frequent_ops
-from traceanalyzer.rules.gpu_idle.long_device_sync import _timing
+from traceanalyzer.rules.gpu_idle.long_device_sync import timing_calls
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_events_measure_time_where_no_stream_waits_for_them(
         for place, name in enumerate(("cudaEventRecord", "cudaStreamWaitEvent")):
             trace.launch(name, (510 + 10 * place) * US, 5 * US, 900 + place)
     every = Analysis(trace.load()).index(Calls)
-    found = every[[row in _timing(every) for row in every.rows]]
+    found = every[[row in timing_calls(every) for row in every.rows]]
     assert sorted(map(str, found.name.values())) == sorted(gone)

@@ -11,9 +11,9 @@ import pytest
 from tests.rules.hosts import MS, said_by
 from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.rules.host.cold_start import Limits, _cold_steps, _longest, _message
+from traceanalyzer.rules.host.cold_start import Limits, cold_start_message, cold_steps, longest_rows
 from traceanalyzer.rules.host.dataloader_stall import with_rest
-from traceanalyzer.rules.host.host_gap import _pause_advice, _place_text, _uneven
+from traceanalyzer.rules.host.host_gap import is_uneven, pause_advice, place_text
 
 US = 1_000
 
@@ -44,7 +44,7 @@ def test_pauses_are_uneven_whose_median_tells_a_quarter_too_much_or_too_little(
     found = type("Found", (SimpleNamespace,), {"__len__": lambda self: len(self.dur_ns)})(
         dur_ns=np.array(dur_ns), total_ns=sum(dur_ns)
     )
-    assert _uneven(found) is uneven
+    assert is_uneven(found) is uneven
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,7 @@ def test_pauses_are_uneven_whose_median_tells_a_quarter_too_much_or_too_little(
 def test_functions_within_the_named_one_are_told_where_there_are_others(
     functions: dict[str, int], line: str, alone: bool, words: str
 ) -> None:
-    assert (
-        _place_text({"functions": functions, "places": {}, "lines": {line: 9}}, line, single=alone) == words
-    )
+    assert place_text({"functions": functions, "places": {}, "lines": {line: 9}}, line, single=alone) == words
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ def test_functions_within_the_named_one_are_told_where_there_are_others(
 def test_pauses_that_are_no_functions_lie_at_places(
     lines: dict[str, int], places: dict[str, int], words: str
 ) -> None:
-    said = _place_text({"functions": {}, "places": places, "lines": lines}, None, single=False)
+    said = place_text({"functions": {}, "places": places, "lines": lines}, None, single=False)
     assert said.startswith(words)
     assert ("garbage collection (only stacks show which)" in said) is (not lines)
 
@@ -97,7 +95,7 @@ def test_pauses_that_are_no_functions_lie_at_places(
 def test_a_function_that_has_half_of_the_time_is_moved_and_many_are_not(
     lines: dict[str, int], functions: dict[str, int], alone: bool, words: str
 ) -> None:
-    assert _pause_advice({"functions": functions, "lines": lines}, single=alone).startswith(words)
+    assert pause_advice({"functions": functions, "lines": lines}, single=alone).startswith(words)
 
 
 def cold(ends_us: list[int], held_us: int = 0) -> list[int]:
@@ -109,7 +107,7 @@ def cold(ends_us: list[int], held_us: int = 0) -> list[int]:
     )
     held = (np.array([0]), np.array([held_us * US])) if held_us else (np.empty(0, int), np.empty(0, int))
     activity: Any = SimpleNamespace(sets={"profiler": held})
-    return _cold_steps(steps, activity, Limits()).tolist()
+    return cold_steps(steps, activity, Limits()).tolist()
 
 
 @pytest.mark.parametrize(
@@ -139,15 +137,20 @@ def test_the_first_steps_are_cold_that_take_more_than_twice_what_the_others_take
 def test_a_stretch_is_named_by_its_longest_call_whenever_it_begins() -> None:
     start, end = np.array([0, 10, 60, 100, 105]), np.array([20, 50, 62, 110, 140])
     spans = np.array([0, 60, 100]), np.array([50, 62, 140])
-    assert _longest(np.array([7, 8, 9, 3, 4]), start, end, spans).tolist() == [8, 9, 4]
+    assert longest_rows(np.array([7, 8, 9, 3, 4]), start, end, spans).tolist() == [8, 9, 4]
 
 
 def test_a_cold_start_is_said_of_the_first_step_of_the_window_or_of_stalls() -> None:
     none, first = np.empty(0, np.int64), np.array([0])
-    assert _message(first, steady=True, most=False).startswith("the first recorded step takes {first}")
-    assert _message(none, steady=True, most=True) == "stalls that do not recur leave the GPU idle for {total}"
-    assert _message(none, steady=False, most=True).startswith("most of the window is a cold start")
-    assert _message(none, steady=False, most=False).startswith("a cold start takes {total}")
+    assert cold_start_message(first, steady=True, most=False).startswith(
+        "the first recorded step takes {first}"
+    )
+    assert (
+        cold_start_message(none, steady=True, most=True)
+        == "stalls that do not recur leave the GPU idle for {total}"
+    )
+    assert cold_start_message(none, steady=False, most=True).startswith("most of the window is a cold start")
+    assert cold_start_message(none, steady=False, most=False).startswith("a cold start takes {total}")
 
 
 @pytest.mark.parametrize(("steps", "said"), [(2, True), (3, False), (6, False)])

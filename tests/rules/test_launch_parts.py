@@ -18,11 +18,11 @@ from traceanalyzer.rules.gpu_idle.launch_bound import (
     EVERYWHERE,
     OF_ONE_OP,
     Limits,
-    _advice,
-    _doubt_text,
-    _least_explained,
-    _may_save_nothing,
-    _message,
+    doubt_text,
+    full_advice,
+    launch_message,
+    least_explained,
+    may_save_nothing,
 )
 from traceanalyzer.rules.gpu_idle.unfused_optimizer import Implementation
 
@@ -71,14 +71,14 @@ def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
     count: int, pace: int, part: Any, how: dict[str, Any], words: str
 ) -> None:
     plain = {"awaits": EVERYWHERE, "placed": True, "profiled": False}
-    message = _message(count, pace, part, **{**plain, **how})
+    message = launch_message(count, pace, part, **{**plain, **how})
     assert words in message
     assert message.count("{lines") == (not {**plain, **how}["placed"])
 
 
 def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
     placed: Any = SimpleNamespace(launches=20, placed=True)
-    said = _message(20, 9, placed, EVERYWHERE, placed=False, profiled=False)
+    said = launch_message(20, 9, placed, EVERYWHERE, placed=False, profiled=False)
     assert "{lines" not in said
 
 
@@ -91,7 +91,7 @@ def test_launching_must_explain_a_part_of_the_window_and_of_all_idle_time(
 ) -> None:
     """5 % of a window of 1,000 ns, and 30 % of what is idle: the more of both."""
     idle, steps = SimpleNamespace(total_ns=idle_ns), SimpleNamespace(window_ns=1_000)
-    name, least = _least_explained(idle, steps, Limits())  # type: ignore[arg-type]
+    name, least = least_explained(idle, steps, Limits())  # type: ignore[arg-type]
     assert (name, least) == (whole, pytest.approx(least_ns))
 
 
@@ -111,8 +111,8 @@ def test_a_saving_that_may_be_nothing_and_is_small_makes_it_uncertain(
 ) -> None:
     saved = SimpleNamespace(low_share=low, share=share)
     remedy: Any = SimpleNamespace(saved=saved, fix=("a fix",) if fix else ())
-    assert _may_save_nothing(remedy, forecast(idle=idle), Limits()) is doubtful
-    assert not _may_save_nothing(remedy, None, Limits())
+    assert may_save_nothing(remedy, forecast(idle=idle), Limits()) is doubtful
+    assert not may_save_nothing(remedy, None, Limits())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_a_saving_that_may_be_nothing_and_is_small_makes_it_uncertain(
     ],
 )
 def test_why_it_is_no_fault_is_said_where_it_is_none(cause: str, doubt: str) -> None:
-    assert _doubt_text(cause, forecast()) == doubt
+    assert doubt_text(cause, forecast()) == doubt
 
 
 def test_what_is_uncertain_is_so_because_of_the_profiler_or_of_other_work() -> None:
     assert (
-        _doubt_text("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
+        doubt_text("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
     )
-    assert _doubt_text("unsure", forecast(busy=0.5)) == "; other work of the CPU may be the reason"
-    assert _doubt_text("unsure", None) == "; without the profiler the GPU may be busy all the time"
+    assert doubt_text("unsure", forecast(busy=0.5)) == "; other work of the CPU may be the reason"
+    assert doubt_text("unsure", None) == "; without the profiler the GPU may be busy all the time"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_uncertain_is_so_because_of_the_profiler_or_of_other_work() -> N
     ],
 )
 def test_first_comes_what_shows_whether_the_gpu_is_idle(cause: str, known: Any, words: str) -> None:
-    advice = _advice("Capture it.", cause, known, "window")
+    advice = full_advice("Capture it.", cause, known, "window")
     assert advice.startswith(words)
     assert advice == "Capture it." or advice.endswith("apture it.")
     assert ("capture it." in advice) is not (advice == "Capture it.")

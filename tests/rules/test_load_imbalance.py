@@ -12,7 +12,7 @@ from tests.support.cached_reports import reported_pair
 from traceanalyzer import Finding, Report, diagnose
 from traceanalyzer.job.loads import Load
 from traceanalyzer.model.finding import Confidence, Severity, Status
-from traceanalyzer.rules.communication.load_imbalance import Limits, _stands_out
+from traceanalyzer.rules.communication.load_imbalance import Limits, stands_out
 
 Shared = Callable[[str], Path]
 RULE = "load-imbalance"
@@ -132,10 +132,10 @@ def test_a_rank_stands_out_that_computes_more_than_chance_and_makes_others_wait(
     own: Load, stands_out: bool
 ) -> None:
     others = [Load(ns, waiting) for ns, waiting in ((400, 100), (1_000, 700), (5_000, 0))]
-    assert _stands_out(own, others, Limits()) is stands_out
+    assert stands_out(own, others, Limits()) is stands_out
 
 
 def test_the_error_of_the_mean_of_others_is_smaller_the_more_they_are() -> None:
     own = Load(1_100, 0)
-    assert not _stands_out(own, [Load(1_000, 0, error_ns=34)], Limits())
-    assert _stands_out(own, [Load(1_000, 0, error_ns=34)] * 2, Limits())
+    assert not stands_out(own, [Load(1_000, 0, error_ns=34)], Limits())
+    assert stands_out(own, [Load(1_000, 0, error_ns=34)] * 2, Limits())

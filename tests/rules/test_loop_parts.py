@@ -10,23 +10,23 @@ import pytest
 
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
-    _LAYERS,
-    _equal_ops,
-    _largest_network,
-    _most_equal_shapes,
-    _repeats_block,
-    _result_elements,
-    _weight_sizes,
+    LAYERS,
+    count_equal_ops,
+    largest_network,
+    most_equal_shapes,
+    repeats_block,
+    result_elements,
+    weight_sizes,
 )
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import _only_grow
+from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import only_grow
 from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import (
     Taken,
-    _chain,
-    _item_wise_input,
-    _makes_whole,
-    _reads_part,
-    _writes_part,
+    item_wise_chain,
+    item_wise_input,
+    makes_whole,
     part_taken,
+    reads_part,
+    writes_part,
 )
 from traceanalyzer.tensors.signatures import Signature
 
@@ -93,10 +93,10 @@ def test_strides_of_a_part_are_those_of_the_dimensions_that_stay() -> None:
     assert selected is not None
     assert sliced is not None
     assert (selected.part_strides, sliced.part_strides) == ((512, 1), (512, 32, 1))
-    assert _reads_part(op("linear", [8, 32], strides=([512, 1],)), selected)
-    assert not _reads_part(op("linear", [8, 32], strides=([32, 1],)), selected)  # another of that shape
-    assert _reads_part(op("linear", [8, 32]), selected)  # no strides are recorded
-    assert _reads_part(op("linear", [9, 9], strides=([9, 1],)), selected)  # takes no such tensor
+    assert reads_part(op("linear", [8, 32], strides=([512, 1],)), selected)
+    assert not reads_part(op("linear", [8, 32], strides=([32, 1],)), selected)  # another of that shape
+    assert reads_part(op("linear", [8, 32]), selected)  # no strides are recorded
+    assert reads_part(op("linear", [9, 9], strides=([9, 1],)), selected)  # takes no such tensor
 
 
 PART = Taken((8, 16, 32), (), 1, 3, (8, 32), ())
@@ -120,9 +120,9 @@ def test_a_loop_that_writes_or_makes_the_tensor_needs_the_repeat_before(
     one: Signature, written: bool, remade: bool
 ) -> None:
     ops = [op("relu", [1]), one]
-    assert _writes_part(PART, np.array([0, 1]), ops) is written
-    assert _makes_whole(PART, np.array([0, 1]), ops) is remade
-    assert not _writes_part(PART, np.array([0]), ops)
+    assert writes_part(PART, np.array([0, 1]), ops) is written
+    assert makes_whole(PART, np.array([0, 1]), ops) is remade
+    assert not writes_part(PART, np.array([0]), ops)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_loop_that_writes_or_makes_the_tensor_needs_the_repeat_before(
     ],
 )
 def test_an_op_works_on_one_tensor_item_by_item(one: Signature, data: tuple[int, ...] | None) -> None:
-    assert _item_wise_input(one) == data
+    assert item_wise_input(one) == data
 
 
 LAYER, RELU = op("linear", [8, 32], [64, 32], [64]), op("relu", [8, 64])
@@ -168,7 +168,7 @@ LAYER, RELU = op("linear", [8, 32], [64, 32], [64]), op("relu", [8, 64])
 def test_a_chain_goes_from_a_layer_to_the_last_op_on_its_part(
     following: list[Signature], chain: tuple[int, int] | None
 ) -> None:
-    assert _chain(PART, following) == chain
+    assert item_wise_chain(PART, following) == chain
 
 
 def test_a_chain_begins_with_a_layer_on_the_part_itself() -> None:
@@ -177,8 +177,8 @@ def test_a_chain_begins_with_a_layer_on_the_part_itself() -> None:
     own, other = (
         op("linear", [8, 32], [64, 32], strides=(strides, [32, 1])) for strides in ([512, 1], [32, 1])
     )
-    assert _chain(part, [own, RELU]) == (0, 2)
-    assert _chain(part, [other, RELU]) is None
+    assert item_wise_chain(part, [own, RELU]) == (0, 2)
+    assert item_wise_chain(part, [other, RELU]) is None
 
 
 # -- passes -----------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ def test_a_chain_begins_with_a_layer_on_the_part_itself() -> None:
 def test_a_layer_s_result_has_its_weight_s_channels(
     name: str, taken: list[tuple[int, ...]], elements: int | None
 ) -> None:
-    assert _result_elements(taken, _LAYERS.search(f"aten::{name}")) == elements
+    assert result_elements(taken, LAYERS.search(f"aten::{name}")) == elements
 
 
 def test_results_are_alike_in_shape_and_number_of_elements() -> None:
-    assert _most_equal_shapes([(4, 6), (6, 4), (24,), (4, 6)], 24) == 2
-    assert _most_equal_shapes([(4, 6), (4, 6)], 25) == 0
-    assert _most_equal_shapes([], 24) == 0
+    assert most_equal_shapes([(4, 6), (6, 4), (24,), (4, 6)], 24) == 2
+    assert most_equal_shapes([(4, 6), (4, 6)], 25) == 0
+    assert most_equal_shapes([], 24) == 0
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_results_are_alike_in_shape_and_number_of_elements() -> None:
     [([1, 2, 1, 2], True), ([1, 1, 1], True), ([1, 2, 1], False), ([1, 2, 2, 1], False), ([1], False)],
 )
 def test_layers_are_the_same_few_ops_again_and_again(kind: list[int], repeats: bool) -> None:
-    assert _repeats_block(np.array(kind)) is repeats
+    assert repeats_block(np.array(kind)) is repeats
 
 
 # -- evaluations ------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_ops_are_alike_up_to_the_first_that_differs(
     begins: list[int], by: int, most: int | None, far: int
 ) -> None:
     kind = np.array([7, 1, 2, 3, 9, 1, 2, 3])
-    assert _equal_ops(kind, np.array(begins), by, most) == far
+    assert count_equal_ops(kind, np.array(begins), by, most) == far
 
 
 @pytest.mark.parametrize(
@@ -254,16 +254,16 @@ def test_ops_are_alike_up_to_the_first_that_differs(
 def test_the_network_that_covers_most_ops_is_evaluated(
     kind: str, layers: str, found: tuple[list[int], int] | None
 ) -> None:
-    made = _largest_network(np.array([ord(one) for one in kind]), np.array([one in layers for one in kind]))
+    made = largest_network(np.array([ord(one) for one in kind]), np.array([one in layers for one in kind]))
     assert (made and (made[0].tolist(), made[1])) == found
 
 
 def test_a_weight_is_known_whichever_way_round_it_lies() -> None:
-    assert _weight_sizes(op("linear", [8, 32], [64, 32], [64])) == (32, 64)
-    assert _weight_sizes(op("mm", [8, 64], [32, 64])) == (32, 64)
-    assert _weight_sizes(op("addmm", [64], [64, 8], [32, 64])) == (8, 64)
-    assert _weight_sizes(op("linear", [8, 32], [64])) == ()
-    assert _weight_sizes(op("add", [8, 32], [64, 32])) == ()
+    assert weight_sizes(op("linear", [8, 32], [64, 32], [64])) == (32, 64)
+    assert weight_sizes(op("mm", [8, 64], [32, 64])) == (32, 64)
+    assert weight_sizes(op("addmm", [64], [64, 8], [32, 64])) == (8, 64)
+    assert weight_sizes(op("linear", [8, 32], [64])) == ()
+    assert weight_sizes(op("add", [8, 32], [64, 32])) == ()
 
 
 # -- what grows ------------------------------------------------------------------------------------------
@@ -284,10 +284,10 @@ def test_inputs_grow_where_they_never_become_smaller(sizes: list[int], grow: boo
     """One of two ops gets them, and the other one always the same."""
     names = np.array([f"[[1, {size}, 8]]" for size in range(5)], object)
     codes = np.array([[size, 4] for size in sizes])
-    assert _only_grow(codes, Texts(codes.ravel(), names)) is grow
+    assert only_grow(codes, Texts(codes.ravel(), names)) is grow
 
 
 def test_inputs_do_not_grow_of_which_one_becomes_smaller() -> None:
     codes = np.array([[1, 3], [2, 2], [3, 1]])
     names = np.array([f"[[1, {size}, 8]]" for size in range(5)], object)
-    assert not _only_grow(codes, Texts(codes.ravel(), names))
+    assert not only_grow(codes, Texts(codes.ravel(), names))

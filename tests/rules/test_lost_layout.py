@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, Op, begun_later, found, program
-from traceanalyzer.rules.copies.strided_copy.lost_layout import _layout
+from traceanalyzer.rules.copies.strided_copy.lost_layout import layout_of
 from traceanalyzer.tensors.signatures import Signature
 
 MOVED = (
@@ -121,7 +121,7 @@ def test_copies_that_were_launched_before_the_recording_may_be_those_of_the_layo
 def test_channels_lie_first_or_last_by_the_strides_of_an_image(
     shape: list[int], steps: list[int], layout: str
 ) -> None:
-    assert _layout(Signature("aten::copy_", (shape,), (BF16,), (), (steps,)), 0) == layout
+    assert layout_of(Signature("aten::copy_", (shape,), (BF16,), (), (steps,)), 0) == layout
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from traceanalyzer.rules.copies.strided_copy.lost_layout import (
-    _is_whole,
-    _order,
-    _orders,
-    _tensor,
+    dimension_order,
+    dimension_orders,
+    is_whole,
     keeps_order,
+    shape_and_strides,
 )
 from traceanalyzer.tensors.signatures import Signature
 
@@ -41,20 +41,20 @@ def listed(*parts: tuple[Any, Any]) -> Signature:
     ],
 )
 def test_parts_lie_in_one_order_or_in_several(parts: Any, orders: set[tuple[int, ...]]) -> None:
-    assert _orders(listed(*parts)) == orders
+    assert dimension_orders(listed(*parts)) == orders
 
 
 def test_the_largest_stride_comes_first() -> None:
     """Channels last."""
-    assert _order([2, 3, 4, 5], [60, 1, 15, 3]) == (0, 2, 3, 1)
+    assert dimension_order([2, 3, 4, 5], [60, 1, 15, 3]) == (0, 2, 3, 1)
 
 
 def test_an_input_is_known_by_its_shape_and_strides() -> None:
     one = Signature("aten::add", ([8, 16], [8, 16], []), ("float",) * 3, (), ([16, 1], [1, 8]))
-    assert _tensor(one, 0) == ((8, 16), (16, 1))
-    assert _tensor(one, 1) == ((8, 16), (1, 8))
-    assert _tensor(one, 4) is None
-    assert _tensor(Signature("aten::add", ([8, 16],), ("float",), ()), 0) is None
+    assert shape_and_strides(one, 0) == ((8, 16), (16, 1))
+    assert shape_and_strides(one, 1) == ((8, 16), (1, 8))
+    assert shape_and_strides(one, 4) is None
+    assert shape_and_strides(Signature("aten::add", ([8, 16],), ("float",), ()), 0) is None
 
 
 class Copies:
@@ -116,4 +116,4 @@ def test_norms_copy_what_additions_hand_on(added: Any, copied: Any, norm_ns: int
 def test_what_is_written_as_a_whole_lies_in_one_piece(
     dims: str | None, strides: str | None, whole: bool
 ) -> None:
-    assert _is_whole(dims, strides) is whole
+    assert is_whole(dims, strides) is whole

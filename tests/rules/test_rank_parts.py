@@ -15,7 +15,7 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
 from traceanalyzer.rule import Calls, LostTime, Work
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rules.communication.exposed_communication import Limits, _estimated, _measured
+from traceanalyzer.rules.communication.exposed_communication import Limits, measured_hits, waiting_hits
 from traceanalyzer.rules.communication.straggler import straggler
 from traceanalyzer.timeline.collective_work import Arrivals
 
@@ -48,7 +48,7 @@ def measured(
     work = collectives(took_us, ops=ops)
     arrivals = Arrivals(np.array(moved_us) * US, np.array(last))
     lost = LostTime.uncovered(work, work[:0])
-    return {one.cause: one for one in _measured(work, name, lost, arrivals, Limits())}
+    return {one.cause: one for one in measured_hits(work, name, lost, arrivals, Limits())}
 
 
 def test_what_a_rank_waits_for_is_the_rank_that_came_last_in_each() -> None:
@@ -99,7 +99,7 @@ def estimated(
         lost = LostTime.all_of(work)
         half = (lost.end_ns - lost.start_ns) // 2
         lost = type(lost)(**{n: getattr(lost, n) for n in lost.__slots__} | {"end_ns": lost.end_ns - half})
-    return {one.cause: one for one in _estimated(work, name, lost, arrivals, Limits(), single=single)}
+    return {one.cause: one for one in waiting_hits(work, name, lost, arrivals, Limits(), single=single)}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Status
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.registry import find_rule
-from traceanalyzer.rules.gpu_idle.implicit_sync import _is_last_launch, last_makers
+from traceanalyzer.rules.gpu_idle.implicit_sync import is_last_launch, last_makers
 
 
 def deciding(
@@ -134,7 +134,7 @@ def test_what_is_read_before_the_steps_is_no_result_of_one() -> None:
         program.copy(PINNED_TO_HOST, 4, 2 * US, ("aten::to", "aten::copy_"))
     analysis = Analysis(program.trace.load())
     calls, work = analysis.index(Calls), analysis.index(Work)
-    last = _is_last_launch(calls[calls.name.one_of("aten::to")], work)
+    last = is_last_launch(calls[calls.name.one_of("aten::to")], work)
     assert last.tolist() == [False, True, True, True]
 
 

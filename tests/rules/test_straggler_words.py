@@ -9,7 +9,7 @@ import pytest
 
 from traceanalyzer.replay.step_breakdown import _GAP
 from traceanalyzer.rules.communication.exposed_communication import late_rank_text
-from traceanalyzer.rules.communication.straggler import _cause, _message
+from traceanalyzer.rules.communication.straggler import straggler_cause, straggler_message
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -41,25 +41,27 @@ def behind(**how: Any) -> Any:
 def test_a_rank_is_late_by_its_device_its_loader_a_pause_or_work(
     how: dict[str, Any], first: str, cause: str
 ) -> None:
-    assert _cause(behind(**how), first) == cause
+    assert straggler_cause(behind(**how), first) == cause
 
 
 def test_places_are_told_with_what_the_rank_spends_there() -> None:
     """One without a time; of several three, each with what its peers take, too."""
-    assert _message(behind(), ["aten::sort"], 4.0 * MS, 0.0, 0, "") == (
+    assert straggler_message(behind(), ["aten::sort"], 4.0 * MS, 0.0, 0, "") == (
         "rank 3 spends 4.00 ms a step in aten::sort, the other ranks none"
     )
-    assert _message(behind(), [f"{_GAP}aten::mm"], 4.0 * MS, 1.0 * MS, 0, " inside") == (
+    assert straggler_message(behind(), [f"{_GAP}aten::mm"], 4.0 * MS, 1.0 * MS, 0, " inside") == (
         "rank 3 spends 5.00 ms a step in Python before aten::mm inside, the other ranks 1.00 ms"
     )
-    two = _message(behind(), ["aten::sort", "aten::cat"], 6.0 * MS, 1.0 * MS, 1 << 20, "")
+    two = straggler_message(behind(), ["aten::sort", "aten::cat"], 6.0 * MS, 1.0 * MS, 1 << 20, "")
     assert two == (
         "rank 3 spends 7.00 ms a step at 2 places (4.00 ms in aten::sort, 3.00 ms in aten::cat) on the CPU, "
         "the other ranks 1.00 ms; it copies 1.00 MiB to the host for that"
     )
     names = [f"aten::op{at}" for at in range(4)]
     for count, more in ((3, ""), (4, ", ...")):
-        said = _message(behind(cpu_ns=dict.fromkeys(names, 1.0 * MS)), names[:count], 4.0 * MS, 0.0, 0, "")
+        said = straggler_message(
+            behind(cpu_ns=dict.fromkeys(names, 1.0 * MS)), names[:count], 4.0 * MS, 0.0, 0, ""
+        )
         assert (
             f"at {count} places (1.00 ms in aten::op0, 1.00 ms in aten::op1, 1.00 ms in aten::op2{more})"
             in said
@@ -67,7 +69,9 @@ def test_places_are_told_with_what_the_rank_spends_there() -> None:
 
 
 def test_work_of_the_device_and_waits_of_the_others_come_last() -> None:
-    said = _message(behind(computes_more=True, waits_ns=2.0 * MS), ["aten::sort"], 4.0 * MS, 0.0, 0, "")
+    said = straggler_message(
+        behind(computes_more=True, waits_ns=2.0 * MS), ["aten::sort"], 4.0 * MS, 0.0, 0, ""
+    )
     assert said.endswith(
         "; its GPU computes 20.0 ms, the other GPUs 14.0 ms; the other ranks wait 2.00 ms a step for it"
     )

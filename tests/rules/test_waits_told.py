@@ -14,7 +14,7 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.registry import find_rule
-from traceanalyzer.rules.gpu_idle.implicit_sync import _wait_text
+from traceanalyzer.rules.gpu_idle.implicit_sync import wait_text
 
 ITEM = ("aten::item", "aten::_local_scalar_dense")
 
@@ -36,7 +36,7 @@ def hits_of(program: Program) -> Hits:
 def test_the_longest_wait_is_told_that_is_more_than_twice_the_mean(
     longest: int, waited: int, count: int, words: str
 ) -> None:
-    assert _wait_text(longest, waited, count, 2.0) == words
+    assert wait_text(longest, waited, count, 2.0) == words
 
 
 @pytest.mark.parametrize("times", [1, 2])

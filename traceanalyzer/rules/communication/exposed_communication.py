@@ -144,12 +144,14 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
         owner = np.searchsorted(members, exposed_part.owner)
         exposed_part, on_device = replace(exposed_part, owner=owner, spans=None), arrivals[members]
         if collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
-            yield from _measured(every[members], name, exposed_part, on_device, limits)
+            yield from measured_hits(every[members], name, exposed_part, on_device, limits)
         else:
-            yield from _estimated(every[members], name, exposed_part, on_device, limits, single=waits is None)
+            yield from waiting_hits(
+                every[members], name, exposed_part, on_device, limits, single=waits is None
+            )
 
 
-def _measured(
+def measured_hits(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits
 ) -> Iterator[Hits]:
     """Hits for measured waiting and for transfer. Each is a part of the lost time."""
@@ -214,7 +216,7 @@ def _dropped(collectives: Work) -> Drop | DropWork:
     )
 
 
-def _estimated(
+def waiting_hits(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, single: bool
 ) -> Iterator[Hits]:
     """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is."""

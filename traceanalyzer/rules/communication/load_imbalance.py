@@ -67,7 +67,7 @@ def load_imbalance(
         )
     members, remainder = loads.of[loads.rank], loads.others
     mean = float(np.mean([other.compute_ns for other in remainder]))
-    if not _stands_out(members, remainder, limits):
+    if not stands_out(members, remainder, limits):
         return
     collectives = work.of_kind("compute")
     if len(collectives) == 0:
@@ -100,7 +100,7 @@ def load_imbalance(
     )
 
 
-def _stands_out(members: Load, rest: Sequence[Load], limits: Limits) -> bool:
+def stands_out(members: Load, rest: Sequence[Load], limits: Limits) -> bool:
     """True if the rank computes well more than most others, and does not wait for them.
 
     Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.

@@ -60,7 +60,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     order = np.argsort(work.entries)
     sends = work[order[np.searchsorted(work.entries[order], runs.entry[place])]]
     stages = _stages(work, sends, runs.group[place].tolist())
-    micro = _largest_part(runs.group[place], runs.step[place])
+    micro = largest_part(runs.group[place], runs.step[place])
     bubble, rest = ((stages - 1) / (times * micro + stages - 1) for times in (1, _MORE))
     for device, members in sends.by_device():
         idle = 1.0 - _compute_share(work, steps, int(device))
@@ -109,7 +109,7 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
     return len(ranks)
 
 
-def _largest_part(edge: NDArray[np.object_], step: Rows) -> int:
+def largest_part(edge: NDArray[np.object_], step: Rows) -> int:
     """The size of the largest direction in the median step."""
     counts = [np.unique(step[edge == name], return_counts=True)[1] for name in dict.fromkeys(edge.tolist())]
     return max(int(np.median(name)) for name in counts)

@@ -100,7 +100,7 @@ def _bucket_hits(
     cause: str, collectives: Work, sizes: Rows, took: Floats, widened: Calls, limits: Limits
 ) -> Iterator[Hits]:
     steps, as_made = len(np.unique(collectives.step)), sizes // (2 if len(widened) else 1)
-    bucket, surplus = _buckets(collectives.step, as_made, limits.usual_bytes)
+    bucket, surplus = larger_buckets(collectives.step, as_made, limits.usual_bytes)
     count, needed = len(collectives) / steps, (len(collectives) - surplus.sum()) / steps
     late = cause == "after-backward"
     if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(collectives)):
@@ -109,7 +109,7 @@ def _bucket_hits(
         sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed
     ):
         return
-    rest = _joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
+    rest = joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
     gone, needless = collectives if late else collectives[surplus], _calls_of(collectives[surplus])
     total, sent = (format_bytes(round(each.sum() / steps)) for each in (as_made, sizes))
     how = f"converted to a wider type ({sent}) and " if len(widened) else ""
@@ -185,7 +185,7 @@ def _bytes(collectives: Work) -> Rows:
     return np.where(elements > 0, elements * width, 0)
 
 
-def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
+def larger_buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
     """(larger bucket of each collective, False for the last collective of a bucket), in order of launch."""
     fresh = starts_of_runs(step)
     total = np.cumsum(sizes)
@@ -196,7 +196,7 @@ def _buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:
     return bucket, np.append(bucket[1:] == bucket[:-1], False)
 
 
-def _joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats:
+def joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats:
     """Time of each larger bucket in ns: one latency, and the time of its bytes."""
     a_byte = 0.0
     if np.ptp(sizes) > 0:

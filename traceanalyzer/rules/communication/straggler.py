@@ -65,11 +65,11 @@ def straggler(
     yield Hits(
         occurrences=extra_calls,
         named_by=gap_of(names[0]) or names[0],
-        cause=_cause(lag, names[0]),
+        cause=straggler_cause(lag, names[0]),
         lost=LostTime.none(),
         of_job=True,
         fix=lag.edit,
-        message=_message(
+        message=straggler_message(
             lag,
             names,
             more,
@@ -103,7 +103,7 @@ def _copied_bytes(extra_calls: Calls, work: Work) -> int:
     return int(np.median([before.bytes[before.step == step].sum() for step in last]))
 
 
-def _cause(lag: ExcessOverPeers, first: str) -> str:
+def straggler_cause(lag: ExcessOverPeers, first: str) -> str:
     if lag.computes_more and lag.compute_ns - lag.peers_compute_ns >= sum(lag.cpu_ns.values()):
         return "more-work"
     if first.startswith(_LOADS):
@@ -111,7 +111,7 @@ def _cause(lag: ExcessOverPeers, first: str) -> str:
     return "host-pause" if gap_of(first) else "host-work"
 
 
-def _message(
+def straggler_message(
     lag: ExcessOverPeers, names: list[str], more: float, usual: float, copied: int, inside: str
 ) -> str:
     where = _place_text(names[0])

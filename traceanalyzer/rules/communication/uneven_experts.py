@@ -54,7 +54,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     sent, received = _elements(exchanges, "in_elements"), _elements(exchanges, "out_elements")
     for device in np.unique(exchanges.device).tolist():
         rows = np.flatnonzero(exchanges.device == device)
-        first = rows[:-1][_mirrored(sent[rows], received[rows])]
+        first = rows[:-1][mirrored_exchanges(sent[rows], received[rows])]
         if len(first) == 0 or received[first].mean() < limits.min_elements:
             continue
         times = float(received[first].sum() / sent[first].sum())
@@ -86,7 +86,7 @@ def _elements(exchanges: Work, column: str) -> Rows:
     return np.where(elements != NULL_INT, elements, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
-def _mirrored(sent: Rows, received: Rows) -> Mask:
+def mirrored_exchanges(sent: Rows, received: Rows) -> Mask:
     """True for each exchange that the next one reverses. The last one is left out."""
     valid = (sent[:-1] > 0) & (received[:-1] > 0)
     back = (sent[:-1] == received[1:]) & (received[:-1] == sent[1:])

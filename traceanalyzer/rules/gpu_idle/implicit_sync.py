@@ -206,7 +206,7 @@ def implicit_sync(
                 else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
                 "the recording" * bool(len(idling))
             )
-            + _wait_text(
+            + wait_text(
                 longest := _longest(waiting, waited, reads),
                 total := int(waited.sum()),
                 len(reads),
@@ -248,7 +248,7 @@ def _longest(waiting: Calls, waited: Rows, reads: Calls) -> int:
     return int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0))
 
 
-def _wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
+def wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
     """Text of the waiting time: of each call if they are equal."""
     if count == 1:
         return "; the CPU waits {each}"
@@ -328,7 +328,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     numbers = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
     if not calls.name.matches(_TRAINS).any():
         read = np.flatnonzero(numbers == names.index("copy-to-host"))
-        numbers[read[_is_last_launch(ops[read], work)]] = names.index("result")
+        numbers[read[is_last_launch(ops[read], work)]] = names.index("result")
     branches = np.flatnonzero(numbers == names.index("branch"))
     checks = _follow_checks(ops[branches], calls) | _checking(ops[branches])
     numbers[branches[checks]] = names.index("argument-check")
@@ -337,7 +337,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     return Texts(numbers, np.array(names, object))
 
 
-def _is_last_launch(read: Calls, work: Work) -> Mask:
+def is_last_launch(read: Calls, work: Work) -> Mask:
     """True for each op after which its step launches only copies for other reads."""
     other_launches = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
     last = np.zeros(

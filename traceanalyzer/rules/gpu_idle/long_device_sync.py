@@ -47,7 +47,7 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
             occurrences=waits,
             named_by=name,
             lost=LostTime.all_of(charged[owner >= 0], owner[owner >= 0]),
-            fix=Drop(np.union1d(waits.rows, _timing(calls) if _ON_EVENT.search(name) else waits.rows)),
+            fix=Drop(np.union1d(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows)),
             message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
             + (", called at {lines:of these calls' time}" if lines else ""),
             advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
@@ -56,7 +56,7 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
         )
 
 
-def _timing(calls: Calls) -> Rows:
+def timing_calls(calls: Calls) -> Rows:
     """Rows of the calls that make, record and read events outside any op: nothing but timing where no stream waits."""
     events = calls[calls.is_call & ~calls.op.there]
     orders = bool(events.name.matches(_ORDERS).any())

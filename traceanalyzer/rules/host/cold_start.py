@@ -76,7 +76,7 @@ def cold_start(
     recording shows this.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.
     """
-    cold = _cold_steps(steps, activity, limits)
+    cold = cold_steps(steps, activity, limits)
     stalls = calls[np.isin(calls.rows, once.row)]
     prepares = quiet.before_first_calls(limits.min_steps) & (len(steps) < limits.min_steps)
     late = quiet[(quiet.dur_ns >= limits.min_excess_ns) & (np.isin(quiet.step, cold) | prepares)]
@@ -91,7 +91,7 @@ def cold_start(
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
-    longest = Calls(calls.events, _longest(rows, start, end, spans))
+    longest = Calls(calls.events, longest_rows(rows, start, end, spans))
     lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
@@ -101,7 +101,7 @@ def cold_start(
         occurrences=longest,
         lost=lost,
         repeated_rows=True,  # one per stretch, by its longest call, which may have several
-        message=_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
+        message=cold_start_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
@@ -118,7 +118,7 @@ def cold_start(
     )
 
 
-def _message(cold: Rows, *, steady: bool, most: bool) -> str:
+def cold_start_message(cold: Rows, *, steady: bool, most: bool) -> str:
     if len(cold):
         return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
     if steady:
@@ -128,7 +128,7 @@ def _message(cold: Rows, *, steady: bool, most: bool) -> str:
     )
 
 
-def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
+def cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
     """Positions of leading steps that take far longer than the others, without the profiler's time."""
     if len(steps) < limits.min_steps:
         return np.empty(0, np.int64)
@@ -140,7 +140,7 @@ def _cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
     return np.arange(leading if leading <= max(1, len(steps) // 3) else 0)
 
 
-def _longest(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
+def longest_rows(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Rows:
     """The longest row of each span."""
     span = np.searchsorted(spans[0], start, side="right") - 1
     order = np.lexsort((start - end, span))

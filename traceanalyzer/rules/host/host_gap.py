@@ -238,10 +238,10 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     else:
         each = f"s without ops ({{times_a_step}}) take {{gap}} each{spread}"
         text = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
-    if not single and _uneven(pauses):
+    if not single and is_uneven(pauses):
         evidence |= {"pauses_ns": pauses.total_ns}
         text = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
-    advice = (library_advice(pauses, line) if line else "") or _pause_advice(evidence, single=single)
+    advice = (library_advice(pauses, line) if line else "") or pause_advice(evidence, single=single)
     if other := _other_thread(pauses):
         text += "; another thread runs {other} meanwhile" if single else ", while another thread runs {other}"
         return text, _OTHERS, evidence | {"other": other}, False
@@ -249,10 +249,10 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
         return text + "; more than half of this time is within {by}", advice, evidence, single
-    return text + _place_text(evidence, line, single=single), advice, evidence, single
+    return text + place_text(evidence, line, single=single), advice, evidence, single
 
 
-def _uneven(pauses: CallsAfterCpuGaps) -> bool:
+def is_uneven(pauses: CallsAfterCpuGaps) -> bool:
     """True if the median times the count is far from the sum."""
     if not len(pauses):
         return False
@@ -260,7 +260,7 @@ def _uneven(pauses: CallsAfterCpuGaps) -> bool:
     return abs(usual_ns - pauses.total_ns) > _APART * pauses.total_ns
 
 
-def _place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:
+def place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:
     inner = evidence["functions"]
     if not line:
         where = f"; {_mostly(evidence['places'])} {{places}}" if len(evidence["places"]) > 1 else ", {places}"
@@ -275,7 +275,7 @@ def _mostly(places: Mapping[str, int]) -> str:
     return "mostly" if 2 * max(places.values()) > sum(places.values()) else "partly"
 
 
-def _pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
+def pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
     """Advice for one function, for several functions, or for unknown code."""
     if not evidence["lines"]:
         return _UNKNOWN

@@ -29,7 +29,9 @@ VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffl
 
 def cats_in_one_order(copies: Work, inputs: WorkInputs) -> Mask:
     """True for each copy of a cat whose parts have one dimension order and are not contiguous; bool (copies,)."""
-    alike = np.array([op.name == "aten::cat" and len(_orders(op)) == 1 for op in inputs.signatures], bool)
+    alike = np.array(
+        [op.name == "aten::cat" and len(dimension_orders(op)) == 1 for op in inputs.signatures], bool
+    )
     return np.asarray(alike[inputs.number[copies.entries]])
 
 
@@ -43,14 +45,14 @@ def keeps_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
     if not len(by_norms) or by_norms.total_ns < least_share * copies.total_ns:
         return False
     read = {
-        _tensor(inputs.signatures[number], 1)
+        shape_and_strides(inputs.signatures[number], 1)
         for number in np.unique(inputs.number[by_norms.entries]).tolist()
     }
-    added = {_tensor(op, 0) for op in inputs.signatures if op.name in _ADDITIONS}
+    added = {shape_and_strides(op, 0) for op in inputs.signatures if op.name in _ADDITIONS}
     return bool((read & added) - {None})
 
 
-def _orders(op: Signature) -> set[tuple[int, ...]]:
+def dimension_orders(op: Signature) -> set[tuple[int, ...]]:
     """Dimension orders of a list's tensors, largest stride first; empty if unknown."""
     shapes, strides = (
         values[0] if values and isinstance(values[0], list) else [] for values in (op.dims, op.strides)
@@ -58,10 +60,10 @@ def _orders(op: Signature) -> set[tuple[int, ...]]:
     pairs = list(zip(shapes, strides, strict=False))
     if len(shapes) != len(strides) or any(not _parallel(*pair) for pair in pairs):
         return set()
-    return {_order(shape, steps) for shape, steps in pairs}
+    return {dimension_order(shape, steps) for shape, steps in pairs}
 
 
-def _order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
+def dimension_order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
     """Dimensions with more than one element, largest stride first."""
     return tuple(sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -steps[dim]))
 
@@ -71,7 +73,7 @@ def _parallel(shape: object, steps: object) -> bool:
     return both and all(type(value) is int for value in (*shape, *steps))  # type: ignore[misc]
 
 
-def _tensor(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def shape_and_strides(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """(shape, strides) of one input, None if not recorded."""
     try:
         shape, steps = op.shape(position), op.stride(position)
@@ -106,12 +108,12 @@ def writes_slices(copies: Work) -> Mask:
     """
     dims, strides = copies.dims, copies.op.text("input_strides")
     number, first = grouped([dims.code, strides.code])
-    whole: Mask = np.array([_is_whole(dims[row], strides[row]) for row in first.tolist()], bool)[number]
+    whole: Mask = np.array([is_whole(dims[row], strides[row]) for row in first.tolist()], bool)[number]
     written: Mask = copies.outer_op.name.one_of("aten::copy_") & ~whole
     return written
 
 
-def _is_whole(dims: str | None, strides: str | None) -> bool:
+def is_whole(dims: str | None, strides: str | None) -> bool:
     """True if `copy_` writes a tensor without gaps, in any order of its dimensions."""
     op = Signature.parsed("", dims, None, None, strides)
     try:
@@ -167,7 +169,7 @@ class LostLayout:
         return name, gpu_time_evidence(members)["where"]
 
 
-def _layout(op: Signature, position: int) -> str:
+def layout_of(op: Signature, position: int) -> str:
     """`first` or `last`, the place of an image's channels by its strides; empty if unknown."""
     try:
         shape, steps = op.shape(position), op.stride(position)
@@ -185,7 +187,7 @@ def _image_sizes(signatures: list[Signature]) -> set[int]:
     """Elements of the inputs and outputs of convolutions, if some convolution is channels last."""
     shapes = [(op, 0) for op in signatures if "convolution" in op.name]
     shapes += [(op, 1) for op, _ in shapes if "backward" in op.name]  # before it the gradient of the result
-    if not any(_layout(op, position) == "last" for op, position in shapes):
+    if not any(layout_of(op, position) == "last" for op, position in shapes):
         return set()
     return {size for op, position in shapes if (size := _elements(op, position))}
 
@@ -202,14 +204,14 @@ def _written_layout(op: Signature) -> str:
     """Layout that a copy between both layouts writes; empty for other ops."""
     if op.name != "aten::copy_" or len(op.dims) < 2:
         return ""
-    written, read = _layout(op, 0), _layout(op, 1)
+    written, read = layout_of(op, 0), layout_of(op, 1)
     return written if read and written != read else ""
 
 
 def _takes_both(op: Signature, images: set[int]) -> bool:
     """True if a pointwise op takes two images of one shape in different layouts."""
     layouts = {
-        (tuple(shape), _layout(op, position))
+        (tuple(shape), layout_of(op, position))
         for position, shape in enumerate(op.dims)
         if isinstance(shape, list) and len(shape) >= _IMAGE and _elements(op, position) in images
     }

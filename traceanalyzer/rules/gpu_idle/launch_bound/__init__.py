@@ -176,8 +176,8 @@ def launch_bound(
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
     surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
     busy = is_busy(forecast) and not surely
-    unsure = not surely and (only_profiled(forecast) or _may_save_nothing(remedy, forecast, limits))
-    whole, least_ns = _least_explained(idle, steps, limits)
+    unsure = not surely and (only_profiled(forecast) or may_save_nothing(remedy, forecast, limits))
+    whole, least_ns = least_explained(idle, steps, limits)
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = gaps.total_ns + awaited * steps.window_ns < least_ns
     cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
@@ -195,10 +195,10 @@ def launch_bound(
         cause=cause,
         fix=() if minor or busy else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
-        message=_message(count, pace, part, awaits, placed=not lines, profiled=cause == "profiled-only")
+        message=launch_message(count, pace, part, awaits, placed=not lines, profiled=cause == "profiled-only")
         + (_OTHERS if waits and not guessed else "")
-        + _doubt_text(cause, forecast),
-        advice=_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
+        + doubt_text(cause, forecast),
+        advice=full_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
@@ -215,7 +215,7 @@ def launch_bound(
     )
 
 
-def _message(
+def launch_message(
     count: int, pace: int | None, part: Part | None, awaits: str, *, placed: bool, profiled: bool
 ) -> str:
     """How much is launched, in which part of the program, and which launches the GPU waits for.
@@ -238,7 +238,7 @@ def _message(
     )
 
 
-def _least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
+def least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str, float]:
     """(the base that launching must explain a share of, the least time in ns): the larger of two bases."""
     least = {
         "window's idle time": limits.min_idle_share * idle.total_ns,
@@ -247,7 +247,7 @@ def _least_explained(idle: IdleTime, steps: Steps, limits: Limits) -> tuple[str,
     return max(least.items(), key=lambda item: item[1])
 
 
-def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:
+def may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits) -> bool:
     """True if the saving is small and its interval reaches zero. Without an edit, a graph's saving counts."""
     saved = remedy.saved
     if forecast is None or saved is None or saved.low_share >= limits.min_sure_share:
@@ -256,14 +256,14 @@ def _may_save_nothing(remedy: Remedy, forecast: Forecast | None, limits: Limits)
     return not remedy.fix or saved.share < least
 
 
-def _doubt_text(cause: str, forecast: Forecast | None) -> str:
+def doubt_text(cause: str, forecast: Forecast | None) -> str:
     """The reason why it may be no fault, empty if there is none."""
     if cause == "unsure" and forecast is not None and not only_profiled(forecast):
         return "; other work of the CPU may be the reason"
     return _NO_FAULT.get(cause, "")
 
 
-def _advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> str:
+def full_advice(advice: str, cause: str, forecast: Forecast | None, whole: str) -> str:
     """The remedy, after what the user must do or measure first."""
     if cause == "profiled-only":
         return busy_advice(advice)

@@ -31,7 +31,7 @@ _MAX_PASSES = 8
 _MAX_OPS = 2_000
 # A node runs for a derivative, and again in the backward of the loss.
 _MIN_RUNS = 2
-_LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
+LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
 # What a pass draws or writes in place is the next one's input: tokens, and a cache of keys and values.
 _FEEDS_NEXT_PASS = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
 _DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
@@ -83,10 +83,10 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
     if not len(nodes):
         return
     kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
-    layer = forward.name.meets(_LAYERS.search)
+    layer = forward.name.meets(LAYERS.search)
     leaves = calls[calls.name.matches(_LEAVES)]
     for low, high in pairwise(step_edges(forward)):
-        longest = _largest_network(kind[low:high], layer[low:high])
+        longest = largest_network(kind[low:high], layer[low:high])
         if longest is None:
             continue
         begins, size = longest[0] + low, longest[1]
@@ -95,15 +95,15 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
             yield evaluations
 
 
-def _largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
+def largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
     """(first op of each evaluation, ops of each) of the network that covers most, None if nothing recurs."""
     best: tuple[Rows, int] | None = None
     places = np.flatnonzero(layer)
     _, number, count = np.unique(kind[places], return_inverse=True, return_counts=True)
     for which in np.flatnonzero((count > 1) & (count <= _MAX_PASSES)).tolist():
         begins = places[number == which]
-        size = _equal_ops(kind, begins, 1)
-        before = _equal_ops(kind, begins - 1, -1, int(np.diff(begins).min()) - size)
+        size = count_equal_ops(kind, begins, 1)
+        before = count_equal_ops(kind, begins - 1, -1, int(np.diff(begins).min()) - size)
         if int(layer[begins[0] : begins[0] + size].sum()) < _MIN_LAYERS:
             continue
         if best is None or (size + before) * len(begins) > best[1] * len(best[0]):
@@ -111,7 +111,7 @@ def _largest_network(kind: Rows, layer: Mask) -> tuple[Rows, int] | None:
     return best
 
 
-def _equal_ops(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
+def count_equal_ops(kind: Rows, begins: Rows, by: int, most: int | None = None) -> int:
     """Number of equal ops from there on, at most up to the next evaluation."""
     most = int(np.diff(begins).min()) if most is None else most
     for far in range(min(most, _MAX_OPS)):
@@ -124,7 +124,7 @@ def _equal_ops(kind: Rows, begins: Rows, by: int, most: int | None = None) -> in
 def _independent_evaluations(
     forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows, leaves: Calls
 ) -> Evaluations | None:
-    size = _ops_before_backward(forward, begins, size, nodes, recorder)
+    size = ops_before_backward(forward, begins, size, nodes, recorder)
     starts, ends = forward.start_ns[begins], forward.end_ns[begins + size - 1]
     adds_up = ((leaves.start_ns >= starts[0]) & (leaves.start_ns < ends[-1])).any()
     owner = np.searchsorted(begins, recorder, side="right") - 1
@@ -135,13 +135,13 @@ def _independent_evaluations(
     follows = np.append(starts[1:], np.iinfo(np.int64).max)
     between = set(owner[nodes.start_ns < follows[owner]].tolist())
     everyone = set(range(len(begins)))
-    if adds_up or again != everyone or between != everyone or _depend_on_each_other(forward, begins, size):
+    if adds_up or again != everyone or between != everyone or depend_on_each_other(forward, begins, size):
         return None
-    if not _is_one_network(
+    if not is_one_network(
         forward[begins[0] : begins[0] + size], leaves[leaves.step == forward.step[begins[0]]]
     ):
         return None
-    last = _is_last_run(recorder, nodes) & (owner > 0)
+    last = is_last_run(recorder, nodes) & (owner > 0)
     first = signatures_of(forward.events.trace, forward.rows[begins[:1]])[1][0]
     return Evaluations(
         at=forward[begins],
@@ -153,7 +153,7 @@ def _independent_evaluations(
     )
 
 
-def _ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
+def ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, recorder: Rows) -> int:
     """Number of ops of each evaluation before the first node of any of them."""
     for begin in begins.tolist():
         inside = (recorder >= begin) & (recorder < begin + size)
@@ -162,11 +162,11 @@ def _ops_before_backward(forward: Calls, begins: Rows, size: int, nodes: Calls, 
     return size
 
 
-def _is_one_network(evaluation: Calls, leaves: Calls) -> bool:
+def is_one_network(evaluation: Calls, leaves: Calls) -> bool:
     """True if some weight gets no more gradients than there are such weights. Several networks get more."""
     trace = evaluation.events.trace
     number, signatures = signatures_of(trace, evaluation.rows)
-    weights = Counter(_weight_sizes(signatures[which]) for which in number.tolist())
+    weights = Counter(weight_sizes(signatures[which]) for which in number.tolist())
     number, signatures = signatures_of(trace, leaves.rows)
     gradients = Counter(
         tuple(sorted(shape)) for which in number.tolist() for shape in tensors(signatures[which])[:1]
@@ -174,13 +174,13 @@ def _is_one_network(evaluation: Calls, leaves: Calls) -> bool:
     return any(0 < gradients[shape] <= count for shape, count in weights.items() if shape)
 
 
-def _weight_sizes(op: Signature) -> Shape:
+def weight_sizes(op: Signature) -> Shape:
     """Sorted sizes of a layer's weight; empty for other ops."""
-    shapes = tensors(op)[1:] if _LAYERS.search(op.name) else []
+    shapes = tensors(op)[1:] if LAYERS.search(op.name) else []
     return next((tuple(sorted(shape)) for shape in shapes if len(shape) > 1), ())
 
 
-def _is_last_run(recorder: Rows, nodes: Calls) -> Mask:
+def is_last_run(recorder: Rows, nodes: Calls) -> Mask:
     """True for the last run of each op's node."""
     order = np.lexsort((nodes.start_ns, recorder))
     last = np.zeros(len(recorder), bool)
@@ -188,13 +188,13 @@ def _is_last_run(recorder: Rows, nodes: Calls) -> Mask:
     return last
 
 
-def _depend_on_each_other(forward: Calls, begins: Rows, size: int) -> bool:
+def depend_on_each_other(forward: Calls, begins: Rows, size: int) -> bool:
     """True if an op between two evaluations takes a tensor of an input's or a weight's shape."""
     number, signatures = signatures_of(forward.events.trace, forward.rows[begins[0] : begins[-1]])
     evaluation = number[:size].tolist()
     shapes = {shape for which in evaluation[:1] for shape in tensors(signatures[which])[:1]}
     for which in evaluation:
-        if _LAYERS.search(signatures[which].name):
+        if LAYERS.search(signatures[which].name):
             shapes.update(tensors(signatures[which])[1:])
     inside = np.zeros(len(number), bool)
     for begin in (begins[:-1] - begins[0]).tolist():
@@ -245,7 +245,7 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
     launching = work.outer_op.rows
     launching = launching[launching >= 0]
     count = np.bincount(launching, minlength=int(outer.rows.max()) + 1)[outer.rows]
-    layer, reads = outer.name.meets(_LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
+    layer, reads = outer.name.meets(LAYERS.search), work.outer_op.rows[work.kind.one_of("copy_d2h")]
     ends = np.isin(outer.rows, reads) | outer.name.meets(_FEEDS_NEXT_PASS.search)
     kind = np.where(ends, -1 - np.arange(len(kind)), kind)  # equal to no other: no pass goes on
     of_step = sums_of(outer.step, count, int(outer.step[-1]) + 1)  # of all threads: backward has its own
@@ -279,7 +279,7 @@ def _passes_of_period(
     again = Counter(kind[begins[chosen]].tolist())
     for begin, end in zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True):
         times = (end - begin) // period
-        if _repeats_block(kind[begin : begin + period]):
+        if repeats_block(kind[begin : begin + period]):
             continue
         pairs = times == 2 and again[int(kind[begin])] > 1
         taker = _combining_op(outer[begin : end + _NEAR], times * period, layer[begin:end], pairs=pairs)
@@ -295,7 +295,7 @@ def _passes_of_period(
             )
 
 
-def _repeats_block(kind: Rows) -> bool:
+def repeats_block(kind: Rows) -> bool:
     """True if the ops repeat one block, as layers do."""
     size = len(kind)
     return any(size % part == 0 and (kind[part:] == kind[:-part]).all() for part in range(1, size // 2 + 1))
@@ -309,21 +309,21 @@ def _combining_op(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     op_signatures = [signatures[which] for which in number.tolist()]
     last = op_signatures[size - 1]
-    result = _result_elements(tensors(last), _LAYERS.search(last.name))
+    result = result_elements(tensors(last), LAYERS.search(last.name))
     begins = tensors(op_signatures[int(np.argmax(layer))])
     if result is None or not begins or not any(last.dims):
         return ""
     chained = math.prod(begins[0]) == result
     takers = (op for op in op_signatures[size:] if not chained or (pairs and _DIFFERS.search(op.name)))
-    return next((op.name for op in takers if _most_equal_shapes(tensors(op), result) > 1), "")
+    return next((op.name for op in takers if most_equal_shapes(tensors(op), result) > 1), "")
 
 
-def _most_equal_shapes(shapes: list[Shape], elements: int) -> int:
+def most_equal_shapes(shapes: list[Shape], elements: int) -> int:
     """The most tensors of one shape with this number of elements."""
     return max(Counter(shape for shape in shapes if math.prod(shape) == elements).values(), default=0)
 
 
-def _result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | None:
+def result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | None:
     """Elements of an op's result, None if unknown. A layer has its weight's first size as channels."""
     if not shapes or (layer and len(shapes) < 2):
         return None

@@ -191,7 +191,7 @@ class Repeats:
     @property
     def shapes_grow(self) -> bool:
         """True if inputs grow and never shrink: the loop has a history or a cache."""
-        return _only_grow(self.dims.code.reshape(self.count, -1), self.dims)
+        return only_grow(self.dims.code.reshape(self.count, -1), self.dims)
 
     def has_batch_of_one(self, ops: re.Pattern[str]) -> bool:
         """True if one of these ops gets a first input with first size 1 in the first repeat."""
@@ -351,7 +351,7 @@ def _exact(kernel: Rows, launches: Rows) -> bool:
     return bool((each == each[0]).all())
 
 
-def _only_grow(codes: Rows, dims: Texts) -> bool:
+def only_grow(codes: Rows, dims: Texts) -> bool:
     """True if inputs, (repeats, ops), grow and never shrink."""
     changing = codes[:, (codes != codes[0]).any(axis=0)]
     used, place = np.unique(changing, return_inverse=True)

@@ -182,12 +182,12 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
         assert part is not None
         begin, end = np.searchsorted(forward.step, forward.step[places[0]] + np.arange(2))
         looped = np.unique(number[places[0] : places[-1]])
-        if _writes_part(part, np.unique(number[begin:end]), signatures) or _makes_whole(
+        if writes_part(part, np.unique(number[begin:end]), signatures) or makes_whole(
             part, looped, signatures
         ):
             continue
         following = number[places[1] + 1 : places[1] + 1 + _MAX_CHAIN].tolist()
-        chain = _chain(part, [signatures[op] for op in following])
+        chain = item_wise_chain(part, [signatures[op] for op in following])
         if chain is None:
             continue
         first, last = _equal_chains(number, places, *chain)
@@ -247,13 +247,13 @@ def part_taken(op: Signature, least_dims: int = 2) -> Taken | None:
     return Taken(whole, strides, dim, index, part, steps) if len(part) >= least_dims else None
 
 
-def _writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """True if one of these ops writes into a tensor of this shape, or into a part of it."""
     writers = (op for op in (signatures[op_number] for op_number in which.tolist()) if op.name.endswith("_"))
     return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in writers)
 
 
-def _makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """True if the result of one of these ops has the shape of the whole."""
     makers = (
         op for op in (signatures[op_number] for op_number in which.tolist()) if not VIEWING_OP.search(op.name)
@@ -261,23 +261,19 @@ def _makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> b
     return any(part.whole in (product_of(op), made_of(op)) for op in makers)
 
 
-def _chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
+def item_wise_chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
     """(first, last + 1) of the ops that need only the part, from a layer on; None without a layer."""
     begin = next(
         (place for place, op in enumerate(following[:_MAX_OPS_BEFORE_LAYER]) if part.part in tensors(op)),
         None,
     )
-    if begin is None or not _reads_part(following[begin], part):
+    if begin is None or not reads_part(following[begin], part):
         return None
     result, ends, result_shapes = _Result(part.part), [begin], list[Shape | None]()
     for op in following[begin:]:
         view = VIEWING_OP.search(op.name)
         data = (
-            next(iter(tensors(op)), None)
-            if _VIEWS.search(op.name)
-            else None
-            if view
-            else _item_wise_input(op)
+            next(iter(tensors(op)), None) if _VIEWS.search(op.name) else None if view else item_wise_input(op)
         )
         if data is None or not result.fits(data):
             break
@@ -322,7 +318,7 @@ class _Result:
         return math.prod(data) == self.elements if self.elements else data[: len(self.first)] == self.first
 
 
-def _reads_part(op: Signature, part: Taken) -> bool:
+def reads_part(op: Signature, part: Taken) -> bool:
     """True if an op reads that part, by strides if they are recorded."""
     strides = next(
         (op.stride(position) for position, dims in enumerate(op.dims) if dims == list(part.part)), None
@@ -330,7 +326,7 @@ def _reads_part(op: Signature, part: Taken) -> bool:
     return not strides or not part.part_strides or strides == part.part_strides
 
 
-def _item_wise_input(op: Signature) -> Shape | None:
+def item_wise_input(op: Signature) -> Shape | None:
     """Shape of the one tensor that an op treats item by item, None for other ops."""
     shapes = tensors(op)
     if _LAYERS.search(op.name):
