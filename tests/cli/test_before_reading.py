@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import refused
-from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("sample_rules")
 

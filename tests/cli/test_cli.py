@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.commands import MS, call, diagnosed, refused, written
-from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.cli.app import run
 from traceanalyzer.render.text.rules import rule_page
 from traceanalyzer.rule.registry import all_rules

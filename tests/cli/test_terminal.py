@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.commands import call, diagnosed, refused, written
-from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.cli import app
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.output import colourful

@@ -88,15 +88,6 @@ def test_durations_of_fused_kernels_are_by_group_and_what_is_not_sampled_is_pass
     assert work(fused) == [(0, 2), (2, 6)]
 
 
-@pytest.mark.parametrize(("given", "refused"), [([1.0, 2.0], False), ([1.0], True)])
-def test_every_group_has_a_duration(given: list[float], refused: bool) -> None:
-    if not refused:
-        Fuse([1, 2], [0, 1], given)
-        return
-    with pytest.raises(ValueError, match="1 dur_ns for groups up to 1"):
-        Fuse([1, 2], [0, 1], given)
-
-
 def graph() -> EditedProgram:
     """Two steps: a launch that goes, one of a collective in an op, a wait, a pause, a longer one, a cudaMalloc."""
     step = ((CALL, 10), (OP, 20), (CALL, 30), (CALL, 40), (GAP, 100_000), (GAP, 100_001), (DRIVER, 50))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rule.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
+from tests.support.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.rule.sample_rules import sample_rules  # noqa: F401 - a fixture
+from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable

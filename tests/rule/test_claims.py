@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
+from tests.support.built_findings import LENGTH, MS, STEP, findings, kernels, only, scope, traced
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Saving, Severity
 from traceanalyzer.rule import judging
 from traceanalyzer.rule.claims import Claims, resolve_claims

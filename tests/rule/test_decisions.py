@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.grouped import MS, kernels, scope
+from tests.support.built_findings import MS, kernels, scope
 from traceanalyzer.rule.claims import Claims, resolve_claims
 from traceanalyzer.rule.grouping import _typical, group_hits
 from traceanalyzer.rule.hits import clamp_to_floor

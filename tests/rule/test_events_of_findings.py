@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.rule.grouped import MS, STEP, findings
+from tests.support.built_findings import MS, STEP, findings
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.hits import Hits

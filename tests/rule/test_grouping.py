@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rule.grouped import LENGTH, MS, STEP, findings, kernels, only, scope, traced
+from tests.support.built_findings import LENGTH, MS, STEP, findings, kernels, only, scope, traced
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Saving, Severity

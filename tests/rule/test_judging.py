@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rule.grouped import LENGTH, MS, kernels, scope, traced
+from tests.support.built_findings import LENGTH, MS, kernels, scope, traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.step_times import Saving

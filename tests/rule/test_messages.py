@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.rule.grouped import MS, STEP, findings, kernels, only, scope
+from tests.support.built_findings import MS, STEP, findings, kernels, only, scope
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import MAX_OCCURRENCES
-from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule import Hits, Work
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import ranked
-from traceanalyzer.rule.views import Work
 
 
 def test_costs_per_step_and_steps() -> None:
@@ -263,3 +262,19 @@ def test_the_engines_words_are_left_out_of_all_fields() -> None:
         "MmBackward0",
         "MmBackward0 (75 % of it), aten::mm (25 %)",
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("takes {totl}", r"message names \{totl\}; its fields are share, total"),
+        ("{by} waits", r"message names \{by\}: give named_by; its fields are share, total"),
+        ("takes {total:.1f}", "Unknown format code 'f'.*its fields are texts"),
+        ("takes {total", "'takes {total': expected '}'"),
+    ],
+)
+def test_messages_that_cannot_be_filled_say_which_fields_there_are(message: str, why: str) -> None:
+    fields = {"total": "3.1 ms", "share": "4 %"}
+    assert filled("takes {total}", fields) == "takes 3.1 ms"
+    with pytest.raises(ValueError, match=why):
+        filled(message, fields)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.rule.sample_rules import RULES, Limits
+from tests.support.paths import REPOSITORY
+from tests.support.sample_rules import RULES, Limits
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Status
 from traceanalyzer.rule import registry
-from traceanalyzer.rule.declarations import MIN_SHARE
 from traceanalyzer.rule.registry import (
+    MIN_SHARE,
     Kind,
     Rule,
     configured,
@@ -129,3 +136,111 @@ def test_findings_are_choices_by_their_cause(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_rule_without_limits_has_its_least_share_alone() -> None:
     rule = next(rule for rule in RULES if rule.slug == "nothing-wrong")
     assert list(rule.in_force()) == [(MIN_SHARE, rule.min_share)]
+
+
+_RULE = """
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traceanalyzer.rule import Claims, Hits, IdleTime, limit, rule
+
+@dataclass(frozen=True)
+class Limits:
+    max_pause_ns: int = limit(5_000, "longer ones count")
+
+@rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)
+def my_rule(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    '''A title.'''
+    yield from ()
+"""
+
+
+def test_of_two_rules_of_one_name_the_second_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("first", "second"):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "__init__.py").touch()
+        (tmp_path / group / "my_rule.py").write_text(_RULE)
+    package = ModuleType(tmp_path.name)
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    rules, (broken,) = registry.rules_of(package)
+    assert [(one.slug, one.group) for one in rules] == [("my-rule", "first")]
+    assert f"{tmp_path.name}.first.my_rule has a rule of this name, too" in broken.error
+
+
+@pytest.mark.parametrize("fault", ["import no_such_package", "raise ZeroDivisionError('at import')", "def ("])
+def test_a_file_of_rules_that_cannot_be_imported_is_left_out_and_named(tmp_path: Path, fault: str) -> None:
+    shutil.copytree(REPOSITORY / "traceanalyzer", tmp_path / "traceanalyzer")
+    (tmp_path / "traceanalyzer" / "rules" / "host" / "my_rule.py").write_text(f"{fault}\n")
+    trace = REPOSITORY / "fixtures" / "exposed-copy" / "bad.json.gz"
+    code = (
+        "import traceanalyzer as ta\n"
+        f"report = ta.diagnose({str(trace)!r})\n"
+        "print(report.findings[0].rule)\n"
+        "print([(o.rule, o.why) for o in report.outcomes if o.status == 'failed'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    finding, failed = done.stdout.splitlines()
+    assert finding == "exposed-copy"
+    assert "my-rule" in failed
+    assert "host/my_rule.py is left out: " in failed
+    assert str(Status.FAILED) == "failed"
+
+
+def test_a_rule_that_is_left_out_says_why_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = registry.Broken("my-rule", "rules/host/my_rule.py", "SyntaxError: invalid syntax")
+    monkeypatch.setattr(registry, "broken_files", lambda: (broken,))
+    with pytest.raises(BadOption, match=r"rules/host/my_rule.py is left out: SyntaxError: invalid syntax"):
+        registry.find_rule("my-rule")
+    with pytest.raises(BadOption, match="no rule is called 'other-rule'"):
+        registry.find_rule("other-rule")
+
+
+_MARK = '@rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)'
+_OTHER = "\n\n@rule(since='0.1')\ndef other(idle: IdleTime): ...\n"
+
+
+def package_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package of rules in this folder, with the group `host`."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "__init__.py").touch()
+    package = ModuleType(f"{tmp_path.name}_rules")
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    return package
+
+
+def test_a_rule_may_be_a_folder_with_helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rule is looked for in helpers, or in files whose name begins with an underscore."""
+    package = package_at(tmp_path, monkeypatch)
+    folder = tmp_path / "host" / "my_rule"
+    folder.mkdir()
+    (tmp_path / "host" / "_shared.py").touch()
+    (folder / "__init__.py").write_text(_RULE)
+    (folder / "helper.py").write_text("from traceanalyzer.rules.host.host_gap import host_gap\n")
+    rules, broken = registry.rules_of(package)
+    assert ([rule.slug for rule in rules], broken) == (["my-rule"], ())
+    assert rules[0].group == "host"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (_RULE + _OTHER, "a file has one rule, not my_rule and other"),
+        (_RULE.partition("@rule")[0], "no @rule in my_rule"),
+        (_RULE.replace(_MARK, "@rule"), "write @rule(since=...), with parentheses and names"),
+        (_RULE.replace("def my_rule", "class Other: ...\n\ndef my_rule"), "a rule is a function, not type"),
+    ],
+)
+def test_a_file_has_one_decorated_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
+) -> None:
+    package = package_at(tmp_path, monkeypatch)
+    (tmp_path / "host" / "my_rule.py").write_text(text)
+    rules, (broken,) = registry.rules_of(package)
+    assert rules == ()
+    assert error in broken.error

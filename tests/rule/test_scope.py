@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rule.grouped import MS, STEP, findings, kernels, scope
+from tests.support.built_findings import MS, STEP, findings, kernels, scope
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.report.summary import scope_of

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.careless import hit, why
-from tests.rule.grouped import traced
+from tests.support.built_findings import traced
+from tests.support.failing_rules import why
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.edits import Drop, Scale
-from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
+from traceanalyzer.rule import Calls, Hits, IdleTime, Work
 from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -81,15 +80,3 @@ def test_what_a_rule_gives_stays_its_own(analysis: Analysis) -> None:
     assert not view.entries.flags.writeable
     assert texts.distinct() == ["b"]
     assert Work(work.events, work.entries).entries is work.entries
-
-
-def test_what_a_rule_has_yielded_it_writes_to_no_more(analysis: Analysis) -> None:
-    work, calls, evidence = analysis.index(Work), analysis.index(Calls), {"spent_ns": 1}
-    owner, rows, factor = np.arange(len(work)), calls.rows.copy(), np.full(len(work), 0.5)
-    made = hit(work, lost=LostTime.all_of(work, owner), evidence=evidence)
-    Drop(rows), Scale(work.entries, factor)
-    for array in (owner, rows, factor):
-        with pytest.raises(ValueError, match="read-only"):
-            array[:] = 0
-    evidence["spent_ns"] = 2
-    assert made.evidence == {"spent_ns": 1}

@@ -1,7 +1,7 @@
 """What a fix does to a program: small values that rules make of rows of `trace.cpu` and entries of `DeviceWork`.
 
-What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left. An edit of
-rows that cannot be (a mask, -1), of times that are negative or no numbers, or of two lengths is a ValueError.
+What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left.
+`rule/validation.py` checks the edits of rules.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.replay.edit_values import (
-    Floats,
-    as_ints,
-    check_number,
-    check_part,
-    check_rows,
-    check_spans,
-    check_times,
-)
-from traceanalyzer.replay.edit_values import Ints as Ints
 from traceanalyzer.replay.edited_program import EditedProgram
 
+Ints = Sequence[int] | NDArray[np.int64]
+Floats = Sequence[float] | NDArray[np.float64]
 Kind = Literal["drop", "work", "rewrite", "balance"]
+
+
+def as_ints(values: Ints) -> NDArray[np.int64]:
+    """Rows, entries or times as an int64 array."""
+    return np.asarray(values, np.int64)
 
 
 class Edit(Protocol):
@@ -52,10 +50,6 @@ class Drop:
     rows: Ints
     leaving_ns: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_rows(self.rows)
-        check_number("leaving_ns", self.leaving_ns)
-
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
         spans = edited.program.row_start_ns[rows], edited.program.row_end_ns[rows]
@@ -76,10 +70,6 @@ class DropSpans:
     leaving_ns: float = 0.0
     stall: bool = True
 
-    def __post_init__(self) -> None:
-        check_spans(self.starts_ns, self.ends_ns)
-        check_number("leaving_ns", self.leaving_ns)
-
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
         spans = starts, as_ints(self.ends_ns)[each]
@@ -92,9 +82,6 @@ class DropWork:
 
     kind: ClassVar[Kind] = "work"
     work: Ints
-
-    def __post_init__(self) -> None:
-        check_rows(self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -109,10 +96,6 @@ class Resize:
     work: Ints
     dur_ns: Floats
 
-    def __post_init__(self) -> None:
-        check_rows(self.work)
-        check_times("dur_ns", self.dur_ns, self.work)
-
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
         edited.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
@@ -125,10 +108,6 @@ class Scale:
     kind: ClassVar[Kind] = "work"
     work: Ints
     factor: Floats | float
-
-    def __post_init__(self) -> None:
-        check_rows(self.work)
-        check_part("factor", self.factor, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -144,10 +123,6 @@ class SplitAcrossRanks:
     work: Ints
     factor: float
 
-    def __post_init__(self) -> None:
-        check_rows(self.work)
-        check_part("factor", self.factor)
-
     def apply(self, edited: EditedProgram) -> None:
         Scale(self.work, self.factor).apply(edited)
 
@@ -159,11 +134,6 @@ class MoveToSideStream:
     kind: ClassVar[Kind] = "work"
     work: Ints
     dur_ns: Floats | None = None
-
-    def __post_init__(self) -> None:
-        check_rows(self.work)
-        if self.dur_ns is not None:
-            check_times("dur_ns", self.dur_ns, self.work)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.work))
@@ -180,9 +150,6 @@ class ShrinkGaps:
     starts_ns: Ints
     ends_ns: Ints
 
-    def __post_init__(self) -> None:
-        check_spans(self.starts_ns, self.ends_ns)
-
     def apply(self, edited: EditedProgram) -> None:
         edited.shrink(edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns)))
 
@@ -196,10 +163,6 @@ class ShrinkSpans:
     ends_ns: Ints
     factor: float
 
-    def __post_init__(self) -> None:
-        check_spans(self.starts_ns, self.ends_ns)
-        check_part("factor", self.factor)
-
     def apply(self, edited: EditedProgram) -> None:
         inside = edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns))
         edited.cpu_ns[inside & (edited.program.segments.call < 0)] *= self.factor
@@ -212,10 +175,6 @@ class Insert:
     kind: ClassVar[Kind] = "rewrite"
     rows: Ints
     cpu_ns: float
-
-    def __post_init__(self) -> None:
-        check_rows(self.rows)
-        check_number("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         rows = distinct(as_ints(self.rows))
@@ -231,10 +190,6 @@ class Wait:
     rows: Ints
     cpu_ns: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_rows(self.rows)
-        check_number("cpu_ns", self.cpu_ns)
-
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
         first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
@@ -248,9 +203,6 @@ class CapOps:
 
     kind: ClassVar[Kind] = "rewrite"
     most_ns: float
-
-    def __post_init__(self) -> None:
-        check_number("most_ns", self.most_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         segments = edited.program.segments

@@ -9,18 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
-from traceanalyzer.replay.edit_values import (
-    Ints,
-    as_ints,
-    check_group,
-    check_kernels,
-    check_number,
-    check_rows,
-    check_spans,
-    check_times,
-)
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Kind
+from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within
 
 _GRAPH_CPU_NS = 8_000.0  # a cudaGraphLaunch; H200 host, driver 580
@@ -50,11 +40,6 @@ class Replace:
     ends_ns: Ints
     work_ns: Sequence[float] | Floats
     cpu_ns: float
-
-    def __post_init__(self) -> None:
-        check_spans(self.starts_ns, self.ends_ns)
-        check_kernels(self.work_ns, self.starts_ns)
-        check_number("cpu_ns", self.cpu_ns)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, each = np.unique(as_ints(self.starts_ns), return_index=True)
@@ -86,14 +71,6 @@ class Fuse:
     work: Ints
     group: Ints
     dur_ns: Sequence[float] | Floats | None = None
-
-    def __post_init__(self) -> None:
-        check_rows(self.work)
-        check_group(self.group, self.work)
-        if self.dur_ns is not None:
-            check_times("dur_ns", self.dur_ns)
-            if len(self.group) and len(self.dur_ns) <= max(self.group):
-                raise ValueError(f"{len(self.dur_ns):,} dur_ns for groups up to {max(self.group):,}")
 
     def apply(self, edited: EditedProgram) -> None:
         at, group = edited.positions(as_ints(self.work)), as_ints(self.group)
@@ -141,9 +118,6 @@ class Compile:
 
     kind: ClassVar[Kind] = "rewrite"
     pointwise: Ints
-
-    def __post_init__(self) -> None:
-        check_rows(self.pointwise)
 
     def apply(self, edited: EditedProgram) -> None:
         at = edited.positions(as_ints(self.pointwise))
@@ -196,11 +170,6 @@ class Batch:
     ends_ns: Ints
     group: Ints
     work_factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_spans(self.starts_ns, self.ends_ns)
-        check_group(self.group, self.starts_ns)
-        check_times("work_factor", self.work_factor)
 
     def apply(self, edited: EditedProgram) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
-from traceanalyzer.rule.advice import unknown_marks
-from traceanalyzer.rule.hit_fields import check_advice, check_evidence, check_message, check_share, check_text
 from traceanalyzer.rule.lost_time import LostTime as LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
@@ -46,15 +44,8 @@ class Hits:
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
             severity is info, since what comes once may be chance.
-        fixed_elsewhere: the fix changes other calls and work only or mostly, as where the cause lies before what it
-            costs.
         repeated_rows: several occurrences may be of one row, as stretches of time that one call names.
         normal_share: share of the step that healthy programs pay, too: where less is saved, the severity is info.
-
-    Raises:
-        ValueError: the message is empty, a text is none, evidence is no number or text, a number of it is none (NaN),
-            a share is not 0 to 1, evidence has a name that the framework fills, or the advice marks in braces what
-            `rule/recorded_with.py` does not know.
     """
 
     occurrences: Calls | Work | IdleTime
@@ -73,25 +64,11 @@ class Hits:
     recurring_share: float = 0.0
     normal_share: float = 0.0
     of_job: bool = False
-    fixed_elsewhere: bool = False
     repeated_rows: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("message", "advice", "cause", *(["named_by"] if self.named_by is not None else [])):
-            check_text(name, getattr(self, name))
-        check_message(self.message)
-        check_evidence(self.evidence, self.message)
-        object.__setattr__(self, "evidence", dict(self.evidence))  # the rule may go on filling its own
-        if unknown := set(self.of_window).difference(self.evidence):
-            raise ValueError(f"of_window names {', '.join(sorted(unknown))}, which evidence lacks")
-        for name in ("recurring_share", "normal_share"):
-            check_share(name, getattr(self, name))
-        if marks := unknown_marks(self.advice):
-            raise ValueError(
-                f"advice marks {', '.join(marks)}, which rule/recorded_with.py does not know: add it to FEATURES, "
-                "or leave the braces out"
-            )
-        check_advice(self.advice, self.evidence)
+        # The rule may go on filling its own mapping.
+        object.__setattr__(self, "evidence", dict(self.evidence))
 
     def losses(self) -> LostTime:
         """`lost`, or what stands for it."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
-from traceanalyzer.rule.checks import place_of, told
 from traceanalyzer.rule.claims import Claims, PendingFinding, resolve_claims
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
@@ -125,7 +127,9 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
 
 def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
     _log.debug("rule %s failed", outcome.rule, exc_info=error)
-    return replace(outcome, status=Status.FAILED, why=f"{told(error)} ({place_of(error, rule.function)})")
+    return replace(
+        outcome, status=Status.FAILED, why=f"{error_text(error)} ({place_of(error, rule.function)})"
+    )
 
 
 def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None) -> Outcome:
@@ -208,3 +212,28 @@ class _Judge:
         enough = pending.cost_ns >= least * self.scope.length_ns if pending.lost.owner.size else hits.info
         sure = saving is not None and (saving.low_share > 0 or saving.share >= _LIKELY)
         return enough or hits.of_job or (saving is not None and sure and saving.share >= least)
+
+
+def error_text(error: BaseException) -> str:
+    """`ValueError: the message`, with a remedy for writes to read-only arrays."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be made"
+    if isinstance(error, ValueError) and "read-only" in text:
+        text = f"what views, indexes and a yielded finding have is shared, so copy it first ({text})"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def place_of(error: BaseException, function: Callable[..., Any]) -> str:
+    """`host/my_rule.py, line 31`: where in the rule's file an error was raised; where it came later, its first line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return str(getattr(function, "__name__", type(function).__name__))
+    name = "/".join(Path(code.co_filename).parts[-2:])
+    lines = [
+        number
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == code.co_filename
+    ]
+    return f"{name}, line {lines[-1] if lines else code.co_firstlineno}"

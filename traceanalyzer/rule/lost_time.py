@@ -13,7 +13,6 @@ from traceanalyzer.idle.cause_texts import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.containment import innermost
-from traceanalyzer.rule.arguments import check_ints, check_spans, check_view, check_views
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.selection import positions
 
@@ -59,7 +58,6 @@ class LostTime:
     @classmethod
     def all_of(cls, spent: Work | IdleTime, owner: Rows | None = None) -> Self:
         """All the time of some work or idle time; by default each row is its own occurrence."""
-        check_view("what lost time", spent, Work, IdleTime)
         owner, rows = (np.arange(len(spent)), len(spent)) if owner is None else (owner, None)
         return cls(owner, spent.device, spent.start_ns, spent.end_ns, rows)
 
@@ -70,8 +68,6 @@ class LostTime:
         Raises:
             ValueError: some excess is negative: such work lost nothing, and is no occurrence; or longer than the work.
         """
-        check_view("work", work, Work)
-        check_ints("excess_ns", excess_ns)
         if len(excess_ns) != len(work):
             raise ValueError(f"{len(excess_ns):,} excess_ns for {len(work):,} pieces of work")
         if (negative := int((excess_ns < 0).sum())) > 0:
@@ -87,7 +83,6 @@ class LostTime:
     @classmethod
     def uncovered(cls, work: Work, cover: Work) -> Self:
         """The time of some work during which none of `cover` ran on its device."""
-        check_views({"work": work, "cover": cover}, Work)
         if shared := int(np.isin(work.entries, cover.entries).sum()):
             raise ValueError(
                 f"{shared:,} of {len(work):,} pieces of work are in cover, too, and would cover themselves"
@@ -112,8 +107,7 @@ class LostTime:
         Where spans share time, as those of nested calls or of two threads, the first that begins has it, of several
         the longest: a span within another one loses nothing.
         """
-        check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns, idle)
+        _check_spans(starts_ns, ends_ns)
         order = np.lexsort((-ends_ns, starts_ns))
         reached_ns = np.maximum.accumulate(ends_ns[order])
         begin_ns = np.maximum(starts_ns[order], np.append(starts_ns[order][:1], reached_ns[:-1]))
@@ -133,8 +127,7 @@ class LostTime:
 
         That is the time in which the op after the pause launches: with work queued, nobody would wait for it.
         """
-        check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns, idle)
+        _check_spans(starts_ns, ends_ns)
         order = np.argsort(starts_ns, kind="stable")
         following = np.append(starts_ns[order][1:], np.iinfo(np.int64).max)
         parts = [cls.none()]
@@ -153,8 +146,7 @@ class LostTime:
 
         What was before its span is not, but where a span launched the work before it, too: then it is between the two.
         """
-        check_view("idle", idle, IdleTime)
-        check_spans(starts_ns, ends_ns, idle)
+        _check_spans(starts_ns, ends_ns)
         owner = _span_of(idle.launch, starts_ns, ends_ns)
         inside = idle.has_next & (owner >= 0)
         ended, owner = idle[inside], owner[inside]
@@ -165,14 +157,12 @@ class LostTime:
     @classmethod
     def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
         """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
-        check_view("work", work, Work)
-        check_spans(starts_ns, ends_ns, work)
+        _check_spans(starts_ns, ends_ns)
         owner = _span_of(work.launch, starts_ns, ends_ns)
         return replace(cls.all_of(work[owner >= 0], owner[owner >= 0]), spans=len(starts_ns))
 
     def owned_by(self, owner: Rows) -> Self:
         """The same, where what i lost is that of owner[i]."""
-        check_ints("owner", owner)
         if (most := int(self.owner.max(initial=-1))) >= len(owner):
             raise ValueError(f"lost has an owner of {most:,}, and owner has {len(owner):,} rows")
         return type(self)(owner[self.owner], self.device, self.start_ns, self.end_ns)
@@ -180,16 +170,12 @@ class LostTime:
     @classmethod
     def launched_by(cls, idle: IdleTime, calls: Calls) -> Self:
         """Idle time that a launch in one of the calls ended, which is that one's."""
-        check_view("idle", idle, IdleTime)
-        check_view("calls", calls, Calls)
         owner = idle.launch.index_of_enclosing(calls)
         return cls.all_of(idle[owner >= 0], owner[owner >= 0])
 
     @classmethod
     def joined(cls, parts: Sequence[LostTime]) -> Self:
         """All of them; nothing of none."""
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, LostTime) for part in parts):
-            raise TypeError("joined([...]) takes a list of LostTime")
         nothing = np.empty(0, np.int64)
         owner, device, start, end = (
             np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS
@@ -214,10 +200,6 @@ class LostTime:
 
     def sums(self, owners: int) -> Rows:
         """What each of so many owners lost in ns, int64 (owners,): what it lost twice counts once on each device."""
-        if not isinstance(owners, int | np.integer) or isinstance(owners, bool):
-            raise TypeError(
-                f"sums(n) takes the number of occurrences, len(view), not {type(owners).__name__}"
-            )
         if (most := int(self.owner.max(initial=-1))) >= owners:
             what = f"sums({owners:,}) of owners up to {most:,}"
             raise ValueError(f"{what}: n is the length of the view that lost the time; are these its spans?")
@@ -245,6 +227,16 @@ def split_waiting(work: Work, lost: LostTime, transfer_ns: Rows) -> tuple[LostTi
     waiting = replace(lost, end_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))
     moving = replace(lost, start_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))
     return waiting[waiting.end_ns > waiting.start_ns], moving[moving.end_ns > moving.start_ns]
+
+
+def _check_spans(starts_ns: Rows, ends_ns: Rows) -> None:
+    """Raises ValueError for spans that are not parallel, or end before they start."""
+    if len(starts_ns) != len(ends_ns):
+        raise ValueError(f"{len(starts_ns):,} starts_ns and {len(ends_ns):,} ends_ns: each span has both")
+    if backwards := int((ends_ns < starts_ns).sum()):
+        raise ValueError(
+            f"{backwards:,} of {len(starts_ns):,} spans end before they start: ends_ns are times"
+        )
 
 
 def _form(column: Any, dtype: Any) -> str:

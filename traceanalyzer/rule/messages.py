@@ -8,8 +8,14 @@ from typing import Any
 
 from traceanalyzer.model import units
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.rule.hit_fields import OF_EVERY_FINDING
 
+FINDING_FIELDS = frozenset(
+    {
+        *("by", "count", "elsewhere", "in_steps", "number_a_step", "per_step", "per_step_ns"),
+        *("share", "steps", "times_a_step", "total", "total_ns"),
+    }
+)
+"""Fields that the framework gives the message of every finding."""
 _FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
@@ -63,7 +69,7 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
             if unit == "share" or name == "per_step_ns":  # these are no totals
                 continue
-            own = factor if name in OF_EVERY_FINDING or name in of_window else factor * part
+            own = factor if name in FINDING_FIELDS or name in of_window else factor * part
             shown[f"{stem}_of_step"] = each = _FORMS[unit](value * own)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
@@ -76,6 +82,14 @@ def message_fields(
         "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
+
+
+def field_names(name: str, value: Any) -> tuple[str, ...]:
+    """The fields that a value of the evidence gives: its name, and those with a unit, as `{delay}` of `delay_ns`."""
+    stem, _, unit = name.rpartition("_")
+    if unit not in _FORMS or isinstance(value, Mapping):
+        return (name,)
+    return name, stem or unit, f"{stem}_of_step", f"{stem}_a_step", f"{stem}_on_average"
 
 
 def filled(message: str, fields: Mapping[str, str]) -> str:

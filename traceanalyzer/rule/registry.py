@@ -16,16 +16,29 @@ from typing import Any
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.rule.checks import checked
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
-from traceanalyzer.rule.declarations import MIN_SHARE as MIN_SHARE
-from traceanalyzer.rule.declarations import Marks, check_function, check_marks, check_names, check_number
 from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.validation import MIN_SHARE as MIN_SHARE
+from traceanalyzer.rule.validation import check_declaration, check_limit, validated
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
 _ASKED = ("gpu_share",)  # evidence that each question has: the verdict weighs it by that
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands in the parentheses of `@rule(...)`, as it was given."""
+
+    since: str
+    claims: Claims
+    min_share: float
+    causes: tuple[str, ...]
+    limits: type | None
+    kind: Kind
+    specificity: int
+    choices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +93,12 @@ class Rule:
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
-            ValueError, TypeError: what `rule/checks.py` finds wrong, such as a cause that is none of `causes`.
+            ValueError, TypeError: what `rule/validation.py` finds wrong, such as a cause that is none of `causes`.
         """
         own = {} if self.limits is None else {"limits": self.limits}
         found = self.function(**analysis.resolve(self.needs), **own)
         asked = _ASKED if self.kind is Kind.QUESTION else ()
-        yield from checked(found, self.slug, self.causes, asked, analysis)
+        yield from validated(found, self, analysis, asked)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""
@@ -188,9 +201,8 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
     if needed and not marked:
         raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
     for function in marked:
-        described = _describe(function)
-        check_names(described.causes, described.limits)
-        check_function(function, described.needs, limited=described.limits is not None)
+        described = describe(function)
+        check_declaration(described)
         yield described
 
 
@@ -200,9 +212,9 @@ def _marks_of(member: Any) -> Marks | None:
     return marks if isinstance(marks, Marks) else None
 
 
-def _describe(function: Any) -> Rule:
+def describe(function: Any) -> Rule:
+    """The rule that a function marked with `@rule(...)` is, unchecked."""
     marks: Marks = function.__rule__
-    check_marks(marks)
     if not (page := inspect.cleandoc(function.__doc__ or "")):
         raise ValueError("a rule's docstring is its page, and there is none")
     return Rule(
@@ -282,7 +294,7 @@ def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
     if not 0 <= value < math.inf:
         raise BadOption(f"{key}={text}: a threshold is finite and not negative")
     try:
-        check_number(name, value)
+        check_limit(name, value)
     except ValueError as error:
         raise BadOption(f"{key}={text}: {str(error).partition(': ')[2]}") from None
     return value

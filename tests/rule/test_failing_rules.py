@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.rule.careless import hit, judged, why, yielding
-from tests.rule.grouped import traced
+from tests.support.built_findings import traced
+from tests.support.failing_rules import hit, judged, why, yielding
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.text.fitting import put_fitted
-from traceanalyzer.render.text.page import Page
-from traceanalyzer.report.verdict import _question
-from traceanalyzer.rule import Hits, Kind, LostTime, Work
+from traceanalyzer.rule import Hits, Work
 from traceanalyzer.rule.claims import Claims
 
 MS = 1_000_000
@@ -47,7 +44,7 @@ def _raising(error: BaseException) -> Callable[..., Any]:
         (SystemExit(3), "SystemExit: 3"),
         (_OfTheAuthor(), "_OfTheAuthor: its text cannot be made"),
         (StopIteration("mine"), "RuntimeError: generator raised StopIteration"),
-        (AssertionError(), "AssertionError (rule/test_one_bad_rule.py, line "),
+        (AssertionError(), "AssertionError (rule/test_failing_rules.py, line "),
     ],
 )
 def test_no_error_of_a_rule_ends_the_others(analysis: Analysis, error: BaseException, said: str) -> None:
@@ -59,40 +56,10 @@ def test_the_user_may_end_it() -> None:
         judged(traced((0, MS)), _raising(KeyboardInterrupt()))
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"message": " \n"}, "ValueError: message is empty"),
-        ({"message": "{x}", "evidence": {"x": {}}}, "message '{x}' says nothing: its fields are empty"),
-        ({"evidence": {"x": [{("a",): 1}]}}, r"evidence x has the key ('a',): keys are texts"),
-        ({"evidence": {"x": {"y": {None: 1}}}}, "evidence x has a part that is {None: 1}: each is a number"),
-        ({"evidence": {"x": [[{2: 1}]]}}, "evidence x has the key 2: keys are texts"),
-    ],
-)
-def test_what_no_report_can_say_fails_its_rule(analysis: Analysis, given: dict[str, Any], said: str) -> None:
-    failed = why(analysis, yielding(lambda work, _: hit(work, **given)), claims=Claims.RECORDING)
-    assert said in failed
-    assert "(rule/test_one_bad_rule.py, line " in failed or "(rule/careless.py, line " in failed
-
-
 def test_a_rule_that_fails_late_keeps_no_time(analysis: Analysis) -> None:
     """It claims before the other, and fails when its message is filled."""
     made = yielding(lambda work, _: hit(work, message="{no_such}"))
     assert "message names {no_such}" in why(analysis, made, claims=Claims.RECORDING)
-
-
-@pytest.mark.parametrize("evidence", [{}, {"gpu_share": None}, {"gpu_share": {"a": 0.5}}])
-def test_a_question_says_what_share_it_is_about(analysis: Analysis, evidence: dict[str, Any]) -> None:
-    def question(work: Work) -> Iterator[Hits]:
-        yield hit(work, evidence=evidence)
-
-    said = why(analysis, question, kind=Kind.QUESTION)
-    assert "evidence of a question has gpu_share, a number from 0 to 1" in said
-
-
-def test_a_verdict_asks_nothing_that_has_no_share(analysis: Analysis) -> None:
-    found = judged(analysis, yielding(lambda work, _: hit(work, lost=LostTime.none()))).findings
-    assert _question({1: found[0]}) == ""
 
 
 def test_an_error_that_a_rule_swallows_is_told(analysis: Analysis) -> None:
@@ -116,10 +83,4 @@ def test_an_error_outside_of_the_file_names_where_the_rule_begins(analysis: Anal
         return [3]
 
     line = careless.__code__.co_firstlineno
-    assert f"(rule/test_one_bad_rule.py, line {line})" in why(analysis, careless)
-
-
-def test_an_empty_text_takes_no_line() -> None:
-    page = Page(80)
-    put_fitted(page, "", 2)
-    assert page.lines == []
+    assert f"(rule/test_failing_rules.py, line {line})" in why(analysis, careless)

@@ -7,64 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.careless import hit, judged, why, yielding
-from tests.rule.grouped import MS, STEP, findings, only, scope, traced
+from tests.support.built_findings import MS, STEP, findings, only, scope, traced
+from tests.support.failing_rules import hit, why, yielding
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.messages import message_fields
 
-NONE = -(2**63)
-
 
 @pytest.fixture(scope="module")
 def analysis() -> Analysis:
     return traced((1 * MS, 2 * MS), (30 * MS, 3 * MS))
-
-
-@pytest.mark.parametrize(
-    ("evidence", "message", "said"),
-    [
-        ({"total_bytes": 5}, "m", "evidence total_bytes would be {total}, which is said of every finding already"),
-        ({"share_share": 0.5}, "m", "evidence share_share would be {share}, which"),
-        ({"count_ns": 5}, "m", "evidence count_ns would be {count}"),
-        ({"times_ns": 5}, "m", "evidence times_ns would be {times}"),
-        ({"number_ns": 5}, "m", "evidence number_ns would be {number_a_step}"),
-        ({"in_steps_ns": 5}, "m", "evidence in_steps_ns would be {in_steps}"),
-        ({"k_ns": 5, "k_bytes": 7}, "takes {k}", "evidence k_ns and k_bytes would both be {k}"),
-        ({"k_ns": 5, "k_share": 0.7}, "takes {k:x}", "evidence k_ns and k_share would both be {k}"),
-        ({"k_ns": 5, "k_bytes": 7}, "takes {k_of_step}", "evidence k_ns and k_bytes would both be {k_of_step}"),
-        ({"k_ns": 5}, "takes {k_ns} µs", "message has {k_ns}, a number without its unit: {k} has it"),
-        ({"k_share": 0.5}, "takes {k_share}", "message has {k_share}, a number without its unit"),
-        ({"k_ns": 5}, "takes {k} µs", "message has '{k} µs': {k} has its unit"),
-        ({"k_ns": 5}, "takes {k} µs, and {k} again", "message has '{k} µs': {k} has its unit"),
-        ({"k_ns": 5}, "takes {k_a_step}ms", "message has '{k_a_step}ms': {k_a_step} has its unit"),
-        ({"k_share": 0.5}, "takes {k} %", "message has '{k} %': {k} has its unit"),
-        ({"k_bytes": 5}, "takes {k} MiB", "message has '{k} MiB'"),
-        ({"a": 5}, "takes {total} s", "message has '{total} s': {total} has its unit"),
-        ({}, "{count} times a step", "message has '{count} times a step': {times_a_step} and {per_step} are of a"),
-        ({}, "{total} a step", "message has '{total} a step'"),
-        ({}, "{times} in each step", "message has '{times} in each step'"),
-        ({}, "{per_step} in all", "message has '{per_step} in all'"),
-        ({}, "{share} of these ops", "message has '{share} of these ops': {share} is of the window"),
-        ({}, "{share} of its calls, or so", "message has '{share} of its calls': {share} is of the window"),
-        ({}, "{share} of the ops", "message has '{share} of the ops'"),
-        ({}, "{times_a_step} a step", "message has '{times_a_step} a step'"),
-        ({"k_ns": 5}, "{k_of_step} a step", "message has '{k_of_step} a step'"),
-        ({"k_ns": 5}, "{k_on_average} in each step", "message has '{k_on_average} in each step'"),
-        ({"k_ns": [1_000, 2_000]}, "m", "evidence k_ns is a list: a number, or a mapping of numbers by name"),
-        ({"k_bytes": (5,)}, "m", "evidence k_bytes is a tuple"),
-        ({"k_ns": np.timedelta64(5)}, "m", "evidence k_ns has a timedelta64"),
-        ({"mean": float(NONE) / 2}, "m", "evidence mean is -4.61e+18, which stands for none in some column"),
-        ({"next": 2**63 - 1}, "m", "evidence next is 9.22e+18, which stands for none in some column"),
-        ({"k_share": 1.0000001}, "m", "evidence k_share is 1.0000001: a share is 0 to 1"),
-    ],
-)  # fmt: skip
-def test_a_field_has_one_meaning_and_one_unit(
-    analysis: Analysis, evidence: dict[str, Any], message: str, said: str
-) -> None:
-    assert said in why(analysis, yielding(lambda work, _: hit(work, evidence=evidence, message=message)))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +123,3 @@ def test_what_is_of_the_window_already_is_all_of_it(of_window: tuple[str, ...], 
     assert found.message == f"{said} a step"
     (whole,) = findings([hit(work, **given)])
     assert whole.message == "500 µs a step"
-
-
-def test_what_is_of_the_window_is_in_the_evidence(analysis: Analysis) -> None:
-    made = yielding(lambda work, _: hit(work, evidence={"idle_ns": 5}, of_window=("idle", "idle_ns")))
-    assert "of_window names idle, which evidence lacks" in why(analysis, made)
-    fine = judged(
-        analysis, yielding(lambda work, _: hit(work, evidence={"idle_ns": 5}, of_window=("idle_ns",)))
-    )
-    assert "failed" not in [str(one.status) for one in fine.outcomes]

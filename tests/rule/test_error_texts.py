@@ -1,4 +1,4 @@
-"""What Python or numpy would say in their own words, of views, texts and lost time, is a sentence of ours."""
+"""Errors of views, texts and lost time name what is wrong in words of the domain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rule.grouped import traced
+from tests.support.built_findings import traced
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls, IdleTime, LostTime, Work
 
@@ -27,36 +27,16 @@ def test_nothing_joined_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda w, c, i: LostTime.all_of(None), "what lost time is Work or IdleTime, not NoneType"),
-        (
-            lambda w, c, i: LostTime.all_of(c),
-            "is Work or IdleTime, not Calls: work that calls launch is calls.la",
-        ),
         (lambda w, c, i: LostTime.all_of(w, 0), "owner of lost stretches has integers, not int"),
         (lambda w, c, i: LostTime.all_of(w, np.zeros((2, 1), int)), "has integers, not int64, 2-dimensional"),
         (lambda w, c, i: LostTime.all_of(w, np.zeros(3, int)), "3 owners of 2 lost stretches"),
-        (lambda w, c, i: LostTime.excess(i, i.dur_ns), "work is Work, not IdleTime"),
-        (lambda w, c, i: LostTime.uncovered(w, i), "cover is Work, not IdleTime"),
-        (lambda w, c, i: LostTime.idle_within(w, w.start_ns, w.end_ns), "idle is IdleTime, not Work"),
-        (lambda w, c, i: LostTime.launched_by(i, w), "calls is Calls, not Work"),
-        (lambda w, c, i: LostTime.spent_within(c, w.start_ns, w.end_ns), "work is Work, not Calls"),
-        (lambda w, c, i: LostTime.joined(LostTime.all_of(w)), r"joined\(\[...\]\) takes a list of LostTime"),
-        (lambda w, c, i: LostTime.joined([None]), r"joined\(\[...\]\) takes a list of LostTime"),
         (
             lambda w, c, i: LostTime.all_of(w).sums(1),
             r"sums\(1\) of owners up to 1: n is the length of the view that lost the time",
         ),
         (
-            lambda w, c, i: LostTime.all_of(w).sums(w),
-            r"sums\(n\) takes the number of occurrences, len\(view\)",
-        ),
-        (
             lambda w, c, i: LostTime.all_of(w).owned_by(np.zeros(1, int)),
             "an owner of 1, and owner has 1 rows",
-        ),
-        (
-            lambda w, c, i: LostTime.all_of(w).owned_by([0, 1]),
-            "owner is an int64 array of one dimension, not li",
         ),
         (lambda w, c, i: LostTime.all_of(w)[np.ones(3, bool)], "a mask of 3 rows cannot choose of 2"),
         (lambda w, c, i: list(w.by(w.op)), r"grouped by Texts or int64 arrays, not by Calls"),
@@ -85,9 +65,7 @@ def test_nothing_joined_is_nothing() -> None:
         (lambda w, c, i: c.index_of_enclosing(None), "rows lie in Calls, not in NoneType"),
     ],
 )
-def test_what_is_given_wrongly_is_a_sentence(
-    analysis: Analysis, wrong: Callable[..., Any], said: str
-) -> None:
+def test_wrong_arguments_raise_a_sentence(analysis: Analysis, wrong: Callable[..., Any], said: str) -> None:
     with pytest.raises((ValueError, TypeError, IndexError, AttributeError), match=said):
         wrong(analysis.index(Work), analysis.index(Calls), analysis.index(IdleTime))
 

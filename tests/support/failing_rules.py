@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.rule.grouped import scope
+from tests.support.built_findings import scope
 from traceanalyzer.model.analysis import Analysis, needs_of
 from traceanalyzer.rule import Calls, Hits, Work, registry
 from traceanalyzer.rule.judging import Judgement, judge
@@ -24,7 +24,7 @@ def _careful(work: Work) -> Iterator[Hits]:
 
 def described(function: Callable[..., Any], **changes: Any) -> registry.Rule:
     """The rule of a function, under its name."""
-    marked = registry._describe(registry.rule(since="0.1")(_careful))
+    marked = registry.describe(registry.rule(since="0.1")(_careful))
     slug = function.__name__.strip("_<>").replace("_", "-")
     return replace(marked, slug=slug, function=function, needs=needs_of(function), **changes)
 

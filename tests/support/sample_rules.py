@@ -58,7 +58,7 @@ def always_failing(work: Work) -> Iterator[Hits]:
 
 
 FUNCTIONS = (always_failing, idle_device, never_applicable, nothing_wrong)
-RULES: tuple[Rule, ...] = tuple(map(registry._describe, FUNCTIONS))
+RULES: tuple[Rule, ...] = tuple(map(registry.describe, FUNCTIONS))
 
 
 @pytest.fixture
