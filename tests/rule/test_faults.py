@@ -15,8 +15,7 @@ from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
 from tests.support.cached_reports import reported
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.report import Fault
-from traceanalyzer.rule import faults
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.faults import same_ops
 from traceanalyzer.rule.views import Work
 
 TOGETHER = {  # pair -> rules that the first fault holds
@@ -95,52 +94,28 @@ def test_a_graph_is_no_part_of_another_fault(shared: Callable[[str], Path]) -> N
     assert len(own.findings) == 1
 
 
-@pytest.mark.parametrize(("less", "linked"), [(0.2, False), (0.35, True)])
-def test_what_empties_the_same_kernels_but_saves_much_less_leaves_their_calls(
-    less: float, linked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a step that the CPU then limits: its fix does not do for the one that drops calls and kernels."""
-    shares = (0.4, less)
-    hits: Any = SimpleNamespace(info=False, edits=list, cause="")
-    pending: Any = [SimpleNamespace(order=Claims.WORK, hits=hits, rule="one")] * len(shares)
-    findings: Any = [SimpleNamespace(saving=SimpleNamespace(share=share)) for share in shares]
-    no: Any = SimpleNamespace(holds=lambda *_: False, leads_to=lambda *_: False, prepares=lambda *_: False)
-    holds: Any = SimpleNamespace(**{**vars(no), "holds": lambda *_: True})
-    monkeypatch.setattr(faults, "_same_code", lambda *_: False)
-    forecast: Any = SimpleNamespace(program=SimpleNamespace(launch=None))
-    worth = faults._worth_comparing(pending, findings)
-    found, _ = faults._removed_together(pending, worth, {0: no, 1: holds}, forecast)
-    assert found == ([(0, 1)] if linked else [])
+def hits_at(op: str, line: str | None = None, *, named_by: str = "", kind: bool = False) -> Any:
+    work = Mock(spec=Work)
+    work.op.name.values.return_value, work.line.values.return_value = [op], [line]
+    work.kind.one_of.return_value = np.array([kind])
+    return SimpleNamespace(occurrences=work, named_by=named_by)
 
 
 @pytest.mark.parametrize(
-    ("ops", "line", "same"),
-    [(["mm"], "a.py(3)", True), (["mm", "add"], "a.py(3)", False), (["mm"], "a.py(4)", False)],
+    ("op", "line", "same"), [("mm", "a.py(3)", True), ("add", "a.py(3)", False), ("mm", "a.py(4)", False)]
 )
-def test_the_same_ops_at_the_same_line_are_wrong_in_one_place(ops: list[str], line: str, same: bool) -> None:
-    def found(names: list[str], lines: list[str]) -> Any:
-        work = Mock(spec=Work)
-        work.op.name.values.return_value, work.line.values.return_value = names, lines
-        work.kind.one_of.return_value = np.zeros(1, bool)
-        return SimpleNamespace(hits=SimpleNamespace(occurrences=work))
-
-    assert faults._same_ops(found(["mm", "mm"], ["a.py(3)"]), found(ops, [line])) is same
+def test_same_ops_at_the_same_line_are_one_fault(op: str, line: str, same: bool) -> None:
+    assert same_ops(hits_at("mm", "a.py(3)"), hits_at(op, line)) is same
 
 
 @pytest.mark.parametrize(
-    ("shared", "second", "same"),
+    ("kind", "second", "same"),
     [(True, "allreduce", False), (True, "allgather", True), (False, "allreduce", True)],
 )
-def test_collectives_that_one_op_starts_are_one_fault_where_they_are_of_one_kind(
-    shared: bool, second: str, same: bool
-) -> None:
-    def found(named_by: str) -> Any:
-        work = Mock(spec=Work)
-        work.op.name.values.return_value, work.line.values.return_value = ["record_param_comms"], [None]
-        work.kind.one_of.return_value = np.array([shared])
-        return SimpleNamespace(hits=SimpleNamespace(occurrences=work, named_by=named_by))
-
-    assert faults._same_ops(found("allgather"), found(second)) is same
+def test_collectives_of_two_kinds_are_two_faults(kind: bool, second: str, same: bool) -> None:
+    """One op starts all of them."""
+    one, other = (hits_at("record_param_comms", named_by=name, kind=kind) for name in ("allgather", second))
+    assert same_ops(one, other) is same
 
 
 @pytest.mark.parametrize(("others", "first"), [(9, "launch-bound"), (0, "unfused-pointwise")])

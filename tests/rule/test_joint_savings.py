@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,10 @@ import pytest
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.step_times import Saving
-from traceanalyzer.replay.edit_footprint import WHOLLY
-from traceanalyzer.replay.rewrites import Batch, Fuse
-from traceanalyzer.rule import faults
+from traceanalyzer.replay.edit_footprint import WHOLLY, Footprint
+from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.faults import FaultOf, faults_of
 
 HIGH, MEDIUM, LOW, INFO = Severity
 
@@ -29,9 +30,15 @@ def found(severity: Severity, share: float | None, cost_share: float = 0.0) -> F
     return replace(samples.findings()[0], severity=severity, saving=saving, cost_share=cost_share)
 
 
-def pending(*edits: Any, info: bool = False, **changes: Any) -> Any:
-    """What a finding was made of."""
-    hits = SimpleNamespace(info=info, edits=lambda: edits, cause=changes.pop("cause", ""))
+EVENTS = SimpleNamespace(once=lambda *_: None)
+
+
+def pending(*edits: Any, info: bool = False, cause: str = "", key: str = "", **changes: Any) -> Any:
+    """What a finding of rule "one" is built of."""
+    occurrences = SimpleNamespace(events=EVENTS)
+    hits = SimpleNamespace(
+        info=info, edits=lambda: edits, cause=cause, fault_key=key, occurrences=occurrences
+    )
     return SimpleNamespace(**{"order": Claims.EVENT, "rule": "one", "device": 0, "hits": hits} | changes)
 
 
@@ -40,7 +47,7 @@ class Replay:
 
     program = SimpleNamespace(launch=None)
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float = 0.0) -> None:
         self.share, self.asked = share, list[Any]()
 
     def saving(self, edits: Any) -> Saving:
@@ -48,102 +55,115 @@ class Replay:
         return saved(self.share)
 
 
+def footprint(
+    *holds: tuple[str, float], leads: str = "", prepares: str = "", name: str = "", backward: bool = False
+) -> Any:
+    """A footprint that holds others up to a share."""
+    shares = dict(holds)
+    return SimpleNamespace(
+        name=name,
+        work_ns=np.zeros(1),
+        holds=lambda other, least=0.5: shares.get(other.name, 0.0) >= least,
+        leads_to=lambda other, _: other.name == leads,
+        prepares=lambda other, _: other.name == prepares,
+        is_backward_of=lambda *_: backward,
+    )
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`faults_of` of findings whose fixes have these footprints, in the order of their savings."""
+
+    def grouped(
+        all_pending: Sequence[Any], findings: Sequence[Finding], prints: Sequence[Any], forecast: Any
+    ) -> FaultOf:
+        given = iter(prints)
+        monkeypatch.setattr(Footprint, "of", lambda *_: next(given))
+        return faults_of(all_pending, findings, forecast)
+
+    return grouped
+
+
+SAME = (footprint(("b", 0.9), name="a"), footprint(name="b"))
+"""Footprints of two fixes, of which the first includes the second."""
+APART = (footprint(name="a"), footprint(name="b"))
+
+
 @pytest.mark.parametrize(
-    ("members", "joint", "share", "severity"),
+    ("shares", "joint", "share", "severity"),
     [
-        ([(found(LOW, 0.01), False), (found(LOW, 0.02), False)], 0.12, 0.12, HIGH),
-        ([(found(LOW, 0.01), False), (found(MEDIUM, 0.05), False)], 0.02, 0.05, MEDIUM),  # no less than one
-        ([(found(INFO, 0.2), True), (found(LOW, 0.01), False)], 0.2, 0.2, HIGH),
-        ([(found(INFO, 0.2), True), (found(INFO, 0.2), True)], 0.2, 0.2, INFO),
-        ([(found(HIGH, None), False), (found(LOW, 0.01), False)], 0.01, 0.01, HIGH),  # as severe as the worst
+        ((0.02, 0.01), 0.12, 0.12, HIGH),
+        ((0.05, 0.01), 0.02, 0.05, MEDIUM),
+        ((0.02, 0.01), 0.01, 0.02, LOW),
     ],
 )
-def test_a_fault_saves_what_all_of_its_fixes_save_together_and_no_less_than_one_of_them(
-    members: list[tuple[Finding, bool]], joint: float, share: float, severity: Severity
+def test_a_fault_saves_what_its_fixes_save_together(
+    shares: tuple[float, float], joint: float, share: float, severity: Severity, faults: Any
 ) -> None:
-    forecast: Any = Replay(joint)
-    given = [(pending(info=info), one) for one, info in members]
-    saving, graded = faults._joint(given, ["a", "b"], forecast)  # type: ignore[list-item]
-    assert saving is not None
-    assert (saving.share, graded, forecast.asked) == (share, severity, [["a", "b"]])
+    """It saves no less, and is no less severe, than one of them."""
+    forecast = Replay(joint)
+    findings = [found(Severity.of(each), each) for each in shares]
+    made = faults([pending("a"), pending("b", rule="two")], findings, SAME, forecast)
+    assert (made.number, made.savings[0].share, made.severities) == ((0, 0), share, (severity,))
+    assert forecast.asked == [["a", "b"]]
 
 
-def test_a_fault_of_one_finding_saves_what_that_saves() -> None:
-    forecast: Any = Replay(0.5)
-    one = found(LOW, 0.01)
-    assert faults._joint([(pending(), one)], [], forecast) == (one.saving, LOW)
-    assert forecast.asked == []
+def test_a_fault_of_one_finding_saves_what_that_saves(faults: Any) -> None:
+    forecast = Replay(0.5)
+    findings = [found(LOW, 0.02), found(LOW, 0.01)]
+    made = faults([pending("a"), pending("b", rule="two")], findings, APART, forecast)
+    assert made.savings == (findings[0].saving, findings[1].saving)
+    assert (made.severities, forecast.asked) == ((LOW, LOW), [])
 
 
-def test_what_another_drops_in_part_only_is_no_edit_of_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Findings 0 and 2 are one fault; the third's own fix is another change."""
-    monkeypatch.setattr(faults, "_linked", lambda *_: ([(0, 2)], {2}, {}))
-    forecast: Any = Replay(0.3)
-    every = [pending("a", "b"), pending("c"), pending("d")]
-    made = faults.faults_of(every, [found(LOW, 0.01), found(MEDIUM, 0.04), found(LOW, 0.02)], forecast)
-    assert (made.number, forecast.asked) == ((0, 1, 0), [["a", "b"]])
-    assert [one.share for one in made.savings if one] == [0.3, 0.04]
-    assert made.severities == (HIGH, MEDIUM)
-
-
-def test_without_a_replay_each_finding_is_a_fault_of_its_own() -> None:
-    made = faults.faults_of([pending("a"), pending("a")], [found(LOW, None), found(HIGH, None)], None)
+def test_without_a_replay_each_finding_is_a_fault() -> None:
+    made = faults_of([pending("a"), pending("a")], [found(LOW, None), found(HIGH, None)], None)
     assert (made.number, made.savings, made.severities) == ((0, 1), (None, None), (LOW, HIGH))
 
 
-def printed(*holds: tuple[str, float], leads: str = "", prepares: str = "", name: str = "") -> Any:
-    """A footprint that holds others up to a share."""
-    known = dict(holds)
-    return SimpleNamespace(
-        name=name,
-        holds=lambda other, least=0.5: known.get(other.name, 0.0) >= least,
-        leads_to=lambda other, _: other.name == leads,
-        prepares=lambda other, _: other.name == prepares,
-    )
+@pytest.mark.parametrize(
+    ("prints", "shares", "linked", "edits"),
+    [
+        ((footprint(("b", 0.9), name="a"), footprint(name="b")), (0.3, 0.1), True, ["a", "b"]),
+        ((footprint(("b", 0.6), name="a"), footprint(name="b")), (0.3, 0.1), True, ["a"]),
+        ((footprint(("b", 0.4), name="a"), footprint(name="b")), (0.3, 0.1), False, None),
+        ((footprint(name="a"), footprint(("a", 0.9), name="b")), (0.3, 0.3 * WHOLLY + 1e-9), True, ["a", "b"]),
+        ((footprint(name="a"), footprint(("a", 0.6), name="b")), (0.3, 0.29), True, ["b"]),
+        ((footprint(name="a"), footprint(("a", 0.9), name="b")), (0.3, 0.3 * WHOLLY - 1e-9), False, None),
+        ((footprint(leads="b", name="a"), footprint(name="b")), (0.3, 0.1), True, ["a", "b"]),
+        ((footprint(name="a"), footprint(leads="a", name="b")), (0.3, 0.1), True, ["a", "b"]),
+        ((footprint(prepares="b", name="a"), footprint(name="b")), (0.3, 0.1), True, ["a", "b"]),
+        ((footprint(name="a"), footprint(prepares="a", name="b")), (0.3, 0.1), True, ["a", "b"]),
+    ],
+)  # fmt: skip
+def test_a_fix_that_includes_or_causes_another_is_one_fault(
+    prints: Any, shares: tuple[float, float], linked: bool, edits: list[str] | None, faults: Any
+) -> None:
+    """Edits of a finding of which the other's fix removes a part only are another change."""
+    forecast = Replay()
+    findings = [found(HIGH, share) for share in shares]
+    made = faults([pending("a"), pending("b", rule="two")], findings, prints, forecast)
+    assert made.number == ((0, 0) if linked else (0, 1))
+    assert forecast.asked == ([edits] if edits else [])
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "shares", "linked", "partly"),
+    ("rules", "keys", "linked"),
     [
-        (printed(("b", 0.9), name="a"), printed(name="b"), (0.3, 0.1), True, set()),
-        (printed(("b", 0.6), name="a"), printed(name="b"), (0.3, 0.1), True, {1}),
-        (printed(("b", 0.4), name="a"), printed(name="b"), (0.3, 0.1), False, set()),
-        (printed(name="a"), printed(("a", 0.9), name="b"), (0.3, 0.3 * WHOLLY + 1e-9), True, set()),
-        (printed(name="a"), printed(("a", 0.6), name="b"), (0.3, 0.3), True, {0}),
-        (printed(name="a"), printed(("a", 0.9), name="b"), (0.3, 0.3 * WHOLLY - 1e-9), False, set()),
-        (printed(leads="b", name="a"), printed(name="b"), (0.3, 0.1), True, set()),
-        (printed(name="a"), printed(leads="a", name="b"), (0.3, 0.1), True, set()),
-        (printed(prepares="b", name="a"), printed(name="b"), (0.3, 0.1), True, set()),
-        (printed(name="a"), printed(prepares="a", name="b"), (0.3, 0.1), True, set()),
+        (("one", "two"), ("stalled-thread", "stalled-thread"), True),
+        (("one", "two"), ("stalled-thread", ""), False),
+        (("one", "two"), ("stalled-thread", "other"), False),
+        (("one", "two"), ("", ""), False),
+        (("one", "one"), ("stalled-thread", "stalled-thread"), False),
     ],
 )
-def test_a_fix_that_drops_most_of_what_another_does_or_leads_to_it_is_the_same_change(
-    first: Any, second: Any, shares: tuple[float, float], linked: bool, partly: set[int]
+def test_two_rules_declare_by_a_key_that_they_find_one_fault(
+    rules: tuple[str, str], keys: tuple[str, str], linked: bool, faults: Any
 ) -> None:
-    forecast: Any = Replay(0.0)
-    every = [pending(rule="one"), pending(rule="two")]
-    pairs, found_partly = faults._removed_together(
-        every, dict(enumerate(shares)), {0: first, 1: second}, forecast
-    )
-    assert (pairs, found_partly) == ([(0, 1)] if linked else [], partly)
-
-
-@pytest.mark.parametrize(
-    ("rules", "causes", "still"),
-    [
-        (("host-gap", "host-hotspot"), ("", "stalled"), True),
-        (("host-hotspot", "host-gap"), ("stalled", ""), True),
-        (("host-gap", "host-hotspot"), ("stalled", "stalled"), True),
-        (("host-gap", "host-hotspot"), ("", "busy"), False),
-        (("host-gap", "host-gap"), ("stalled", "stalled"), False),
-        (("host-gap", "hotspot"), ("stalled", "stalled"), False),
-    ],
-)
-def test_a_thread_that_stands_still_does_so_for_one_reason(
-    rules: tuple[str, str], causes: tuple[str, str], still: bool
-) -> None:
-    one, other = (pending(rule=rule, cause=cause) for rule, cause in zip(rules, causes, strict=True))
-    assert faults._stand_still(one, other) is still
+    both = [pending(rule=rule, key=key, cause=rule + key) for rule, key in zip(rules, keys, strict=True)]
+    both[1].device = 1
+    made = faults(both, [found(HIGH, 0.3), found(HIGH, 0.1)], APART, Replay())
+    assert made.number == ((0, 0) if linked else (0, 1))
 
 
 def batch(*groups: int) -> Batch:
@@ -154,45 +174,38 @@ def batch(*groups: int) -> Batch:
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
-        ([batch(0, 0, 0, 1, 1)], [batch(0, 0), batch(0, 0, 0)], True),  # as many repeats of as many loops
+        ([batch(0, 0, 0, 1, 1)], [batch(0, 0), batch(0, 0, 0)], True),
         ([batch(0, 0, 0)], [batch(0, 0)], False),
         ([batch(0, 0)], [batch(0, 0, 1, 1)], False),
         ([], [], False),
         ([], [batch(0, 0)], False),
     ],
 )
-def test_loops_of_as_many_repeats_are_one_loop_forward_and_backward(
-    first: list[Any], second: list[Any], same: bool
+def test_loops_of_equal_counts_are_one_loop(
+    first: list[Any], second: list[Any], same: bool, faults: Any
 ) -> None:
-    assert faults._same_loop(pending(*first), pending(*second)) is same
+    """As many repeats of as many loops: the loop forward and its backward."""
+    made = faults([pending(*first), pending(*second)], [found(HIGH, 0.3), found(HIGH, 0.1)], APART, Replay())
+    assert made.number == ((0, 0) if same else (0, 1))
 
 
-@pytest.mark.parametrize("changes", [{"rule": "two"}, {"cause": "b"}, {"device": 1}])
-def test_what_another_rule_or_cause_or_device_has_is_no_second_sight_of_one_code(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [({}, (0, 0)), ({"rule": "two"}, (0, 1)), ({"cause": "b"}, (0, 1)), ({"device": 1}, (0, 1))],
+)
+def test_an_op_and_its_backward_are_one_fault_of_one_rule(
+    changes: dict[str, Any], number: tuple[int, int], faults: Any
 ) -> None:
-    monkeypatch.setattr(faults, "_same_ops", lambda *_: True)
-    events = SimpleNamespace(once=lambda *_: None)
-    prints: Any = SimpleNamespace(is_backward_of=lambda *_: False)
-
-    def one(**given: Any) -> Any:
-        made = pending(**given)
-        made.hits.occurrences = SimpleNamespace(events=events)
-        return made
-
-    program: Any = None
-    assert faults._same_code(one(), one(), prints, prints, program)
-    assert not faults._same_code(one(), one(**changes), prints, prints, program)
+    prints = footprint(name="a", backward=True), footprint(name="b")
+    findings = [found(HIGH, 0.3), found(HIGH, 0.1)]
+    assert faults([pending(), pending(**changes)], findings, prints, Replay()).number == number
 
 
-def test_the_thirty_that_save_most_are_compared_and_of_equal_ones_the_first() -> None:
+def test_only_the_thirty_that_save_most_are_compared(faults: Any) -> None:
+    """Of those that save equally much the first."""
     shares = [0.01, *[0.1] * 31, 0.2]
-    chosen = faults._worth_comparing([pending()] * len(shares), [found(LOW, share) for share in shares])
-    assert list(chosen) == [32, *range(1, 30)]
-
-
-def test_a_fix_is_of_one_kind_where_all_of_its_edits_are() -> None:
-    fuse: Any = object.__new__(Fuse)
-    assert faults._made_of(pending(fuse, fuse), Fuse)
-    assert not faults._made_of(pending(fuse, batch(0, 0)), Fuse)
-    assert not faults._made_of(pending(), Fuse)
+    every = [pending(rule=str(number)) for number in range(len(shares))]
+    prints = [footprint(*((str(other), 1.0) for other in range(30)), name=str(i)) for i in range(30)]
+    made = faults(every, [found(LOW, share) for share in shares], prints, Replay())
+    together = [i for i, number in enumerate(made.number) if number == made.number[32]]
+    assert together == [*range(1, 30), 32]

@@ -1,18 +1,20 @@
-"""Findings that one change of the program removes are one fault: found by what their fixes take from the program."""
+"""Faults: findings that one change of the program removes, grouped by what their fixes take from the program."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
 
@@ -22,17 +24,21 @@ if TYPE_CHECKING:
     from traceanalyzer.replay.program import Program
     from traceanalyzer.replay.saving import Forecast
 
-_LEAST = (
-    -Severity.LOW.least_share
-)  # saved by a fix alone: what makes the step longer belongs to no other's change
-_EXPLAINS = 1 / 3  # of what fusing chains saves: another finding says why the chains are there; chosen
-_SHARED = 0.2  # of what fusing takes, on kernels that the other shortens: 0.21 to 1 where it says why; H200
-_TWICE = 2.0  # times what fusing a chain saves: taking all launches off the CPU comes first from here; chosen
-# Times what any other fault saves: taking all launches off the CPU comes first from here. Faults that were put into
-# programs beside it are worth 12 % beside 67 % or more (pairs4/amp_scaler, H200).
-_FAR = 6.0
-_NEAR = 0.25  # of what taking all launches off the CPU saves: a fault is said before it from here on; chosen
-_MOST = 30  # findings of a trace that are compared pair by pair; those that save most come first
+# Findings whose fix makes the step longer belong to no other finding's change.
+_MIN_SAVING = -Severity.LOW.least_share
+# Share of what fusing chains saves. A finding that saves less does not explain why the chains are there; chosen.
+_EXPLAINS = 1 / 3
+# Share of the fused kernels' time that the other fix shortens. It is 0.21 to 1 where it explains the chain; H200.
+_SHARED = 0.2
+# A CUDA graph comes before fused chains if it saves this many times as much; chosen.
+_GRAPH_BEFORE_CHAINS = 2.0
+# A CUDA graph comes before any other fault if it saves this many times as much. Faults that were put into
+# programs with such overhead are worth 12 % where the graph saves 67 % or more (pairs4/amp_scaler, H200).
+_GRAPH_BEFORE_OTHERS = 6.0
+# Share of what a CUDA graph saves. A fault that saves as much comes before the graph; chosen.
+_BEFORE_GRAPH = 0.25
+# Only so many findings of a trace are compared pair by pair: those that save most.
+_MAX_COMPARED = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +49,13 @@ class FaultOf:
         number: parallel to the findings, equal for those of one fault.
         savings: fault -> joint saving, None where nothing of it can be replayed.
         severities: fault -> severity of the joint saving.
-        behind: findings -> those that stand before it, since they say why its work is there.
+        preceded_by: finding -> the findings that come before it, since they explain why its work is there.
     """
 
     number: tuple[int, ...]
     savings: tuple[Saving | None, ...]
     severities: tuple[Severity, ...]
-    behind: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    preceded_by: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
 def faults_of(
@@ -61,12 +67,12 @@ def faults_of(
         all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
-    linked, partly, behind = _linked(all_pending, findings, forecast)
+    linked, partly, preceded_by = _linked(all_pending, findings, forecast)
     number = _groups(len(findings), linked)
     savings: list[Saving | None] = []
     severities = []
     for fault in range(max(number, default=-1) + 1):
-        members = [i for i, own in enumerate(number) if own == fault]
+        members = [i for i, of_finding in enumerate(number) if of_finding == fault]
         saving, severity = _joint(
             [(all_pending[i], findings[i]) for i in members],
             [edit for i in members if i not in partly for edit in all_pending[i].hits.edits()],
@@ -74,7 +80,7 @@ def faults_of(
         )
         savings.append(saving)
         severities.append(severity)
-    return FaultOf(tuple(number), tuple(savings), tuple(severities), behind)
+    return FaultOf(tuple(number), tuple(savings), tuple(severities), preceded_by)
 
 
 def _joint(
@@ -85,109 +91,146 @@ def _joint(
     Args:
         edits: of the members but for those of which another drops a part only: the rest of them is another change.
     """
-    if len(members) == 1 or forecast is None:  # without a forecast every fault is of one finding
+    # Without a forecast, every fault has one finding.
+    if len(members) == 1 or forecast is None:
         return members[0][1].saving, members[0][1].severity
-    own = (found.saving for _, found in members if found.saving is not None)
-    # What comes on top of other findings' fixes may be worth more there than with these alone.
-    saving = max((forecast.saving(edits), *own), key=lambda one: one.share)
+    alone = (finding.saving for _, finding in members if finding.saving is not None)
+    # A finding may be worth more on top of other findings' fixes than together with this fault alone.
+    saving = max((forecast.saving(edits), *alone), key=lambda each: each.share)
     if all(pending.hits.info for pending, _ in members):
         return saving, Severity.INFO
-    findings = [found for _, found in members]
-    cost_share = max(found.cost_share for found in findings)
-    return saving, fault_severity((found.severity for found in findings), cost_share, saving)
+    cost_share = max(finding.cost_share for _, finding in members)
+    return saving, fault_severity((finding.severity for _, finding in members), cost_share, saving)
 
 
 def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
-    """The fault of each finding."""
+    """The fault of each finding: the connected components of the links, numbered in order."""
     root = list(range(count))
-    for one, other in linked:
-        low, high = sorted((root[one], root[other]))
-        root = [low if own == high else own for own in root]
-    known: dict[int, int] = {}
-    return [known.setdefault(own, len(known)) for own in root]
+    for pair in linked:
+        low, high = sorted(root[i] for i in pair)
+        root = [low if r == high else r for r in root]
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(r, len(numbers)) for r in root]
 
 
 def _linked(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
 ) -> tuple[list[tuple[int, int]], set[int], dict[int, frozenset[int]]]:
-    """(pairs of findings, by position, that one change removes; those of which it removes a part; `FaultOf.behind`).
+    """(pairs of findings that one change removes; findings of which it removes a part; `FaultOf.preceded_by`).
 
-    What compiles the step fuses its chains as well, but for those that a change of the program removes.
+    Compiling the step fuses its chains as well, except chains that a change of the program removes.
     """
     if forecast is None:
         return [], set(), {}
-    chosen = _worth_comparing(all_pending, findings)
-    prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in chosen}
-    specific, partly = _removed_together(all_pending, chosen, prints, forecast)
+    worth = _worth_comparing(all_pending, findings)
+    prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
+    specific, partly = _removed_together(all_pending, worth, prints, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
         for i, pending in enumerate(all_pending)
         for other, second in enumerate(all_pending)
-        if _made_of(pending, Compile) and _made_of(second, Fuse) and other not in removed
+        if _has_only(pending, Compile) and _has_only(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    return compiled + specific, partly, _behind(all_pending, findings, prints, chosen)
+    return compiled + specific, partly, _Order.of(all_pending, findings, prints, worth).preceded_by()
 
 
 def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:
-    """Specific findings with a saving, by position, most first; what each saves. None if there is but one."""
-    known = ((i, found.saving) for i, found in enumerate(findings))
-    worth = {i: saving.share for i, saving in known if saving is not None and saving.share >= _LEAST}
-    chosen = [
+    """Share that each specific finding saves, by position, largest first; empty if there is only one."""
+    savings = ((i, finding.saving) for i, finding in enumerate(findings))
+    worth = {i: saving.share for i, saving in savings if saving is not None and saving.share >= _MIN_SAVING}
+    specific = [
         i for i in worth if all_pending[i].order is not Claims.LAUNCHES and not all_pending[i].hits.info
     ]
-    chosen = sorted(chosen, key=lambda i: (-worth[i], i))[:_MOST]
-    return {i: worth[i] for i in chosen} if len(chosen) > 1 else {}
+    specific = sorted(specific, key=lambda i: (-worth[i], i))[:_MAX_COMPARED]
+    return {i: worth[i] for i in specific} if len(specific) > 1 else {}
 
 
-def _behind(
-    all_pending: Sequence[PendingFinding],
-    findings: Sequence[Finding],
-    prints: Mapping[int, Footprint],
-    worth: Mapping[int, float],
-) -> dict[int, frozenset[int]]:
-    """The findings that stand before each: of chains that could be fused, those that say why their kernels are there.
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Which findings with a saving come before which others, by position.
 
-    Those are wrong in one place; what is left of the chain after that can still be fused. Where taking all launches
-    off the CPU is worth much more, most of what fusing saves are launches, which go with that. Beside what is worth
-    far more, no other fault is where to begin.
+    Attributes:
+        saved: share that each finding saves; without info.
+        ranks: rank of each finding's severity.
+        chains: findings whose fix is fusing alone.
+        launches: findings whose fix takes all launches off the CPU.
+        explaining: specific findings that may explain a chain.
+        prints: footprint of each specific finding's fix.
+        worth: share that each specific finding saves.
     """
-    why = [
-        i
-        for i in worth
-        if all_pending[i].order <= Claims.PATTERN
-        and findings[i].severity.rank <= Severity.MEDIUM.rank
-        and not any(isinstance(edit, (Batch, Fuse)) for edit in all_pending[i].hits.edits())
-    ]
-    saved = {
-        i: found.saving.share
-        for i, found in enumerate(findings)
-        if found.saving is not None and not all_pending[i].hits.info
-    }
-    launches = [i for i in saved if all_pending[i].order is Claims.LAUNCHES]
-    found = {
-        chain: frozenset(
+
+    saved: Mapping[int, float]
+    ranks: Mapping[int, int]
+    chains: frozenset[int]
+    launches: frozenset[int]
+    explaining: frozenset[int]
+    prints: Mapping[int, Footprint]
+    worth: Mapping[int, float]
+
+    @classmethod
+    def of(
+        cls,
+        all_pending: Sequence[PendingFinding],
+        findings: Sequence[Finding],
+        prints: Mapping[int, Footprint],
+        worth: Mapping[int, float],
+    ) -> Self:
+        saved = {
+            i: finding.saving.share
+            for i, finding in enumerate(findings)
+            if finding.saving is not None and not all_pending[i].hits.info
+        }
+        launches = frozenset(i for i in saved if all_pending[i].order is Claims.LAUNCHES)
+        ranks = {i: finding.severity.rank for i, finding in enumerate(findings)}
+        explaining = (
             i
-            for i in why
-            if chain in worth
-            and worth[i] >= _EXPLAINS * worth[chain]
-            and prints[chain].work_ns[prints[i].work_ns > 0].sum() >= _SHARED * prints[chain].work_ns.sum()
-        ).union(i for i in launches if saved[i] >= _TWICE * saved[chain])
-        for chain in saved
-        if _made_of(all_pending[chain], Fuse)
-    }
-    others = set(saved).difference(found, launches)
-    for i in others:
-        found[i] = frozenset(launch for launch in launches if saved[launch] >= _FAR * saved[i])
-    for launch in launches:  # it saves what the others leave: a fault that is worth about as much comes first
-        found[launch] = frozenset(
-            i
-            for i in others
-            if saved[i] >= _NEAR * saved[launch]
-            and findings[i].severity.rank <= findings[launch].severity.rank
+            for i in worth
+            if all_pending[i].order <= Claims.PATTERN
+            and ranks[i] <= Severity.MEDIUM.rank
+            and not any(isinstance(edit, (Batch, Fuse)) for edit in all_pending[i].hits.edits())
         )
-    return {chain: reasons for chain, reasons in found.items() if reasons}
+        return cls(
+            saved,
+            ranks,
+            frozenset(i for i in saved if _has_only(all_pending[i], Fuse)) - launches,
+            launches,
+            frozenset(explaining),
+            prints,
+            worth,
+        )
+
+    def preceded_by(self) -> dict[int, frozenset[int]]:
+        """The findings that come before each, where there are any."""
+        found = {i: self._before_chain(i) if i in self.chains else self._before(i) for i in self.saved}
+        return {i: earlier for i, earlier in found.items() if earlier}
+
+    def _before_chain(self, chain: int) -> frozenset[int]:
+        """Findings that explain the chain's kernels, and those that take its launches off the CPU anyway.
+
+        A fault is wrong in one place. What it leaves of the chain can still be fused.
+        """
+        explain = (i for i in self.explaining if chain in self.worth and self._explains(i, chain))
+        return frozenset(explain).union(self._launches_worth(_GRAPH_BEFORE_CHAINS * self.saved[chain]))
+
+    def _explains(self, i: int, chain: int) -> bool:
+        work_ns = self.prints[chain].work_ns
+        shared_ns = work_ns[self.prints[i].work_ns > 0].sum()
+        return bool(self.worth[i] >= _EXPLAINS * self.worth[chain] and shared_ns >= _SHARED * work_ns.sum())
+
+    def _before(self, i: int) -> frozenset[int]:
+        """Launches that are worth far more; of launches the faults worth about as much, as they save what is left."""
+        if i not in self.launches:
+            return self._launches_worth(_GRAPH_BEFORE_OTHERS * self.saved[i])
+        return frozenset(
+            other
+            for other in self.saved.keys() - self.chains - self.launches
+            if self.saved[other] >= _BEFORE_GRAPH * self.saved[i] and self.ranks[other] <= self.ranks[i]
+        )
+
+    def _launches_worth(self, share: float) -> frozenset[int]:
+        return frozenset(i for i in self.launches if self.saved[i] >= share)
 
 
 def _removed_together(
@@ -196,32 +239,46 @@ def _removed_together(
     prints: Mapping[int, Footprint],
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
-    """(pairs of specific findings, one of which drops most of what the other does, or leads to it; those partly so)."""
-    chosen, found, partly = list(worth), [], set[int]()
-    for place, one in enumerate(chosen):
-        for other in chosen[place + 1 :]:
-            first, second = prints[one], prints[other]
-            inside = first.holds(second)
-            if inside and not first.holds(second, WHOLLY):
-                partly.add(other)
-            # What does for another's fix saves about as much: else calls stay that the other drops with the work.
-            around = not inside and worth[other] >= WHOLLY * worth[one] and second.holds(first)
-            if around and not second.holds(first, WHOLLY):
-                partly.add(one)
-            linked = inside or around
-            launch = forecast.program.launch
-            for this, that in ((first, second), (second, first)):
-                linked |= this.leads_to(that, launch) or this.prepares(that, launch)
-            pair = all_pending[one], all_pending[other]
-            if linked or _same_code(*pair, first, second, forecast.program) or _stand_still(*pair):
-                found.append((one, other))
-    return found, partly
+    """(pairs of specific findings that one change removes; findings of which the other's fix removes a part)."""
+    linked, partly = [], set[int]()
+    for pair in combinations(worth, 2):
+        first, second = (prints[i] for i in pair)
+        inside = first.holds(second)
+        if inside and not first.holds(second, WHOLLY):
+            partly.add(pair[1])
+        # A fix that includes another's saves about as much. Otherwise calls stay that the other drops with the work.
+        around = not inside and worth[pair[1]] >= WHOLLY * worth[pair[0]] and second.holds(first)
+        if around and not second.holds(first, WHOLLY):
+            partly.add(pair[0])
+        pending = all_pending[pair[0]], all_pending[pair[1]]
+        if (
+            inside
+            or around
+            or _one_causes_other(first, second, forecast.program.launch)
+            or _same_code(*pending, first, second, forecast.program)
+            or _same_key(*pending)
+        ):
+            linked.append(pair)
+    return linked, partly
 
 
-def _made_of(pending: PendingFinding, kind: type[Edit]) -> bool:
-    """Whether its fix is of this kind alone: what compiles the step fuses its chains as well."""
+def _one_causes_other(first: Footprint, second: Footprint, launch: Rows) -> bool:
+    """Whether the waits or copies of one make the work of the other."""
+    return any(
+        cause.leads_to(effect, launch) or cause.prepares(effect, launch)
+        for cause, effect in ((first, second), (second, first))
+    )
+
+
+def _has_only(pending: PendingFinding, kind: type[Edit]) -> bool:
+    """Whether its fix has edits of this kind alone."""
     edits = pending.hits.edits()
     return bool(edits) and all(isinstance(edit, kind) for edit in edits)
+
+
+def _same_key(one: PendingFinding, other: PendingFinding) -> bool:
+    """Whether two rules declare that their findings are one fault."""
+    return one.rule != other.rule and bool(one.hits.fault_key) and one.hits.fault_key == other.hits.fault_key
 
 
 def _same_code(
@@ -233,31 +290,13 @@ def _same_code(
     events = one.hits.occurrences.events
     autograd = events.once(Autograd, lambda: Autograd.of(events.trace, events.nesting, program))
     backward = first.is_backward_of(second, autograd) or second.is_backward_of(first, autograd)
-    return backward or _same_loop(one, other) or _same_ops(one, other)
+    return backward or _same_loop(one, other) or same_ops(one.hits, other.hits)
 
 
 def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
     """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
     counts = [_repeats(pending.hits.edits()) for pending in (one, other)]
     return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
-
-
-def _same_ops(one: PendingFinding, other: PendingFinding) -> bool:
-    """Whether the work of both is of the same ops at the same lines: they differ in their tensors' shapes."""
-    first, second = one.hits.occurrences, other.hits.occurrences
-    if not isinstance(first, Work) or not isinstance(second, Work):
-        return False
-    if first.kind.one_of("communication").all() and one.hits.named_by != other.hits.named_by:
-        return False  # one op starts collectives of every kind
-    ops = set(first.op.name.values()), set(second.op.name.values())
-    return ops[0] == ops[1] and set(first.line.values()) == set(second.line.values())
-
-
-def _stand_still(*pair: PendingFinding) -> bool:
-    """Whether the launching thread stands still between ops and within ops that do next to nothing: for one reason."""
-    return {one.rule for one in pair} == {"host-gap", "host-hotspot"} and "stalled" in {
-        one.hits.cause for one in pair
-    }
 
 
 def _repeats(edits: Sequence[Edit]) -> list[int]:
@@ -267,3 +306,15 @@ def _repeats(edits: Sequence[Edit]) -> list[int]:
         if isinstance(edit, Batch)
         for count in np.unique(edit.group, return_counts=True)[1]
     )
+
+
+def same_ops(one: Hits, other: Hits) -> bool:
+    """Whether the work of both has the same ops at the same lines, so that only the shapes of tensors differ."""
+    first, second = one.occurrences, other.occurrences
+    if not isinstance(first, Work) or not isinstance(second, Work):
+        return False
+    # One op starts collectives of every kind.
+    if first.kind.one_of("communication").all() and one.named_by != other.named_by:
+        return False
+    ops = set(first.op.name.values()), set(second.op.name.values())
+    return ops[0] == ops[1] and set(first.line.values()) == set(second.line.values())

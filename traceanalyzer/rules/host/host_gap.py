@@ -172,6 +172,7 @@ def _hits(pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: 
         named_by=line,
         lost=lost,
         fix=ShrinkGaps(pauses.start_ns, pauses.end_ns),
+        fault_key="stalled-thread",
         message=text + (_DENSE if dense else ""),
         advice=advice,
         confidence=Confidence.LOW if dense else Confidence.HIGH if single and sure else Confidence.MEDIUM,

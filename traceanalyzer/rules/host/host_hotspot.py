@@ -124,6 +124,7 @@ def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) ->
         occurrences=calls,
         named_by=key,
         cause="stalled",
+        fault_key="stalled-thread",
         lost=lost,
         fix=DropSpans(calls.start_ns, calls.end_ns),
         message="{by} takes up to {longest}, {times_a_step}, instead of {usual}: it only makes a view, so "
