@@ -22,6 +22,7 @@ import pandas as pd
 
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
+from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
@@ -29,7 +30,6 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
-from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

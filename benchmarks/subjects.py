@@ -124,7 +124,7 @@ def table(path: str, **options: Any) -> Callable[[], int]:
 
 def ops(path: str) -> Callable[[], int]:
     """The ops with their kernels and rates, of a trace that is loaded before the clock starts."""
-    from traceanalyzer.roofline.op_work import OpWork
+    from traceanalyzer.roofline.op_rates import OpWork
 
     trace = _loaded(path)
 

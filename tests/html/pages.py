@@ -24,7 +24,7 @@ from traceanalyzer.render.html.markup import UNITS
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.facts import facts_of
 from traceanalyzer.report.page.page import Analysed, Page, page_of
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.op_rates import OpWork
 
 # Numbers on the page that are neither quoted from a document nor marked as drawn or summed here.
 LOOSE = """() => {

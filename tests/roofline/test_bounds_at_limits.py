@@ -11,12 +11,12 @@ import pytest
 from tests.roofline.test_op_families import signature
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.convolutions import resampling_taps
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.indexed import Indexed
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks, known_devices
 from traceanalyzer.tensors.signatures import Signature
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.roofline.test_op_families import signature
 from traceanalyzer.roofline.convolutions import conv_flops, resampling_taps, transposed_flops
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.tensors.signatures import Signature
 

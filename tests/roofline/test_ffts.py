@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work, is_awkward, next_length
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.tensors.signatures import Signature
 
 COMPLEX = "c10::complex<float>"

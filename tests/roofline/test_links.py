@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.roofline.links import host_link
+from traceanalyzer.roofline.peaks import host_link
 
 
 @pytest.mark.parametrize(

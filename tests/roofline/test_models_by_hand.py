@@ -12,8 +12,8 @@ from tests.roofline.test_made import IMAGE, op
 from tests.roofline.test_op_families import BF16, F32, LONG, signature
 from traceanalyzer.roofline.convolutions import fft_counts, nth, transposed_flops
 from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.made import made
-from traceanalyzer.roofline.op_bounds import bound_of
 from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.results import result_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.call_times import call_times
-from traceanalyzer.roofline.op_bounds import bound_of, least_ns, reached_ns
+from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
 from traceanalyzer.tensors.signatures import Signature
 

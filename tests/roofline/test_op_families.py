@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
+from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.op_families import family_of, inputs_once
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.signatures import Signature

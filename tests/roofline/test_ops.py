@@ -13,7 +13,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.render.text.ops import ops_markdown, render_ops
-from traceanalyzer.roofline.op_work import NO_OP, OpWork
+from traceanalyzer.roofline.op_rates import NO_OP, OpWork
 from traceanalyzer.roofline.peaks import device_peaks, known_devices
 
 BF16, F32 = "c10::BFloat16", "float"

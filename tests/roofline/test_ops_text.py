@@ -11,7 +11,7 @@ from tests.roofline.test_ops import matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
-from traceanalyzer.roofline.op_work import Inputs, OpWork
+from traceanalyzer.roofline.op_rates import Inputs, OpWork
 from traceanalyzer.roofline.peaks import Peaks
 
 RATES = {"tflops": 12.34, "gbps": 1_234.5, "peak_tflops": 989.5, "peak_gbps": 4_800.0, "why": "no shapes"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.stalled_calls import KINDS, FirstUse
 
 US = 1_000
 STEPS = 12  # the leading third is 4

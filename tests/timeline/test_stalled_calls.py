@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TID, TraceBuilder
+from traceanalyzer.idle.stalled_calls import LONG_NS, StalledCalls
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.stalled_calls import LONG_NS, StalledCalls
 
 _TENTH = LONG_NS // 10  # so that edges tie, touch and are just far enough from one another
 _OTHERS = 100 * LONG_NS  # after all that is drawn

@@ -28,7 +28,7 @@ def ops(trace: Path, limit: int, form: str, output: Path | None, force: bool) ->
     """
     from traceanalyzer.render.data.views import ops_fields
     from traceanalyzer.render.text.ops import ops_markdown, render_ops
-    from traceanalyzer.roofline.op_work import OpWork
+    from traceanalyzer.roofline.op_rates import OpWork
 
     loaded = opened(trace, form, [output], force)
     work = index_of(loaded, OpWork)

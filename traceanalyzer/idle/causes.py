@@ -11,13 +11,13 @@ from traceanalyzer.idle.cause_table import CAUSES, JUDGED, PROVEN
 from traceanalyzer.idle.gap_evidence import Evidence
 from traceanalyzer.idle.gap_segments import Cutter, Proof
 from traceanalyzer.idle.gaps import Gaps, longest_row
+from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, pick, sums_of
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from traceanalyzer.idle.gap_segments import MOST
 from traceanalyzer.idle.gaps import Gaps
+from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.stalled_calls import StalledCalls
 from traceanalyzer.timeline.steps import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model.arrays import Mask, Rows, grouped, median_of
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.stalled_calls import MANY_TIMES
 from traceanalyzer.timeline.steps import StepMarks
 
 _MIN_STEPS = 3  # fewer cannot tell what recurs from what happens once

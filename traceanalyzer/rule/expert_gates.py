@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.rule.views import Work
 from traceanalyzer.tensors.signatures import Signature
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
 from traceanalyzer.render.data.table import records
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.op_rates import OpWork
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.markdown import to_markdown
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.op_rates import OpWork
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.roofline.op_work import OpWork
+from traceanalyzer.roofline.op_rates import OpWork
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.links import REACHED, host_link
+from traceanalyzer.roofline.peaks import LINK_REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.host_round_trips import MAX_BYTES, HostRoundTrips
@@ -241,7 +241,7 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows
         ]
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
-        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (REACHED * link_gbps)), dur)
+        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (LINK_REACHED * link_gbps)), dur)
     return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
 
 

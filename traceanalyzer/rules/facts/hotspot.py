@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
-from traceanalyzer.roofline.op_work import Inputs, OpWork, shapes_of
+from traceanalyzer.roofline.op_rates import Inputs, OpWork, shapes_of
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import (
     MORE_WORK,

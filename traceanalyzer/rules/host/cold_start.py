@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
-from traceanalyzer.timeline.stalled_calls import KINDS, FirstUse
 from traceanalyzer.timeline.steps import Steps
 
 _FIRST = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
@@ -14,7 +15,6 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, r
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.timeline.names import VIEWING_OP
-from traceanalyzer.timeline.stalled_calls import MANY_TIMES
 from traceanalyzer.timeline.steps import Steps
 
 # Share of the time with an idle GPU that the message calls all of it.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, numbered, sums_of
-from traceanalyzer.roofline.call_times import call_times
 from traceanalyzer.roofline.ffts import factors, fft_lengths, is_awkward, next_length
 from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule

@@ -11,10 +11,9 @@ from itertools import zip_longest
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, distinct
-from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_bounds import bound_of, least_ns
-from traceanalyzer.roofline.op_work import shapes_of
-from traceanalyzer.roofline.other_units import first_of, speedup
+from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
+from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
+from traceanalyzer.roofline.op_rates import shapes_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.op_bounds import product_bytes_ns
+from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
+from traceanalyzer.roofline.lower_bounds import product_bytes_ns
 from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
-from traceanalyzer.roofline.other_units import reached_flops_per_ns
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence

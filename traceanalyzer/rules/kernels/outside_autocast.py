@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.other_units import speedup
+from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to

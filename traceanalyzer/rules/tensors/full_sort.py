@@ -14,7 +14,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, sums_of
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_work import shapes_of
+from traceanalyzer.roofline.op_rates import shapes_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence

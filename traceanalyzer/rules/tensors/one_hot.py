@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, grouped, pick
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
+from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule

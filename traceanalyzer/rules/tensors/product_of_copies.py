@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Floats, Mask, pick
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import REACHED, bound_of
+from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence

@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_model import op_cost_of
 from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule

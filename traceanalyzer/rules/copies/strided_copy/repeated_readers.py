@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import bound_of, reached_ns
+from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work

@@ -11,7 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import DropSpans, Insert
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import REACHED
+from traceanalyzer.roofline.lower_bounds import REACHED
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import (
     Calls,

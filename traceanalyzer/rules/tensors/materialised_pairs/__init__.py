@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence

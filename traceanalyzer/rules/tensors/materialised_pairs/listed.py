@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.results import product_of
 from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work

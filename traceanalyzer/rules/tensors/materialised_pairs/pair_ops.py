@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.rule import limit
 from traceanalyzer.tensors.signatures import Signature, tensors
 

@@ -10,10 +10,12 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, grouped, sums_of
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
-from traceanalyzer.roofline.op_bounds import bound_of
+from traceanalyzer.roofline.indexed import Indexed
+from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_families import inputs_once
 from traceanalyzer.roofline.op_model import OpCost, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
@@ -21,6 +23,40 @@ from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
+
+
+def call_times(
+    number: Rows,
+    kernels: Texts,
+    signatures: list[Signature],
+    peaks: Peaks,
+    indexed: Indexed | None = None,
+) -> tuple[Floats, Floats]:
+    """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows.
+
+    Args:
+        number: signature of each piece of work; those that do not occur are left out.
+        kernels: name of each.
+        indexed: what calls of each signature index.
+    """
+    reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
+    for which, names in _kernels(number, kernels).items():
+        op = signatures[which]
+        needed = bound_of(op) or (indexed.work(op, which) if indexed else None)
+        if needed is not None:
+            arithmetic = arithmetic_of(needed, " ".join(names)) if needed.flops else None
+            least[which] = least_ns(needed, peaks, arithmetic)
+            reached[which] = reached_ns(needed, peaks, arithmetic)
+    return reached, least
+
+
+def _kernels(number: Rows, names: Texts) -> dict[int, list[str]]:
+    """The names of all kernels of each signature."""
+    together: dict[int, list[str]] = {}
+    for which, code in zip(*distinct_pairs(number, names.code), strict=True):
+        together.setdefault(int(which), []).append(str(names.names[code]))
+    return together
+
 
 # Names of kernels that compute float32 on tensor cores, and of those that do not.
 _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
