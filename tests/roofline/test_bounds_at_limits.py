@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import signature
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.convolutions import resampling_taps
 from traceanalyzer.roofline.gpus import Gpu, Gpus
-from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks, known_devices
+from traceanalyzer.tensors.launch_inputs import Indexed
+from traceanalyzer.tensors.ops.convolutions import resampling_taps
+from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32, F64, LONG = "c10::BFloat16", "float", "double", "long int"

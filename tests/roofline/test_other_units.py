@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_op_families import BF16, F32, LONG, signature
+from tests.support.op_calls import BF16, F32, LONG, signature
 from traceanalyzer.roofline.gpus import Gpu, first_of, reached_flops_per_ns, speedup
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.tensors.signatures import (

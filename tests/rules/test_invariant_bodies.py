@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import op, signature
 from traceanalyzer.rules.tensors.loop_invariant import Bodies
 from traceanalyzer.tensors.signatures import Signature
 

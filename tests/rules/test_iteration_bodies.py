@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import op, signature
 from traceanalyzer.rules.tensors.unread_results import Body, Made, takes_items
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline.loops import Loop

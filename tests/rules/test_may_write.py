@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.test_made import op
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import op, signature
 from traceanalyzer.rules.tensors.repeated_preparation import may_write, sizes_changed
 from traceanalyzer.tensors.signatures import Signature
 

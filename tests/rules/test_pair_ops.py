@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.test_made import op
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import op, signature
 from traceanalyzer.rules.tensors.materialised_pairs import _pairs_of, _rest, _staying
 from traceanalyzer.rules.tensors.materialised_pairs.listed import _equals, _keeps, _measures, _size
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (

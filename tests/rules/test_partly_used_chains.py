@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
 from tests.rules.kernel_programs import changed, found, program
 from tests.rules.test_partly_used import CAST, head, select
 from tests.rules.test_readers import in_order
+from tests.support.op_calls import op
 from traceanalyzer.rules.tensors.partly_used import Thresholds, chains
 from traceanalyzer.rules.tensors.partly_used.sources import cuts_alike
 from traceanalyzer.tensors.signatures import Signature

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, found, program
 from tests.rules.test_partly_used_sources import signature
-from traceanalyzer.roofline.made import made
+from traceanalyzer.tensors.ops.table import result_shape
 
 HALF = "c10::Half"
 SMALL = "void at::native::vectorized_elementwise_kernel<4, float>(int)"
@@ -130,10 +130,10 @@ def test_windows_that_are_read_whole_stay(ops: list[Op]) -> None:
 
 def test_sizes_are_those_of_recorded_factors_and_windows() -> None:
     image: list[Any] = [[8, 3, 15, 32]]
-    assert made(signature("upsample_nearest2d", image, "", "[1.5, 2.]")) == (8, 3, 22, 64)
-    assert made(signature("_upsample_bilinear2d_aa", image, "", "False", "[0.5, 2]")) == (8, 3, 7, 64)
-    assert made(signature("upsample_bilinear2d", image, "[9, 9]", "False", "")) == (8, 3, 9, 9)
+    assert result_shape(signature("upsample_nearest2d", image, "", "[1.5, 2.]")) == (8, 3, 22, 64)
+    assert result_shape(signature("_upsample_bilinear2d_aa", image, "", "False", "[0.5, 2]")) == (8, 3, 7, 64)
+    assert result_shape(signature("upsample_bilinear2d", image, "[9, 9]", "False", "")) == (8, 3, 9, 9)
     for damaged in (("", "False", "[2.]"), ("", "False"), ("", "[x, 2.]")):
-        assert made(signature("upsample_bilinear2d", image, *damaged)) is None
-    assert made(signature("unfold", image, "-1", "4", "3")) == (8, 3, 15, 10, 4)
-    assert made(signature("unfold", image, "0", "4", "2")) == (3, 3, 15, 32, 4)
+        assert result_shape(signature("upsample_bilinear2d", image, *damaged)) is None
+    assert result_shape(signature("unfold", image, "-1", "4", "3")) == (8, 3, 15, 10, 4)
+    assert result_shape(signature("unfold", image, "0", "4", "2")) == (3, 3, 15, 32, 4)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32
-from traceanalyzer.roofline.made import made
 from traceanalyzer.rules.tensors.partly_used.sources import (
     is_diagonal,
     joined,
@@ -16,6 +15,7 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
     taken,
     viewed,
 )
+from traceanalyzer.tensors.ops.table import result_shape
 from traceanalyzer.tensors.signatures import Signature
 
 
@@ -114,7 +114,7 @@ def test_a_part_needs_only_the_same_part_of_the_input_where_nothing_is_mixed(
     op: tuple[Any, ...], makes: tuple[int, ...] | None, apart: list[set[int]], needs: list[int]
 ) -> None:
     one = signature(*op)
-    assert made(one) == makes
+    assert result_shape(one) == makes
     for part in [{at} for at in range(len(makes or ()))]:
         found = sources(one, makes or (), frozenset(part))
         if part in apart:
@@ -145,11 +145,12 @@ def test_a_part_of_a_batch_needs_the_same_part_of_all_inputs(
     assert sources(signature(*op), tuple(makes), first) == [(tuple(shape), first) for shape in needs]
 
 
-def test_a_batch_norm_that_counts_all_images_needs_them() -> None:
-    channels: list[list[int]] = [[3]] * 4
-    for training, makes in (("True", None), ("False", (8, 3, 32, 32))):
-        one = signature("batch_norm", [IMAGE, *channels], training, "0.1", "1e-5")
-        assert made(one) == makes
+@pytest.mark.parametrize(
+    ("training", "part"), [("True", None), ("False", [((8, 3, 32, 32), frozenset({0}))])]
+)
+def test_batch_norm_needs_all_images_in_training(training: str, part: Any) -> None:
+    call = signature("batch_norm", [IMAGE, *[[3]] * 4], training, "0.1", "1e-5")
+    assert sources(call, (8, 3, 32, 32), frozenset({0})) == part
 
 
 @pytest.mark.parametrize(

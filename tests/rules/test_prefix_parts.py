@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
+from tests.support.op_calls import op
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.rules.tensors.product_order import _gram, _pair, _used_as_gram
 from traceanalyzer.rules.tensors.recomputed_prefix import _causal, _extended, _first_of_steps, _Growth

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
-from tests.roofline.test_op_families import signature
+from tests.support.op_calls import op, signature
 from traceanalyzer.rules.tensors.partly_used.sources import Cut, Readers, cut_at
 from traceanalyzer.tensors.signatures import Signature
 

@@ -11,7 +11,7 @@ from tests.rules.launches import POINTWISE, US, of_rule
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.roofline.results import made_of, made_of_nothing
+from traceanalyzer.tensors.ops.table import constant_shape
 from traceanalyzer.tensors.signatures import Signature
 
 Call = tuple[str, list[Any], list[str], bool]  # name, shapes, numbers, whether it launches
@@ -118,7 +118,6 @@ def test_without_shapes_it_is_not_applicable() -> None:
         ("eye", [[]] * 6, ["4", "5"], (4, 5)),
         ("full", [[]] * 6, ["[2, 3]", "0"], (2, 3)),
         ("fft_rfftfreq", [[]] * 5, ["8"], (5,)),
-        ("zeros", [[2]], ["[2]"], None),
         ("randn", [[]], ["[2]"], None),
         ("full", [[]], [], None),
     ],
@@ -126,7 +125,7 @@ def test_without_shapes_it_is_not_applicable() -> None:
 def test_shapes_of_what_numbers_make(
     name: str, dims: list[Any], scalars: list[str], made: tuple[int, ...] | None
 ) -> None:
-    assert made_of_nothing(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made
+    assert constant_shape(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made
 
 
 @pytest.mark.parametrize(
@@ -156,4 +155,4 @@ def test_shapes_of_what_numbers_make(
 def test_shapes_of_what_tensors_make(
     name: str, dims: list[Any], scalars: list[str], made: tuple[int, ...] | None
 ) -> None:
-    assert made_of(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made
+    assert constant_shape(Signature(f"aten::{name}", tuple(dims), (), tuple(scalars))) == made

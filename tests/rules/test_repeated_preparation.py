@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from tests.roofline.test_op_families import signature
 from tests.rules.kernel_programs import Op, found, program
+from tests.support.op_calls import signature
 from traceanalyzer.rules.tensors.repeated_preparation import may_write
 from traceanalyzer.tensors.signatures import Signature
 

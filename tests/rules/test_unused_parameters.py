@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tests.roofline.test_made import op
 from tests.rules.programs import US
 from tests.rules.test_unused_gradient import HEAD, LAYER, FineTuning
 from tests.rules.test_unused_gradient_limits import tuned
+from tests.support.op_calls import op
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, Work

@@ -22,7 +22,7 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching, texts_of
 from traceanalyzer.replay.program import Program
-from traceanalyzer.roofline.op_model import flops_of
+from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.names import (

@@ -11,13 +11,13 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, numbered, pick, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
     ALLOCATING_OP,
     GRAPH_LAUNCH,
     QUERY,
-    VIEWING_OP,
     is_compilation,
     runs_compiled_code,
 )
@@ -187,7 +187,7 @@ def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
     start, end = nesting.start_ns[rows[order]], nesting.end_ns[rows[order]]
     thread = pick(nesting.thread, rows[order])
     found = np.zeros(len(rows), np.int64)
-    views = np.flatnonzero(matching(trace.lanes.cpu, "name", VIEWING_OP.search))
+    views = np.flatnonzero(matching(trace.lanes.cpu, "name", is_view))
     for one in distinct(thread).tolist():
         first, last = np.searchsorted(thread, (one, one + 1))
         own = views[nesting.thread[views] == one]

@@ -11,11 +11,11 @@ from traceanalyzer.model.short_names import short_op
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.fact import Fact, Facts, Value, ids_of
-from traceanalyzer.roofline.op_model import ARITHMETIC
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule.evidence_texts import called_names
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.ops.costs import ARITHMETIC
 from traceanalyzer.timeline.steps import Steps
 
 _TOP = 3

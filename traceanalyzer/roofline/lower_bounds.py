@@ -1,7 +1,7 @@
-"""What calls of ops need at least, beyond the models of `op_model`: ops whose time is the bytes that they pass over.
+"""What calls of ops need at least, and what share of the device's peak well-shaped calls reach.
 
-Each model counts every byte of inputs and results once. `REACHED` says what share of the device's peak well-shaped
-calls of each kind reach; all were measured on an H200 (torch 2.11, CUDA 13) at 256 MB of float32 or 128 MB of bfloat16.
+`bound_of` starts from the op table, and replaces the cost if another algorithm needs less: FFTs or separate passes for
+convolutions, additions in shared memory or a product for scatters.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from traceanalyzer.roofline.convolutions import fft_counts, resampling_taps
-from traceanalyzer.roofline.ffts import fft_work
-from traceanalyzer.roofline.op_families import family_of
-from traceanalyzer.roofline.op_model import ARITHMETIC, DEPTHWISE, OpCost, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.tensors.ops.convolutions import fft_counts, resampling_taps
+from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost
+from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 
+# Measured on an H200 (torch 2.11, CUDA 13) at 256 MB of float32 or 128 MB of bfloat16, unless a line says otherwise.
 REACHED: Mapping[str, float] = {
     "elementwise": 0.60,  # 0.86 where all operands are contiguous
     "matmul": 0.65,
@@ -57,7 +57,6 @@ REACHED: Mapping[str, float] = {
     **dict.fromkeys(("resampling", "search", "count", "vector product", "random"), 0.045),
     "lists": 0.30,  # 0.61 by a fused Adam of 1,500,000 rows of 64
 }
-_LONG = 8  # bytes of an index
 _SORTED = 64  # bytes that sorting an index moves, with its place; as long as it takes on an H100
 _ADDED = 4  # bytes of a number at least: additions of narrower ones go one by one as well
 _FEW_CHANNELS = 8
@@ -67,42 +66,20 @@ CONTENDED = 64  # additions into one place: more of them wait for each other; in
 _WIDE = 32  # elements of a row from which on its addresses lie together
 _ROW = 3  # elements from which on index_add_ reaches what it does for rows
 
-# What reads all inputs, by kind; its result is as large as the first of them unless it is a reduction.
-_KINDS = {
-    "reduction": """sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var std var_mean logsumexp
-    all any count_nonzero nansum""",
-    "scan": "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp cumsum_ cumprod_ _cummax_helper",
-    "softmax": """_softmax _log_softmax softmax log_softmax _softmax_backward_data
-    _log_softmax_backward_data""",
-    "norm": "native_layer_norm _fused_rms_norm native_group_norm",
-    "norm backward": "native_layer_norm_backward native_group_norm_backward",
-    "batch norm": """native_batch_norm native_batch_norm_backward cudnn_batch_norm cudnn_batch_norm_backward
-    miopen_batch_norm miopen_batch_norm_backward""",
-    "transposition": "flip roll tril triu",
-}
-_READ_ALL = {name: kind for kind, names in _KINDS.items() for name in names.split()}
-
 
 def bound_of(op: Signature) -> OpCost | None:
-    """What one call needs at least; None for ops without a model, and where the inputs do not say."""
-    known = op_cost_of(op)
-    if known is not None and known.kind in ("conv", DEPTHWISE):
-        return (
-            _by_phases(op, known)
-            or _by_passes(op, known)
-            or _by_fft(op, known)
-            or (replace(known, kind="thin conv") if _is_thin(op, known) else known)
-        )
-    if known is not None:
-        return known
-    name = op.name.removeprefix("aten::")
-    try:
-        if name in _READ_ALL:
-            return _read_all(op, _READ_ALL[name])
-        model = _MODELS.get(name)
-        return model(op) if model else family_of(op)
-    except (LookupError, TypeError, ValueError):
-        return None
+    """What one call needs at least; None for ops without a model, and if the inputs do not determine it."""
+    better = _BETTER.get(op.name.removeprefix("aten::"))
+    if better is not None:
+        try:
+            return better(op)
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            return None
+    cost = op_cost(op)
+    if cost is None or cost.kind not in ("conv", DEPTHWISE):
+        return cost
+    thin = replace(cost, kind="thin conv") if _is_thin(op, cost) else cost
+    return _by_phases(op, cost) or _by_passes(op, cost) or _by_fft(op, cost) or thin
 
 
 def least_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
@@ -168,50 +145,17 @@ def _by_fft(op: Signature, direct: OpCost) -> OpCost | None:
     return OpCost("long conv", int(flops), moved * ITEM_BYTES["float"], "fp32") if fewer else None
 
 
-def _read_all(op: Signature, kind: str) -> OpCost:
-    """Reads every tensor, and writes a result as large as the first one unless it reduces."""
-    tensors = [i for i, kind_ in enumerate(op.types) if kind_ in ITEM_BYTES and op.dims[i]]
-    if not tensors:
-        raise LookupError("no tensor")
-    written = 0 if kind == "reduction" else math.prod(op.shape(tensors[0])) * op.item_bytes(tensors[0])
-    return OpCost(kind, None, sum(map(op.bytes, tensors)) + written, ARITHMETIC.get(op.types[tensors[0]]))
-
-
-def _sort(op: Signature) -> OpCost:
-    """Reads values, writes values and their places."""
-    return OpCost("sort", None, 2 * op.bytes(0) + math.prod(op.shape(0)) * _LONG)
-
-
-def _select(op: Signature) -> OpCost:
-    """topk and its kin: reads all, writes little."""
-    return OpCost("select", None, op.bytes(0))
-
-
-def _rows(op: Signature) -> OpCost:
-    """Rows by number: index_select(table, dim, index), embedding(table, index)."""
-    index = 2 if op.name.endswith("index_select") else 1
-    width = math.prod(op.shape(0)[1:]) * op.item_bytes(0)
-    picked = math.prod(op.shape(index))
-    return OpCost("gather", None, picked * (2 * width + _LONG))
-
-
-def _gather(op: Signature) -> OpCost:
-    """gather(source, dim, index): an element for each index."""
-    picked = math.prod(op.shape(2))
-    return OpCost("gather", None, picked * (2 * op.item_bytes(0) + _LONG))
-
-
 def _scatter(op: Signature) -> OpCost:
     """scatter_add_(target, dim, index, source): reads indices and source, changes as much of the target."""
     changed = math.prod(op.shape(2))
     if changed >= CONTENDED * math.prod(op.shape(0)):
         return _histogram(changed, op.item_bytes(0))
-    return OpCost("scatter", None, changed * (3 * op.item_bytes(0) + _LONG))
+    return OpCost("scatter", None, changed * (3 * op.item_bytes(0) + INDEX_BYTES))
 
 
 def _histogram(values: int, item_bytes: int) -> OpCost:
     """Many numbers added into few places: blocks add in their shared memory first."""
-    return OpCost("histogram", None, values * (item_bytes + _LONG))
+    return OpCost("histogram", None, values * (item_bytes + INDEX_BYTES))
 
 
 def _index_add(op: Signature) -> OpCost:
@@ -254,47 +198,13 @@ def _index_put(op: Signature) -> OpCost:
     rows = math.prod(values) // max(row, 1)
     if rows >= CONTENDED * math.prod(op.shape(0)) // max(row, 1):
         kind = "sorted row sum" if row >= _WIDE else "sorted sum"
-        return OpCost(kind, None, 3 * op.bytes(2) + rows * (_LONG + _SORTED))
+        return OpCost(kind, None, 3 * op.bytes(2) + rows * (INDEX_BYTES + _SORTED))
     kind = "indexed row sum" if row >= _ROW else "indexed sum"
-    return OpCost(kind, None, 3 * math.prod(values) * max(op.item_bytes(2), _ADDED) + rows * _LONG)
+    return OpCost(kind, None, 3 * math.prod(values) * max(op.item_bytes(2), _ADDED) + rows * INDEX_BYTES)
 
 
-def _embedding_backward(op: Signature) -> OpCost:
-    """embedding_dense_backward(grad, indices, rows): adds rows of the gradient into a table of zeros.
-
-    Where the table is larger than what is added, writing it is most of the work, and in order.
-    """
-    added = 3 * op.bytes(0) + op.bytes(1)
-    table = int(op.scalar(2)) * op.shape(0)[-1] * op.item_bytes(0)
-    return OpCost("elementwise" if table > added else "scatter", None, added + table)
-
-
-def _pool(op: Signature) -> OpCost:
-    return OpCost("pool", None, op.bytes(0))
-
-
-def _pool_backward(op: Signature) -> OpCost:
-    """Reads the gradient, writes one as large as the input."""
-    return OpCost("pool backward", None, op.bytes(0) + op.bytes(1))
-
-
-def _cat(op: Signature) -> OpCost:
-    """Reads the list of tensors and writes them side by side; the element type of a list is not recorded: 2 bytes."""
-    shapes = [shape for shape in op.dims[0] if isinstance(shape, list)]
-    return OpCost("concatenation", None, 2 * 2 * sum(math.prod(shape) for shape in shapes))
-
-
-_MODELS: Mapping[str, Callable[[Signature], OpCost]] = {
-    **dict.fromkeys(("sort", "argsort", "msort"), _sort),
-    **dict.fromkeys(("topk", "kthvalue", "median", "mode"), _select),
-    **dict.fromkeys(("index_select", "embedding"), _rows),
-    "gather": _gather,
+_BETTER: Mapping[str, Callable[[Signature], OpCost]] = {
     **dict.fromkeys(("scatter_add_", "scatter_add", "scatter_", "scatter_reduce_", "scatter"), _scatter),
     **dict.fromkeys(("index_add_", "index_add", "index_copy_"), _index_add),
     "_index_put_impl_": _index_put,
-    "embedding_dense_backward": _embedding_backward,
-    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"), _pool),
-    **dict.fromkeys(("max_pool2d_with_indices_backward", "avg_pool2d_backward"), _pool_backward),
-    "cat": _cat,
-    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), fft_work),
 }

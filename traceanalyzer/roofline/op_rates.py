@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
 
@@ -14,13 +15,12 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, group
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
-from traceanalyzer.roofline.indexed import Indexed
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.op_families import inputs_once
-from traceanalyzer.roofline.op_model import OpCost, linked_op_cost_of, op_cost_of
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.roofline.work_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import NO_OP, Signature
+from traceanalyzer.tensors.launch_inputs import Indexed, WorkInputs
+from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost
+from traceanalyzer.tensors.ops.table import op_cost
+from traceanalyzer.tensors.signatures import ITEM_BYTES, NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -63,6 +63,11 @@ _TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
 _FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA|conv_depthwise", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
+# Look at a part of their inputs, or at none: their shapes say nothing of what they read.
+_READS_PART = re.compile(
+    r"^aten::(_?index|take|select|slice|narrow|diagonal|gather|resize|as_strided|empty|set_|_coalesce|sparse|_sparse|item"
+    r"|_local_scalar|randperm|arange|masked_scatter|embedding)"
+)
 _MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has hundreds of inputs
 
 
@@ -84,16 +89,16 @@ class Inputs:
     device: int
     calls: int
     gpu_ns: int
-    kind: str | None
-    flops: int | None
-    bytes: int | None
-    tflops: float | None
-    gbps: float | None
-    peak_tflops: float | None
-    peak_gbps: float | None
-    peak_share: float | None
-    limit: str | None
-    why: str | None
+    kind: str | None = None
+    flops: int | None = None
+    bytes: int | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    peak_tflops: float | None = None
+    peak_gbps: float | None = None
+    peak_share: float | None = None
+    limit: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -166,9 +171,36 @@ class OpWork:
         return cls(tuple(rows), tuple(by_kernel), steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
 
+def linked_op_cost_of(signature: Signature) -> OpCost | None:
+    """As `op_cost`, of a call that copies between host and device: each byte of the target goes over the link once.
+
+    Torch converts types before it copies, so that the bytes are the target's.
+    """
+    work = op_cost(signature)
+    if work is None or signature.name.removeprefix("aten::") != "copy_":
+        return work
+    return replace(work, bytes=math.prod(signature.shape(0)) * signature.item_bytes(0))
+
+
+def _typed(op: Signature) -> list[int]:
+    """Positions of the inputs that are tensors of known shape and type."""
+    return [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and i < len(op.dims) and op.dims[i]]
+
+
+def inputs_once(op: Signature) -> OpCost | None:
+    """Reads its tensors once, whatever it does with them; None where it may look at a part only, or has none."""
+    tensors = [] if _READS_PART.search(op.name) or not op.name.startswith("aten::") else _typed(op)
+    try:
+        moved = sum(op.bytes(i) for i in tensors)
+    except LookupError:
+        return None
+    return OpCost("inputs", None, moved, ARITHMETIC.get(op.types[tensors[0]])) if moved else None
+
+
 def _needed(op: Signature) -> OpCost | None:
     """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs."""
-    return op_cost_of(op) or bound_of(op)
+    cost = op_cost(op)
+    return cost if cost is not None and cost.kind in ("conv", DEPTHWISE) else bound_of(op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,38 +246,39 @@ def _inputs(
     for at in np.argsort(-gpu_ns, kind="stable").tolist():
         op, spent, peak = signatures[number[at]], int(gpu_ns[at]), peaks.get(device[at])
         times = pieces[at] if op.name == NO_OP else calls[at]
-        rates = _rates(op, known, number[at], times, spent, peak)
         name, shapes, dtypes = described[number[at]]
-        yield Inputs(name, shapes, dtypes, device[at], times, spent, *rates)
+        inputs = Inputs(name, shapes, dtypes, device[at], times, spent)
+        yield _with_rates(inputs, op, known, number[at], peak)
 
 
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
-_Rates = tuple[
-    str | None,
-    int | None,
-    int | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    str | None,
-    str | None,
-]
 
 
-def _rates(op: Signature, known: _Known, of: int, calls: int, gpu_ns: int, peaks: Peaks | None) -> _Rates:
-    work, over_link = known.needed[of], bool(known.over_link[of])
+def _with_rates(inputs: Inputs, op: Signature, known: _Known, which: int, peaks: Peaks | None) -> Inputs:
+    """The inputs with what a call needs and what its calls achieved."""
+    work, over_link = known.needed[which], bool(known.over_link[which])
     if work is None:
-        return None, None, None, None, None, None, None, None, None, _why_unknown(op)
+        return replace(inputs, why=_why_unknown(op))
+    calls, gpu_ns = inputs.calls, inputs.gpu_ns
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
     gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
-    arithmetic = arithmetic_of(work, known.kernels[of])
+    arithmetic = arithmetic_of(work, known.kernels[which])
     peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
     peak_gbps = peaks.gbps if peaks else None
     share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))
-    why = None if share is not None else _why_no_peak(peaks, arithmetic, over_link)
-    return work.kind, work.flops, work.bytes, tflops, gbps, peak, peak_gbps, share, limit, why
+    return replace(
+        inputs,
+        kind=work.kind,
+        flops=work.flops,
+        bytes=work.bytes,
+        tflops=tflops,
+        gbps=gbps,
+        peak_tflops=peak,
+        peak_gbps=peak_gbps,
+        peak_share=share,
+        limit=limit,
+        why=None if share is not None else _why_no_peak(peaks, arithmetic, over_link),
+    )
 
 
 _Rate = tuple[float | None, float | None]

@@ -16,6 +16,9 @@ Shape = tuple[int, ...]
 NO_OP = "(no op)"
 _COLUMNS = ("name", "input_dims", "input_type", "concrete_inputs", "input_strides")
 
+# Elements: damaged files have such sizes.
+_ABSURD_SIZE = 2**62
+
 ITEM_BYTES = {
     "c10::BFloat16": 2,
     "c10::Half": 2,
@@ -170,3 +173,13 @@ def _shapes(dims: Any) -> list[Shape]:
     each = [shape for shape in dims if isinstance(shape, list) and shape]
     plain = [tuple(shape) for shape in each if all(isinstance(size, int) for size in shape)]
     return plain + [s for shape in each if isinstance(shape[0], list) for s in _shapes(shape)]
+
+
+def largest_odd_size(signature: Signature, multiple: int) -> int:
+    """The largest of its matrices' sizes that is no multiple; 0 where there is none.
+
+    Of several, the smaller ones (a number of tokens beside a vocabulary) are mostly no strides.
+    """
+    matrices = [shape for shape in signature.dims if isinstance(shape, list) and len(shape) >= 2]
+    sizes = (size for shape in matrices for size in shape[-2:] if isinstance(size, int))
+    return max((size for size in sizes if size % multiple and size < _ABSURD_SIZE), default=0)

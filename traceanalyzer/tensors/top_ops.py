@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.calls_and_work import Calls
-from traceanalyzer.timeline.names import VIEWING_OP
 
 Sequence = tuple[Calls, Rows, list[Signature]]
 
@@ -54,4 +54,4 @@ def top_ops(
 
 def without_views(ops: Calls) -> Calls:
     """The ops that make or change a tensor."""
-    return ops[~ops.name.meets(VIEWING_OP.search)]
+    return ops[~ops.name.meets(is_view)]

@@ -33,13 +33,6 @@ EVENT_SYNC = re.compile(r"^(cuda|hip|cu)EventSynchronize")
 TUNING_OP = re.compile(
     r"cudnn|miopen|conv|gemm_and_bias|^aten::(_?addmm|mm|bmm|baddbmm|linear)", re.IGNORECASE
 )
-# Ops that look at a tensor in another way, and touch none of its elements; torch's "Tensor Views", and what lists them.
-VIEWING_OP = re.compile(
-    r"^aten::(_?(unsafe_|reshape_)?(view|alias)(_as(_real|_complex)?)?|as_strided|broadcast_to|[vhd]?(tensor_)?(split|chunk)"
-    r"|split_with_sizes|detach|diagonal|expand(_as)?|flatten|unflatten(_dense_tensors)?|movedim|moveaxis|narrow|permute"
-    r"|real|imag|reshape(_as)?|resolve_(conj|neg)|select|slice|squeeze|swap(axes|dims)|t|numpy_T|m[TH]|adjoint"
-    r"|transpose|unbind|unfold|unsqueeze|lift_fresh)_?$"
-)
 ALLOCATING_OP = re.compile(r"^aten::(empty|new_empty|resize_?$|set_$|_empty)|^\[")
 
 # cudaMalloc and cudaFree synchronise with the driver's allocator, and cudaFree with the device.

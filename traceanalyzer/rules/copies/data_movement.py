@@ -15,9 +15,10 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import called_ops, gpu_time_evidence
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
-from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH, VIEWING_OP
+from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
 
 _CHOICES = r"^aten::(topk|sort|argsort)$"
 # torch's kernel for rows: a block in x for each row, in y for each `threads` pieces of so many bytes of it.
@@ -161,7 +162,7 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
 
 def _computed_shapes(calls: Calls) -> set[Shape]:
     """Shapes of tensors that pointwise ops compute with. Such a tensor is no state."""
-    ops = calls[calls.is_top_op & ~calls.name.meets(VIEWING_OP.search) & ~calls.name.matches(_KEEPS)]
+    ops = calls[calls.is_top_op & ~calls.name.meets(is_view) & ~calls.name.matches(_KEEPS)]
     return {shape for op in signatures_of(calls.events.trace, ops.rows)[1] for shape in tensors(op)}
 
 

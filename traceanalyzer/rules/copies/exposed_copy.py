@@ -17,9 +17,10 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.peaks import LINK_REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.host_round_trips import MAX_BYTES, HostRoundTrips
-from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING, VIEWING_OP
+from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -314,7 +315,7 @@ def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]
     owner = calls[calls.is_call].index_of_enclosing(top)
     busy[owner[owner >= 0]] = True
     works = ~busy & (top.dur_ns >= min_ns) & ~top.name.matches(_WORKER_MOVES)
-    works &= ~top.name.meets(VIEWING_OP.search) & ~top.name.meets(ALLOCATING_OP.search)
+    works &= ~top.name.meets(is_view) & ~top.name.meets(ALLOCATING_OP.search)
     works &= ~top.annotation.meets(DATA_LOADING.search)
     longest, spent = np.full(len(copies), -1, np.int64), np.zeros(len(copies), np.int64)
     launcher, upward = copies.outer_op, copies.kind.one_of("copy_h2d")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 _ATTENTION = "aten::scaled_dot_product_attention"

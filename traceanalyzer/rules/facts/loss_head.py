@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 _SCORES = "aten::_log_softmax"

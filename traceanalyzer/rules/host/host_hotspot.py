@@ -14,7 +14,7 @@ from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
-from traceanalyzer.timeline.names import VIEWING_OP
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.steps import Steps
 
 # Share of the time with an idle GPU that the message calls all of it.
@@ -97,7 +97,7 @@ def host_hotspot(
         single = named.total_ns >= limits.naming_share * ops.total_ns
         named_calls = _with_leading_calls(named if single else named[:0], charged, key)
         charged_calls: Calls = named_calls if len(named_calls) else where
-        views = len(named_calls) > 0 and VIEWING_OP.search(key) is not None
+        views = len(named_calls) > 0 and is_view(key)
         usual_ns = int(np.median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
         still = charged_calls.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
         # Many views take time on any CPU: that is left to launch-bound.

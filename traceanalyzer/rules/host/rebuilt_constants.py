@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.roofline.results import made_of, made_of_nothing
 from traceanalyzer.rule import (
     Calls,
     Claims,
@@ -22,9 +21,10 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
+from traceanalyzer.tensors.ops.table import constant_shape, is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.loops import step_edges
-from traceanalyzer.timeline.names import DATA_LOADING, VIEWING_OP
+from traceanalyzer.timeline.names import DATA_LOADING
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,8 @@ def _hits(ops: Calls, chosen: list[np.ndarray], work: Work, idle: IdleTime) -> H
 
 def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> Iterator[tuple[int, int]]:
     """(first, last + 1) of ops in a row, in one thread and step, that take only each other's results."""
-    fresh = [made_of_nothing(op) for op in signatures]
-    results = [made_of(op) for op in signatures]
-    views = [bool(VIEWING_OP.search(op.name)) for op in signatures]
+    results = [constant_shape(op) for op in signatures]
+    views = [is_view(op.name) for op in signatures]
     op_inputs = [set(tensors(op)) for op in signatures]
     edges = {*step_edges(ops)}
     begin = -1
@@ -117,12 +116,9 @@ def _runs(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits)
     for place in range(len(number) + 1):
         which = int(number[place]) if place < len(number) else -1
         result = None
-        if which >= 0 and place not in edges:
-            result = fresh[which] or (
-                results[which] if begin >= 0 and op_inputs[which] <= constant_shapes else None
-            )
-        elif which >= 0:
-            result = fresh[which]
+        if which >= 0:
+            follows = begin >= 0 and place not in edges and op_inputs[which] <= constant_shapes
+            result = results[which] if follows or not op_inputs[which] else None
         if begin >= 0 and (result is None or place in edges):
             if sum(not views[which] for which in number[begin:place].tolist()) >= limits.min_ops:
                 yield begin, place

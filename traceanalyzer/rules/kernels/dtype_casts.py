@@ -10,9 +10,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import called_ops, conversion_of, gpu_time_evidence
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import converts
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains

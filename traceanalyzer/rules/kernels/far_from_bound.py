@@ -10,14 +10,14 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs, sums_of
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.roofline.convolutions import nth
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_rates import call_times, shapes_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.convolutions import nth
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 from traceanalyzer.tensors.top_ops import require_shapes
 

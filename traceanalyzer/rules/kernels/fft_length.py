@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, numbered, sums_of
-from traceanalyzer.roofline.ffts import factors, fft_lengths, is_awkward, next_length
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.ffts import factors, fft_lengths, is_awkward, next_length
 
 _BLUESTEIN = r"(?i)bluestein"
 _IN_PASSES = r"(?i)multi_bluestein"

@@ -14,10 +14,10 @@ from traceanalyzer.model.arrays import Floats, Mask, distinct
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import (
     ITEM_BYTES,
     NARROWER,

@@ -10,11 +10,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
-from traceanalyzer.roofline.op_model import flops_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.messages import times
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.timeline import kernel_families as families
 
 _PRODUCTS = ("aten::bmm", "aten::baddbmm")

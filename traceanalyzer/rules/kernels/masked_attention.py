@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 

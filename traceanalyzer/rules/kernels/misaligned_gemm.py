@@ -9,11 +9,12 @@ import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.roofline.op_model import flops_of, largest_odd_size
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import flops_of
+from traceanalyzer.tensors.signatures import largest_odd_size
 from traceanalyzer.timeline import kernel_families as families
 
 _PRODUCTS = r"^aten::_?(mm|bmm|addmm|baddbmm|addbmm|linear|matmul|einsum|addmm_activation|scaled_mm)$"

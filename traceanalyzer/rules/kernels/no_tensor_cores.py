@@ -11,10 +11,10 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, grouped, sums_of
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline import kernel_families as families
 
 

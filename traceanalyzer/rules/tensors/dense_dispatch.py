@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -135,20 +135,20 @@ def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
 
 def _reads_dense(op: Signature, gate: Gate, slots: int) -> bool:
     """A product that sums over the tokens or the slots, and does not make the dense tensor."""
-    made = product_of(op)
+    made = result_shape(op)
     sums = summed_dimension(op) in (gate.rows, gate.experts * slots)
     return is_product(op) and sums and made is not None and not _is_dense(made, gate, slots)
 
 
 def _bytes_made(op: Signature) -> float:
     """Bytes of what a product makes; 0 of other ops."""
-    made = product_of(op)
+    made = result_shape(op) if is_product(op) else None
     return float(math.prod(made) * ITEM_BYTES.get(op.types[0], 0)) if made else 0.0
 
 
 def _on_dense(op: Signature, gate: Gate, slots: int) -> bool:
     """Whether one of its tensors, or what it makes of them, has a number for each token, expert and slot."""
-    shapes = *tensors(op), _broadcast(op), product_of(op) or ()
+    shapes = *tensors(op), _broadcast(op), (result_shape(op) if is_product(op) else ()) or ()
     return any(_is_dense(shape, gate, slots) for shape in shapes)
 
 

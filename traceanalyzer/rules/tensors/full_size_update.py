@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
-from traceanalyzer.timeline.names import ALLOCATING_OP, VIEWING_OP
+from traceanalyzer.timeline.names import ALLOCATING_OP
 
 _FRESH = re.compile(r"^aten::(fill_|zero_|copy_)$")
 _WHOLE = re.compile(r"^aten::(fill_|zero_|copy_|add_?|sub_?|mul_?|where|index_\w+|b?mm|(badd|add)[bm]mm?)$")
@@ -323,7 +324,7 @@ def _followed(
         before.part = max(before.part, math.prod(_values(op)))
         before.part_shape = before.part_shape or _values(op)
         return before
-    if VIEWING_OP.search(op.name):
+    if is_view(op.name):
         before.viewed |= bool(_CUT.match(op.name))
         before.diagonal |= op.name == "aten::diagonal"
         return before

@@ -17,8 +17,8 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_rates import shapes_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of
-from traceanalyzer.timeline.names import VIEWING_OP
 
 SORTS = ("aten::sort", "aten::argsort", "aten::msort")
 WHOLE = 2**62
@@ -392,7 +392,7 @@ def _readers(ops: Calls, sorts: Calls) -> Rows:
     tops = np.flatnonzero(ops.is_top_op)
     tops = tops[np.lexsort((ops.start_ns[tops], ops.thread[tops]))]
     rows, thread = ops.rows[tops], ops.thread[tops]
-    viewing: Mask = ops.name.matches(VIEWING_OP.pattern)[tops]
+    viewing: Mask = ops.name.meets(is_view)[tops]
     takes = np.cumsum(ops.name.matches(_PART)[tops])
     place = np.full(int(rows.max(initial=-1)) + 1, -1)
     place[rows] = np.arange(len(rows))

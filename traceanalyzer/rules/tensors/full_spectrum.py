@@ -9,10 +9,10 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.shapes import elements_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.tensors.top_ops import require_shapes
 

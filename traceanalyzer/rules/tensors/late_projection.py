@@ -11,10 +11,10 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 

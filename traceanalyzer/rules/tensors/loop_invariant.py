@@ -13,13 +13,12 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.results import PRODUCTS, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, layer_loops, step_edges, whole_loops
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
 _KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows or elements stand for themselves
@@ -27,9 +26,6 @@ _KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows
     r"|to|_to_copy|type_as|contiguous|clone)$"
 )
 _WEIGHTED = re.compile(r"^aten::(linear|addmm|baddbmm|conv\w*|(layer|rms|group|batch|instance)_norm)$")
-_BROADCASTS = re.compile(
-    r"^aten::(add|sub|rsub|mul|div|pow|where|maximum|minimum|lerp|addcmul|addcdiv|masked_fill)$"
-)
 _REDUCES = re.compile(
     r"^aten::(mean|sum|max|min|amax|amin|argmax|argmin|norm|linalg_vector_norm|var|std|topk)$"
 )
@@ -38,7 +34,6 @@ _RESIZES = re.compile(  # the last dimensions, as many as its name says
     r"^aten::_?(upsample_[a-z]+|(?:adaptive_)?(?:avg|max)_pool)([123])d\w*$"
 )
 _PARTS = re.compile(r"^aten::(unbind|chunk|\w*split\w*|select|slice|narrow)$")
-_ATTENTION = "aten::scaled_dot_product_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +160,12 @@ class Bodies:
             return none
         fixed = self._fixed(every)
         constant = {one for one in every if self._constant(one, fixed)}
-        layers = [one for one in constant if self.signatures[one].name.removeprefix("aten::") in PRODUCTS]
+        layers = [one for one in constant if op_row(self.signatures[one].name).kind is Kind.GEMM]
         data = {_data(self.signatures[one]) for one in layers}
         made = {
-            result_of(op) for op in map(self.signatures.__getitem__, layers) if result_of(op) != _data(op)
+            result_shape(op)
+            for op in map(self.signatures.__getitem__, layers)
+            if result_shape(op) != _data(op)
         }
         entries = {
             _data(self.signatures[one]) for one in constant if LAYER.search(self.signatures[one].name)
@@ -178,7 +175,7 @@ class Bodies:
         chosen = [
             one
             for one in constant
-            if not VIEWING_OP.search(self.signatures[one].name)
+            if not is_view(self.signatures[one].name)
             and (one in layers or _data(self.signatures[one]) in data | made)
         ]
         return np.isin(number, chosen)
@@ -210,9 +207,7 @@ class Bodies:
                 break
             fixed -= less
         constant = [
-            one
-            for one in every
-            if self._constant(one, fixed) and not VIEWING_OP.search(self.signatures[one].name)
+            one for one in every if self._constant(one, fixed) and not is_view(self.signatures[one].name)
         ]
         return np.isin(number, constant)
 
@@ -222,7 +217,7 @@ class Bodies:
         if not making or before.count(before[making[-1]]) > 1:
             return False  # a list of tensors
         after = [self.signatures[one] for one in before[making[-1] + 1 :]]
-        used = any(shape in tensors(op) and not VIEWING_OP.search(op.name) for op in after)
+        used = any(shape in tensors(op) and not is_view(op.name) for op in after)
         parts = any(_PARTS.search(self.signatures[one].name) and self._may_make(one, shape) for one in before)
         return not used and not parts
 
@@ -248,7 +243,7 @@ class Bodies:
 
     def _makes(self, which: int, shape: Shape) -> bool:
         """Whether its result surely has that shape and is no view of another."""
-        return not VIEWING_OP.search(self.signatures[which].name) and _result(self.signatures[which]) == shape
+        return not is_view(self.signatures[which].name) and result_shape(self.signatures[which]) == shape
 
     def _fixed(self, every: Sequence[int]) -> set[Shape]:
         """Shapes of tensors that no op of an iteration makes, or that are made of such alone."""
@@ -273,7 +268,7 @@ class Bodies:
     def _only_projected(self, every: Sequence[int], shape: Shape) -> bool:
         """Whether only products read tensors of that shape: keys and values as wide as their source have no others."""
         readers = [one for one in every if shape in tensors(self.signatures[one])]
-        plain = [one for one in readers if not VIEWING_OP.search(self.signatures[one].name)]
+        plain = [one for one in readers if not is_view(self.signatures[one].name)]
         return bool(plain) and all(self._projects(one, shape) for one in plain)
 
     def _projects(self, which: int, shape: Shape) -> bool:
@@ -299,9 +294,9 @@ class Bodies:
         """Whether its result, or what it writes into, may have that shape."""
         op, size = self.signatures[which], math.prod(shape)
         sizes = [math.prod(one) for one in tensors(op)]
-        if (known := _result(op)) is not None:
+        if (known := result_shape(op)) is not None:
             return known == shape
-        if VIEWING_OP.search(op.name):
+        if is_view(op.name):
             return any(one >= size and one % max(size, 1) == 0 for one in sizes)
         if _REDUCES.search(op.name):
             return any(one > size for one in sizes)
@@ -337,25 +332,6 @@ def _drawn(op: Signature) -> Shape | None:
         return tuple(map(int, op.scalar(0)))
     except (LookupError, TypeError, ValueError):
         return None
-
-
-def _result(op: Signature) -> Shape | None:
-    """Shape of its result; None where that is not known."""
-    shapes = tensors(op)
-    if not shapes:
-        return None
-    if _KEEPS.search(op.name) or op.name.endswith("_"):
-        return shapes[0]
-    if op.name == _ATTENTION:
-        return (*shapes[0][:-1], shapes[2][-1]) if len(shapes) > 2 else shapes[0]
-    if op.name == "aten::embedding":
-        return (*shapes[-1], shapes[0][-1])
-    if _BROADCASTS.search(op.name):
-        try:
-            return tuple(np.broadcast_shapes(*shapes))
-        except ValueError:
-            return None
-    return result_of(op)
 
 
 def _unknown_number(op: Signature) -> bool:

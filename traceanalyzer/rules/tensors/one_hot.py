@@ -14,10 +14,10 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 
 _WRITTEN = 1 / 3  # of a product, which reads two tensors and writes one: a gradient of zeros is written

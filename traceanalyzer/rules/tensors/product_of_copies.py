@@ -14,10 +14,10 @@ from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes, with_inputs, without_views
 

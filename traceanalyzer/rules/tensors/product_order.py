@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 

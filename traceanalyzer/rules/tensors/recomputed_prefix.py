@@ -12,9 +12,9 @@ from traceanalyzer.model.arrays import Rows, sums_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _RECURRENT = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
 _ATTENTION = "aten::scaled_dot_product_attention"
@@ -187,7 +187,7 @@ def _parts(signatures: list[Signature], lengths: dict[int, float], limits: Limit
     """(length in each op's inputs, 0 for none; the part of it that is new), of ops that have most lengths."""
     groups: dict[tuple[str, str], dict[int, int]] = {}
     for which, op in enumerate(signatures):
-        shapes = [] if VIEWING_OP.search(op.name) or re.match("autograd::", op.name) else tensors(op)
+        shapes = [] if is_view(op.name) or re.match("autograd::", op.name) else tensors(op)
         for size in {size for shape in shapes for size in shape} & lengths.keys():
             key = op.name, str([_masked(shape, size) for shape in shapes])
             groups.setdefault(key, {})[which] = size

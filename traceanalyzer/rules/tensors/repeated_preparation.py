@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,10 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.op_model import op_cost_of
-from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.ops.table import op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs, without_views
 
@@ -306,7 +305,7 @@ def sizes_changed(signatures: Iterable[Signature]) -> set[int]:
     sizes = set(map(math.prod, changed))
     for op in known:
         if _PARTS.search(op.name):
-            part = made_of(op)
+            part = result_shape(op)
             if part is None or part in changed:
                 sizes |= set(map(math.prod, tensors(op)))
     return sizes
@@ -326,16 +325,11 @@ def may_write(op: Signature, elements: int) -> bool | None:
 
 def _sizes_written(op: Signature) -> set[int] | None:
     """Elements of the tensors that an op writes, and maybe of others; None where that is not known."""
-    name, shapes = op.name.removeprefix("aten::"), tensors(op)
-    made = made_of(op) or product_of(op) or made_of_nothing(op)
+    shapes = tensors(op)
+    made = result_shape(op)
     if made is not None:
-        return {math.prod(made)}
-    try:
-        if name in _OTHERS:
-            return _OTHERS[name](op)
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
-        return None
-    if not shapes or not _is_as_large(op):
+        return {math.prod(made), *(math.prod(op.shape(at)) for at in op_row(op.name).writes)}
+    if not shapes or not (op.name == "aten::convolution_backward" or _is_as_large(op)):
         return None
     return {*map(math.prod, shapes), *_broadcast(shapes)}
 
@@ -345,29 +339,6 @@ def _broadcast(shapes: list[Shape]) -> list[int]:
         return [math.prod(np.broadcast_shapes(*shapes))]
     except ValueError:
         return []
-
-
-def _convolved(op: Signature) -> set[int]:
-    """Each number of a convolution takes two operations for each of a filter's."""
-    cost = op_cost_of(op)
-    if cost is None or cost.flops is None:
-        raise LookupError(op.name)
-    return {cost.flops // (2 * math.prod(op.shape(1)[1:]))}
-
-
-def _selected(op: Signature) -> set[int]:
-    shape = op.shape(0)
-    return {math.prod(shape) // shape[int(op.scalar(1))] * math.prod(op.shape(2))}
-
-
-_OTHERS: dict[str, Callable[[Signature], set[int]]] = {
-    "embedding": lambda op: {math.prod(op.shape(1)) * op.shape(0)[-1]},
-    "index_select": _selected,
-    "embedding_dense_backward": lambda op: {int(op.scalar(2)) * op.shape(0)[-1]},
-    "convolution_backward": lambda op: set(map(math.prod, tensors(op))),
-    **dict.fromkeys(("gather", "scatter", "scatter_add"), lambda op: set(map(math.prod, tensors(op)))),
-    **dict.fromkeys(("cudnn_convolution", "cudnn_convolution_relu", "miopen_convolution"), _convolved),
-}
 
 
 def _is_as_large(op: Signature) -> bool:

@@ -13,7 +13,6 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.results import made_of, made_of_nothing, product_of
 from traceanalyzer.rule import (
     Calls,
     Claims,
@@ -25,10 +24,10 @@ from traceanalyzer.rule import (
     rule,
 )
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 from traceanalyzer.timeline.loops import step_edges
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
 _LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|\w*conv\w*|embedding\w*|einsum|lstm|gru)$")
@@ -154,7 +153,7 @@ def _runs(ops: Calls, number: Rows, program: _Program, limits: Limits) -> Iterat
     edge = np.array(step_edges(ops)[1:], np.int64)
     ends = np.array([program.ends_a_run(one) for one in program.signatures])[number] | _nodes(sequence, edge)
     stops = distinct(np.concatenate([edge, np.flatnonzero(ends), np.flatnonzero(ends) + 1, [0]]))
-    views = np.array([bool(VIEWING_OP.search(one.name)) for one in program.signatures])[number]
+    views = np.array([is_view(one.name) for one in program.signatures])[number]
     for begin, end in zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True):
         own = np.flatnonzero(~views[begin:end])
         if len(own) >= limits.min_ops and not ends[begin]:
@@ -232,7 +231,7 @@ class _Program:
                     taken.add(shape)
                 elif len(shape) > 1 or math.prod(shape) > self.max_elements:
                     return set()
-            if (result := _result(op)) is not None:
+            if (result := result_shape(op)) is not None:
                 known.add(result)
         return taken
 
@@ -250,10 +249,10 @@ class _Program:
             return False
         if op.name.endswith("_") and typed:
             return integers and typed[0][0] in taken
-        views = bool(VIEWING_OP.search(op.name))
+        views = is_view(op.name)
         if views and typed and typed[0][0] in taken:
             return False  # a part of what stays the same, for the next run
-        result = _result(op)
+        result = result_shape(op)
         if result is not None:
             return result in taken
         if views:
@@ -273,22 +272,6 @@ def _typed(op: Signature) -> list[tuple[Shape, str]]:
 
 def _of_list(op: Signature, others: Sequence[Signature]) -> list[tuple[Shape, str]]:
     """As `_typed` of an op that joins a list of tensors, whose type is that of the result, where an op takes that."""
-    result = _result(op)
+    result = result_shape(op)
     kinds = [kind for other in others for shape, kind in _typed(other) if shape == result]
     return [(shape, kinds[0] if kinds else "") for shape in tensors(op)]
-
-
-def _result(op: Signature) -> Shape | None:
-    """Shape of its result; None where that is not known."""
-    if op.name.startswith("aten::new_"):
-        try:
-            return tuple(map(int, op.scalar(1)))
-        except (LookupError, TypeError, ValueError):
-            return None
-    if op.name == "aten::empty" or op.name.endswith("_like") or op.name in ("aten::to", "aten::_to_copy"):
-        sizes = op.scalars[:1] if op.name == "aten::empty" else op.dims[:1]
-        return () if sizes and sizes[0] in ("[]", []) else product_of(op) or made_of(op)
-    if op.name.endswith("_"):
-        shapes = tensors(op)
-        return shapes[0] if shapes else None
-    return product_of(op) or made_of(op) or made_of_nothing(op)

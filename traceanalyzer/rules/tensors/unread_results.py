@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,21 +12,17 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.roofline.convolutions import nth
-from traceanalyzer.roofline.made import UNREADABLE, made
-from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.ops.table import is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, step_edges, whole_loops
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _BACKWARD = r"^autograd::engine"
 _HANDS_OUT = "copy_d2h", "copy_h2d", "copy_p2p", "communication"
 _READS = "compute", "communication", "copy_d2h", "copy_d2d", "copy_p2p", "copy_other"
 _ACTIVATION = re.compile(r"^aten::(relu6?|silu|mish|elu|selu|leaky_relu|hard\w+)_$")
-_RANDOM = re.compile(r"^aten::(\w*dropout|bernoulli|\w*rand|normal|multinomial)")
 _INDEXED = re.compile(
     r"^aten::_?(unsafe_)?index(_put(_impl)?)?_?$"
 )  # by a list of tensors, which may not be recorded
@@ -248,7 +243,7 @@ class Made:
         """
         shape = None if hands_out else _result(op)
         indexed = _INDEXED.match(op.name) is not None and op.dims[1:2] in ((), ([],))
-        return cls(Counter(tensors(op)), shape or None, VIEWING_OP.search(op.name) is not None, indexed)
+        return cls(Counter(tensors(op)), shape or None, is_view(op.name), indexed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,36 +356,11 @@ class Body:
 def _result(op: Signature) -> Shape | None:
     """Shape of an op's result; None where it is not known, and where the op writes to a tensor or draws at random."""
     name = op.name.removeprefix("aten::")
-    if name == op.name or _RANDOM.match(op.name) or len(op.dims) > _INPUTS.get(name, len(op.dims)):
+    if name == op.name or not op_row(op.name).deterministic or len(op.dims) > _INPUTS.get(name, len(op.dims)):
         return None
     if name.endswith("_") and not _ACTIVATION.match(op.name):
         return None
-    if name in PRODUCTS:
-        return product_of(op)
-    try:
-        return made(op) or result_of(op) or _rearranged(op, name)
-    except UNREADABLE:
-        return None
-
-
-def _rearranged(op: Signature, name: str) -> Shape | None:
-    """Of ops that put the same numbers into another order."""
-    shape = op.shape(0)
-    if name == "pixel_shuffle":
-        times = int(op.scalar(1))
-        return (*shape[:-3], shape[-3] // times**2, shape[-2] * times, shape[-1] * times)
-    if name == "flatten":
-        first, last = (int(op.scalar(at)) % len(shape) for at in (1, 2))
-        return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
-    if name == "im2col":
-        kernel, dilation, padding, stride = (op.scalar(at) for at in (1, 2, 3, 4))
-        places = [
-            (size + 2 * nth(padding, at) - nth(dilation, at) * (nth(kernel, at) - 1) - 1) // nth(stride, at)
-            + 1
-            for at, size in enumerate(shape[-2:])
-        ]
-        return (*shape[:-3], shape[-3] * nth(kernel, 0) * nth(kernel, 1), math.prod(places))
-    return None
+    return result_shape(op)
 
 
 def takes_items(loop: Loop, before: Rows, number: Rows, signatures: Sequence[Signature]) -> bool:

@@ -11,7 +11,6 @@ from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rule.hits import reduce_to
@@ -31,6 +30,7 @@ from traceanalyzer.rules.copies.strided_copy.repeated_readers import (
     write_count_text,
     write_counts,
 )
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline import kernel_families as families
 
 # What is advised where an op has no channels-last kernel.

@@ -11,9 +11,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, grouped
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 
 _NORMS = r"(layer|rms|Layer|RMS|Rms)_?[nN]orm"

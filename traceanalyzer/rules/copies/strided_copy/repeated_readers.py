@@ -11,8 +11,8 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Work
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
 # The write count is not recorded.

@@ -17,10 +17,10 @@ from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import batched, lines_of
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.loops import step_edges
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _AUTOGRAD, _LEAVES = r"^autograd::engine", r"^torch::autograd::AccumulateGrad$"
 # Layers of a network; chosen.
@@ -72,7 +72,7 @@ def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
     Args:
         outer: outermost ops.
     """
-    forward = outer[~outer.name.matches(_AUTOGRAD) & ~outer.name.meets(VIEWING_OP.search)]
+    forward = outer[~outer.name.matches(_AUTOGRAD) & ~outer.name.meets(is_view)]
     forward = forward[np.lexsort((forward.start_ns, forward.thread, forward.step))]
     if not len(forward) or (forward.text("input_dims").code < 0).all():
         return
@@ -237,7 +237,7 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
         outer: outermost ops.
         least: fewer launches are a layer, not a network.
     """
-    outer = outer[~outer.name.meets(VIEWING_OP.search)]
+    outer = outer[~outer.name.meets(is_view)]
     if (outer.text("input_dims").code < 0).all():  # without shapes nobody takes what another one made
         return
     outer = outer[np.lexsort((outer.start_ns, narrowed(numbered(outer.thread)[0]), narrowed(outer.step)))]

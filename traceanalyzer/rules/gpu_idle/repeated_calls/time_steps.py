@@ -14,7 +14,6 @@ from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.results import made_of, product_of
 from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     batched,
@@ -24,8 +23,8 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     short_name,
 )
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recorded, Repeats, part_of
+from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
 
 RECURRENT = re.compile(
     r"^aten::(lstm|gru|rnn_tanh|rnn_relu|_cudnn_rnn|lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
@@ -90,7 +89,7 @@ def recurrent_layer(loop: Repeats) -> str:
 
 def following_ops(loop: Repeats, layer: str) -> tuple[str, ...]:
     """Ops of a repeat without views and without the layer."""
-    return tuple(name for name in loop.names if name != layer and not VIEWING_OP.search(name))
+    return tuple(name for name in loop.names if name != layer and not is_view(name))
 
 
 def _takes_another(loop: Repeats, place: int) -> bool:
@@ -114,7 +113,7 @@ def _joins_parts(loop: Repeats, place: int) -> bool:
         part = part_taken(op, 1)
         if part is None and op.name != _WIDENS:
             break
-        available[made_of(op) if part is None else part.part] += 1
+        available[result_shape(op) if part is None else part.part] += 1
     joined_shapes: Counter[Shape | None] = Counter(tensors(join))
     return bool(joined_shapes) and joined_shapes <= available
 
@@ -203,7 +202,7 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
             ends_ns=np.append(ends, back_ends),
             group=np.repeat((0, 1), (len(starts), len(back))),
             repeats=len(starts),
-            names=tuple(map(str, chain_names[~chain_names.meets(VIEWING_OP.search)].values())),
+            names=tuple(map(str, chain_names[~chain_names.meets(is_view)].values())),
             whole=part.whole,
             part=part.part,
         )
@@ -255,10 +254,8 @@ def writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bo
 
 def makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
     """True if the result of one of these ops has the shape of the whole."""
-    makers = (
-        op for op in (signatures[op_number] for op_number in which.tolist()) if not VIEWING_OP.search(op.name)
-    )
-    return any(part.whole in (product_of(op), made_of(op)) for op in makers)
+    makers = (op for op in (signatures[op_number] for op_number in which.tolist()) if not is_view(op.name))
+    return any(part.whole == result_shape(op) for op in makers)
 
 
 def item_wise_chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
@@ -271,7 +268,7 @@ def item_wise_chain(part: Taken, following: Sequence[Signature]) -> tuple[int, i
         return None
     result, ends, result_shapes = _Result(part.part), [begin], list[Shape | None]()
     for op in following[begin:]:
-        view = VIEWING_OP.search(op.name)
+        view = is_view(op.name)
         data = (
             next(iter(tensors(op)), None) if _VIEWS.search(op.name) else None if view else item_wise_input(op)
         )
@@ -299,8 +296,8 @@ class _Result:
 
     @classmethod
     def of(cls, op: Signature, data: Shape) -> _Result:
-        shape = product_of(op) or made_of(op)
-        if shape is None and VIEWING_OP.search(op.name):
+        shape = result_shape(op)
+        if shape is None and is_view(op.name):
             return cls(None, elements=math.prod(data))
         if shape is None and "conv" in op.name:
             weight = next(iter(tensors(op)[1:]), ())  # of no shape where the recording has none

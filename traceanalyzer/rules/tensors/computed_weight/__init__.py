@@ -12,7 +12,6 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.replay.edits import DropSpans, Insert
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import (
     Calls,
     Claims,
@@ -34,6 +33,7 @@ from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
     computed_again,
     matrix,
 )
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.roofline.results import result_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
@@ -24,11 +22,12 @@ from traceanalyzer.rules.tensors.encoded_copies.networks import (
     rows_read,
     types_read,
 )
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
 from traceanalyzer.timeline.loops import step_edges
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _BROADCASTS = re.compile(r"^aten::(expand|expand_as|broadcast_to|repeat|repeat_interleave|tile)$")
 _REPEATS = ("aten::repeat", "aten::repeat_interleave")
@@ -115,7 +114,7 @@ def equal_rows(
     ops: Calls, number: list[int], signatures: Sequence[Signature], min_times: float
 ) -> Iterator[tuple[str, Copied, list[int]]]:
     """(op that makes copies, what it makes, positions of ops that work on equal rows)."""
-    makers = {result_of(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
+    makers = {result_shape(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
     seeds = [_of_strides(op, min_times) or _repeated(op, min_times) for op in signatures]
     edges, done, known = step_edges(ops), -1, Ops.of(number, signatures)
     seen: dict[tuple[int, tuple[int, ...]], list[int]] = {}
@@ -156,7 +155,7 @@ def _of_strides(op: Signature, min_times: float) -> Copied | None:
 
 def _repeated(op: Signature, min_times: float) -> Copied | None:
     """Rows that an op writes several times, or numbers, each of which may become a row."""
-    shape = result_of(op) if op.name in _REPEATS else None
+    shape = result_shape(op) if op.name in _REPEATS else None
     source = next(iter(tensors(op)), ())
     if not shape or not source:
         return None
@@ -204,7 +203,7 @@ def _is_condition(ops: Ops, first: int, rest: range) -> bool:
     shape = next(iter(read_by(op)))
     for place in reversed(rest):
         which = ops.number[place]
-        if ops.made[which] == shape and not VIEWING_OP.search(ops.signatures[which].name):
+        if ops.made[which] == shape and not is_view(ops.signatures[which].name):
             kind = ops.types[which]
             return ops.modulates(first) or (kind is not None and kind not in types_read(op, shape))
     return True

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceanalyzer.roofline.results import PRODUCTS, product_of, result_of
 from traceanalyzer.rule import Calls
+from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.loops import step_edges
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _COPIES = r"^aten::(unfold|as_strided|expand|expand_as|broadcast_to|index|index_select|repeat|repeat_interleave|tile)$"
 _VIEWS_COPIES = re.compile(r"^aten::(expand|expand_as|broadcast_to|unfold|as_strided)$")
@@ -84,11 +83,11 @@ def _copied(ops: Sequence[Signature], min_times: float) -> Copied | None:
     source, moved = next(iter(tensors(ops[0])), ()), False
     for begin, op in enumerate(ops[1:], 1):
         for shape in read_by(op):
-            items = _items(source, shape) if len(shape) > 1 and not VIEWING_OP.search(op.name) else 0
+            items = _items(source, shape) if len(shape) > 1 and not is_view(op.name) else 0
             if items and shape[0] >= min_times * items and _looked_up(op, ops[0], moved):
                 return Copied(begin, shape[0], items, shape)
         other = op.name == ops[0].name and _IN_ORDER.search(op.name)
-        if not (VIEWING_OP.search(op.name) or _BETWEEN.search(op.name) or other):
+        if not (is_view(op.name) or _BETWEEN.search(op.name) or other):
             return None
         moved = moved or bool(_BETWEEN.search(op.name))
     return None
@@ -155,7 +154,7 @@ def _members(
                 others.see(op, read)
             continue
         foreign = any(one not in made and one[:1] == (copied.copies,) for one in read) or others.may_be(mine)
-        viewing = VIEWING_OP.search(op.name)
+        viewing = is_view(op.name)
         tables -= op.name == LOOK_UP
         if (
             foreign
@@ -165,7 +164,7 @@ def _members(
             return
         if not (viewing or LAYERS.search(op.name) or _PER_ITEM.search(op.name)):
             return
-        result = result_of(op)
+        result = result_shape(op)
         if _REGROUPS.search(op.name) and (result is None or result[0] % copied.copies):
             return
         several = _PARTS.search(op.name)
@@ -181,7 +180,7 @@ def _copy_too(op: Signature, maker: Signature, copied: Copied, made: dict[Shape,
     """Other tensors of the same items that are copied in the same way, such as masks, belong to the copies."""
     if op.name != maker.name or not _IN_ORDER.search(op.name):
         return False
-    result, source = result_of(op), next(iter(tensors(op)), ())
+    result, source = result_shape(op), next(iter(tensors(op)), ())
     if not result or result[1:] != source[1:] or (result[0], source[0]) != (copied.copies, copied.items):
         return False
     made[result] = made.get(result, 0) + 1
@@ -199,13 +198,17 @@ class Ops:
 
     @staticmethod
     def of(number: Sequence[int], signatures: Sequence[Signature]) -> Ops:
-        return Ops(number, signatures, [_made(op) for op in signatures], [_type(op) for op in signatures])
+        return Ops(
+            number, signatures, [result_shape(op) for op in signatures], [_type(op) for op in signatures]
+        )
 
     def modulates(self, place: int) -> bool:
         """Whether an activation and a layer after it make shift, scale and gate of a condition, all at once."""
         both = [self.signatures[one] for one in self.number[place : place + 2]]
-        wide, shape = product_of(both[-1]), next(iter(read_by(both[0])), ())
-        if wide is None or tuple(read_by(both[-1])) != (shape,) or not _ACTIVATES.search(both[0].name):
+        wide, shape = result_shape(both[-1]), next(iter(read_by(both[0])), ())
+        if op_row(both[-1].name).kind is not Kind.GEMM or wide is None:
+            return False
+        if tuple(read_by(both[-1])) != (shape,) or not _ACTIVATES.search(both[0].name):
             return False
         return wide[-1] % shape[-1] == 0 and wide[-1] >= _ROW_PARTS * shape[-1]
 
@@ -252,7 +255,7 @@ class _Known:
         """Whether an op computes equal rows of equal rows; None where that, or what it makes, is not known."""
         which = self.ops.number[place]
         op, made = self.ops.signatures[which], self.ops.made[which]
-        read, viewing = read_by(op), bool(VIEWING_OP.search(op.name))
+        read, viewing = read_by(op), is_view(op.name)
         mine = {one for one in read if one in self.equal}
         ours = {self._is_equal(op, one, place) for one in mine}
         if None in ours:
@@ -309,18 +312,13 @@ class _Known:
         if not viewing or made in self.equal:
             self.others.setdefault(made, []).append(self.ops.types[which])
             self.last = (made, False, self.ops.types[which])
-            self.product = op.name.removeprefix("aten::") in PRODUCTS
+            self.product = op_row(op.name).kind is Kind.GEMM
         return False
 
 
 def types_read(op: Signature, shape: Shape) -> list[str]:
     """Types of the tensors of a shape that an op reads, lists apart."""
     return [kind for sizes, kind in zip(op.dims, op.types, strict=False) if sizes == list(shape)]
-
-
-def _made(op: Signature) -> Shape | None:
-    shapes = tensors(op)
-    return shapes[0] if shapes and _KEEPS.search(op.name) else result_of(op)
 
 
 def _type(op: Signature) -> str | None:
@@ -361,7 +359,7 @@ class Others:
         mine = any(one[:1] == (self._copies,) for one in read)
         self._shapes.update(one for one in read if one[:1] == (self._copies,))
         self._unknown = False if mine else self._unknown
-        made = result_of(op)
+        made = result_shape(op)
         if made is not None and made[:1] == (self._copies,):
             self._shapes.add(made)
         elif mine and made is None:

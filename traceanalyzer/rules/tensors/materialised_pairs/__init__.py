@@ -12,7 +12,6 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
@@ -27,6 +26,7 @@ from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     shapes_in,
     weighs,
 )
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes
 from traceanalyzer.tensors.top_ops import require_shapes
 

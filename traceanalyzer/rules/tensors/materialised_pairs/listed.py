@@ -12,12 +12,12 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.results import product_of
-from traceanalyzer.roofline.work_inputs import WorkInputs
 from traceanalyzer.rule import Calls, Confidence, Hits, Work
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import Limits, Shape, shapes_in
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import without_views
 
@@ -160,7 +160,8 @@ def _measures(op: Signature, shape: Shape, limits: Limits) -> bool:
             made = (*np.broadcast_shapes(one[:-2], other[:-2]), one[-2], other[-2])
             return made == shape and one[-1] <= limits.max_columns
         at = 1 if op.name in ("aten::addmm", "aten::baddbmm") else 0
-        return product_of(op) == shape and op.shape(at)[-1] <= limits.max_columns
+        is_product = op_row(op.name).kind is Kind.GEMM
+        return is_product and result_shape(op) == shape and op.shape(at)[-1] <= limits.max_columns
     except (LookupError, ValueError):
         return False
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.roofline.images import Dims
-from traceanalyzer.roofline.results import product_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.partly_used.sources import (
     FAR,
     Cut,
+    Dims,
     Readers,
     cut_at,
     cuts_alike,
@@ -26,10 +25,10 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
     taken,
     viewed,
 )
+from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
-from traceanalyzer.timeline.names import VIEWING_OP
 
 _Step = tuple[Shape, list[tuple[Shape, Dims]], float]
 
@@ -76,7 +75,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """
     ops, number, signatures = top_ops(calls, "shows what is sliced")
-    readers = Readers.of(number, signatures, ops.name.meets(VIEWING_OP.search), ops.thread)
+    readers = Readers.of(number, signatures, ops.name.meets(is_view), ops.thread)
     own, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
     spent = np.zeros(len(ops))
@@ -123,7 +122,7 @@ def _advice(chain: Chain) -> str:
         )
     if is_diagonal(chain.cut):
         return "Multiply row by row: (a * b).sum(-1) instead of (a @ b.mT).diagonal(dim1=-2, dim2=-1)."
-    if product_of(chain.first) is not None:
+    if op_row(chain.first.name).kind is Kind.GEMM:
         return (
             "Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
             "head(hidden)[:, -1]."
@@ -243,7 +242,7 @@ def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
             break
         op, views = ops.op(before), bool(ops.views[before])
         step = _viewed(op, needed) if views else _made(before, needed, ops)
-        if step is None and cut.diagonal and product_of(op) in needed:
+        if step is None and cut.diagonal and _is_gemm(op) and result_shape(op) in needed:
             step = ops.op(at).shape(0), [], 1.0
         if step is None:
             if taken(op) is None and any(ops.reads(before, shape) for shape in needed):
@@ -257,7 +256,7 @@ def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
         needed.update(inputs)
         seen = 0
         if cut.averaged and not views:
-            return links if product_of(op) is not None and not _batched(op) else []
+            return links if _is_gemm(op) and not _batched(op) else []
     return links
 
 
@@ -282,6 +281,10 @@ def _made(at: int, needed: dict[Shape, Dims], ops: Readers) -> _Step | None:
     if found is None or any(needed.get(shape, part) != part for shape, part in found):
         return None
     return whole, found, 1.0
+
+
+def _is_gemm(op: Signature) -> bool:
+    return op_row(op.name).kind is Kind.GEMM and result_shape(op) is not None
 
 
 def _batched(op: Signature) -> bool:

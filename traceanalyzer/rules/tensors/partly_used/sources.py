@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -11,21 +10,18 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
-from traceanalyzer.roofline.images import Dims, mixes_no
-from traceanalyzer.roofline.made import ALONG, ATTENTION, NORM, REDUCTIONS, UNREADABLE, left_over, made
-from traceanalyzer.roofline.results import made_of, product_of
+from traceanalyzer.tensors.ops.shapes import UNREADABLE, remaining_dims
+from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+
+Dims = frozenset[int]
+"""Dimensions of which a part is enough."""
 
 _BATCH = Dims({0})
 _RESHAPES = ("flatten", "unflatten", "squeeze", "detach", "alias", "view_as", "reshape_as")
 _DIAGONALS = ("diagonal", "diag", "trace")
-_EACH = re.compile(  # what makes each number of a result of the numbers at its place
-    r"^(to|_to_copy|type_as|contiguous|clone|add|r?sub|mul|(true_|floor_)?divide|div|remainder|fmod|pow|neg|abs|square|r?sqrt"
-    r"|log(2|10|1p)?|exp(2|m1)?|sinh?|cosh?|tanh|sigmoid|reciprocal|floor|ceil|round|clamp\w*|(max|min)imum|lt|le|gt|ge|eq|ne"
-    r"|masked_fill|where|(logical|bitwise)_(and|or|xor|not)|atan2|dropout|relu6?|silu|gelu|mish|elu|selu|leaky_relu|softplus"
-    r"|hard(tanh|swish|sigmoid)|logsigmoid|erf|nan_to_num)_?$"
-)
 FAR = 2_000  # no more ops than this are looked at, views counted
+_IMAGE_OPS = (Kind.CONVOLUTION, Kind.NORM, Kind.POOL, Kind.RESAMPLING)
 
 
 def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]] | None:
@@ -36,33 +32,36 @@ def sources(op: Signature, whole: Shape, part: Dims) -> list[tuple[Shape, Dims]]
     Args:
         part: dimensions of the whole that the op makes, of which a part is used.
     """
-    name, last = _name(op), len(whole) - 1
+    name, last, row = _name(op), len(whole) - 1, op_row(op.name)
     try:
-        if _EACH.match(name):
+        if row.kind in (Kind.POINTWISE, Kind.COPY):
             own = [shape for shape in tensors(op) if shape == whole]
             return [(whole, part)] * len(own) if len(own) == 1 or part == _BATCH else []
         if name in ("cat", "stack", "randperm") or (name == "embedding" and last not in part):
             apart = name == "cat" and part == _BATCH and int(op.scalar(1)) % len(whole) > 0
             return [(shape, part) for shape in tensors(op)] if apart else []
-        if name == ATTENTION:
+        if row.kind is Kind.ATTENTION:
             if part == _BATCH:
                 return [(op.shape(at), part) for at in range(3)]
             return [(op.shape(0), part)] if part == {last - 1} else None if last in part else []
-        if name in REDUCTIONS and len(tensors(op)) == 1:
-            kept = left_over(op, name)
+        if row.kind is Kind.REDUCTION and len(tensors(op)) == 1:
+            kept = remaining_dims(op, 2 if name.endswith("norm") else 1)
             before = Dims(at for at in (kept[one] for one in part) if at is not None)
             return [(op.shape(0), before)] if before else None
-        if ALONG.match(name) or name == "flip":
+        if row.kind in (Kind.SOFTMAX, Kind.SCAN) or name == "flip":
             over = op.scalar(1)
             mixed = {int(at) % len(whole) for at in (over if isinstance(over, list) else [over])}
             return None if mixed & part else [(whole, part)]
-        if NORM.match(name) or name == "pad":
+        if (row.kind is Kind.NORM and row.row_wise) or name == "pad":
             few = len(op.scalar(1)) // (2 if name == "pad" else 1)
             return None if max(part) > last - few else [(op.shape(0), part)]
-        if (free := mixes_no(name)) is not None:
+        if row.kind in _IMAGE_OPS:
+            if name == "batch_norm" and op.scalar(5):
+                return None
+            free = Dims(range(row.batch_dims))
             channels = part == {1} and name.startswith("conv")
             return [(op.shape(0), part)] if part <= free else [] if channels else None
-        return _factors(op, part, last) if product_of(op) == whole else None
+        return _factors(op, part, last) if row.kind is Kind.GEMM and result_shape(op) == whole else None
     except UNREADABLE:
         return None
 
@@ -92,7 +91,7 @@ def viewed(op: Signature, whole: Shape, part: Dims) -> tuple[Shape, Dims, float]
             fits = tuple(shape[at] for at in order) == whole
             return (shape, Dims(order[at] for at in part), 1.0) if fits else None
         exact = name in ("view", "reshape", "_unsafe_view", "unsqueeze")
-        if (exact and made_of(op) == whole) or name in _RESHAPES:
+        if (exact and result_shape(op) == whole) or name in _RESHAPES:
             return shape, _regrouped(whole, shape, part), 1.0
     except UNREADABLE:
         pass
@@ -254,7 +253,7 @@ class Readers:
         """Shape of what the op at a position makes; empty where that is not known."""
         which = int(self.number[at])
         if which not in self.results:
-            self.results[which] = made(self.signatures[which]) or ()
+            self.results[which] = result_shape(self.signatures[which]) or ()
         return self.results[which]
 
     def next_alike(self, at: int, after: int) -> int:

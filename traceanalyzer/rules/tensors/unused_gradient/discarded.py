@@ -30,8 +30,8 @@ from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     taken_by,
     updated_at_an_end,
 )
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
-from traceanalyzer.timeline.names import VIEWING_OP
 
 # Backward itself, what takes parameters in forward, and moving averages of them, as of a target network.
 _NO_READERS = (
@@ -160,7 +160,7 @@ def _reads(
     vectors of some length: whoever reads a network's gradients reads more of them than those of its biases.
     """
     ops = calls[(calls.start_ns >= begin_ns) & (calls.start_ns < end_ns) & calls.is_top_op]
-    ops = ops[~ops.inside(marks) & ~ops.name.matches(_NO_READERS) & ~ops.name.meets(VIEWING_OP.search)]
+    ops = ops[~ops.inside(marks) & ~ops.name.matches(_NO_READERS) & ~ops.name.meets(is_view)]
     number, signatures = signatures_of(calls.events.trace, ops.rows)
     unknown = np.array([bool(re.match(LISTS, op.name)) and not any(op.dims) for op in signatures], bool)[
         number

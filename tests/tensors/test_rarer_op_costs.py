@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.support.op_calls import BF16, F32, LONG, signature
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
-from traceanalyzer.roofline.op_families import family_of, inputs_once
+from traceanalyzer.roofline.op_rates import inputs_once
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.signatures import Signature
-
-BF16, F32, LONG = "c10::BFloat16", "float", "long int"
-
-
-def signature(name: str, dims: list[Any], types: list[str], *scalars: str, strides: Any = ()) -> Signature:
-    filled = (*scalars, *("" for _ in dims[len(scalars) :]))
-    return Signature(f"aten::{name}", tuple(dims), tuple(types), filled, tuple(strides))
-
 
 CASES = [
     (signature("nll_loss_forward", [[32, 512], [32]], [F32, LONG]), "gather", 32 * (8 + 4)),
@@ -101,5 +92,5 @@ def test_what_no_model_knows_reads_its_inputs_but_not_what_it_looks_up() -> None
 )
 def test_fused_ops_of_one_tensor_are_none_of_lists(name: str, moved: int | None) -> None:
     """Of a list of 8 and 4 numbers: each is read and written."""
-    cost = family_of(signature(name, [[[8], [4]]], ["TensorList"]))
+    cost = bound_of(signature(name, [[[8], [4]]], ["TensorList"]))
     assert (cost and cost.bytes) == moved

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from tests.support.op_calls import BF16, F32, LONG, signature
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
+from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature
-
-BF16, F32, LONG = "c10::BFloat16", "float", "long int"
-
-
-def signature(name: str, dims: list[Any], types: list[str], *scalars: str) -> Signature:
-    return Signature(f"aten::{name}", tuple(dims), tuple(types), scalars or tuple("" for _ in dims))
-
 
 CASES = [
     (signature("sum", [[64, 32], [1]], [F32, "ScalarList"]), "reduction", 64 * 32 * 4),

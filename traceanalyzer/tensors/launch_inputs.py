@@ -1,24 +1,26 @@
-"""What indexing writes, by the grid of its kernels: the shapes of indices in a list are not recorded."""
+"""The op and inputs that each piece of GPU work was launched by, asked once per distinct op and inputs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.shapes import elements_of, sizes_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.roofline.op_model import OpCost
-from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.tensors.ops.costs import INDEX_BYTES, OpCost
+from traceanalyzer.tensors.signatures import Signature, signatures_of
+from traceanalyzer.timeline.device_work import DeviceWork
 
 # index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
 _SIZES = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
 _ROW_BY_ROW = re.compile(r"vectorized_gather_kernel")  # a block of the first dimension for each row
 _INDEXING = "aten::index"
-_LONG = 8  # bytes of an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +63,28 @@ class Indexed:
         except LookupError:
             return None
         rows = rows or elements // max(width, 1)
-        return OpCost("gather", None, 2 * (elements or rows * width) * item + rows * _LONG)
+        return OpCost("gather", None, 2 * (elements or rows * width) * item + rows * INDEX_BYTES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkInputs:
+    """Signatures of the ops around launches.
+
+    Attributes:
+        number: int64 (work,), position in `signatures` of each entry of `DeviceWork`.
+        indexed: what calls of each signature index, by the grids of their kernels.
+        signatures: the distinct ops with their inputs; one without a name stands for no op.
+    """
+
+    number: Rows
+    signatures: list[Signature]
+    indexed: Indexed
+
+    @classmethod
+    def build(cls, trace: Trace, work: DeviceWork) -> Self:
+        number, signatures = signatures_of(trace, work.op)
+        return cls(number, signatures, Indexed.of(trace, work.row, number, len(signatures)))
+
+    def meets(self, wanted: Callable[[Signature], object]) -> Mask:
+        """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""
+        return np.array([bool(wanted(one)) for one in self.signatures], bool)[self.number]

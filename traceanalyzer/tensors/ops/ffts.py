@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature
 
 _REAL = {"c10::Half": 2, "float": 4, "double": 8}
@@ -62,7 +62,7 @@ def next_length(length: int) -> int:
     return best
 
 
-def fft_work(op: Signature) -> OpCost:
+def fft_cost(op: Signature) -> OpCost:
     """Each dimension is a pass over memory; a complex one takes 5 n log2(n) operations, a real one half as many.
 
     Raises:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_op_model import BF16, F32, signature
-from traceanalyzer.roofline.op_model import OpCost, largest_odd_size, linked_op_cost_of, op_cost_of
-from traceanalyzer.tensors.signatures import Signature
+from tests.support.op_calls import BF16, F32, signature
+from traceanalyzer.roofline.op_rates import linked_op_cost_of
+from traceanalyzer.tensors.ops.costs import OpCost
+from traceanalyzer.tensors.ops.table import op_cost
+from traceanalyzer.tensors.signatures import Signature, largest_odd_size
 
 
 def cost(op: Signature) -> OpCost:
-    found = op_cost_of(op)
+    found = op_cost(op)
     assert found is not None
     return found
 
@@ -21,7 +23,7 @@ def cost(op: Signature) -> OpCost:
 def called(name: str, dims: list[Any], kind: str = F32, **at: str) -> Signature:
     """With these numbers at their positions: p5="[2]"."""
     scalars = [at.get(f"p{place}", "") for place in range(16)]
-    return signature(name, [*dims, *[[]] * (16 - len(dims))], [kind] * len(dims), scalars)
+    return signature(name, [*dims, *[[]] * (16 - len(dims))], [kind] * len(dims), *scalars)
 
 
 # Twenty positions, three taps; padded by 2 on both sides, every third of them, taps 4 apart.
@@ -75,7 +77,7 @@ def test_a_transposed_convolution_makes_more_positions(
 )
 def test_the_gradient_of_a_bias_is_no_convolution(mask: str, wanted: int | None) -> None:
     op = called("convolution_backward", [[5, 3, 18], [5, 2, 20], [3, 2, 3]], p7="False", p10=mask)
-    found = op_cost_of(op)
+    found = op_cost(op)
     assert (found and found.flops) == (None if wanted is None else wanted * 2 * 5 * 3 * 18 * 2 * 3)
 
 
@@ -116,7 +118,7 @@ def test_products_of_two_types_and_of_many_matrices() -> None:
     batch = signature("baddbmm", [[3, 4, 5], [3, 4, 6], [3, 6, 5]], [F32] * 3)
     assert (cost(batch).flops, cost(batch).bytes) == (2 * 3 * 4 * 5 * 6, (60 + 72 + 90 + 60) * 4)
     assert cost(signature("_addmm_activation", [[5], [4, 6], [6, 5]], [F32] * 3)).flops == 240
-    assert op_cost_of(signature("bmm", [[3, 4, 6], [2, 6, 5]], [F32, F32])) is None
+    assert op_cost(signature("bmm", [[3, 4, 6], [2, 6, 5]], [F32, F32])) is None
     fp8 = signature("mm", [[4, 6], [6, 5]], ["c10::Float8_e5m2"] * 2)
     assert (cost(fp8).arithmetic, cost(fp8).bytes) == ("fp8", 24 + 30 + 20)
 
@@ -144,12 +146,12 @@ def test_the_largest_size_that_is_no_multiple_of_eight(dims: list[Any], odd: int
 
 def test_a_copy_over_the_link_moves_the_bytes_of_its_target() -> None:
     copy = signature("copy_", [[8], [8], []], [F32, BF16, "Scalar"])
-    linked, local = linked_op_cost_of(copy), op_cost_of(copy)
+    linked, local = linked_op_cost_of(copy), op_cost(copy)
     assert linked is not None
     assert local is not None
     assert (linked.kind, linked.bytes, local.bytes) == ("elementwise", 32, 48)
     add = signature("add", [[8], [8], []], [F32, F32, "Scalar"])
-    assert linked_op_cost_of(add) == op_cost_of(add)
+    assert linked_op_cost_of(add) == op_cost(add)
     assert linked_op_cost_of(signature("mine", [[8]], [F32])) is None
 
 

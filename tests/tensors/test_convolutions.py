@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_op_families import signature
-from traceanalyzer.roofline.convolutions import conv_flops, resampling_taps, transposed_flops
+from tests.support.op_calls import signature
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.op_model import OpCost
+from traceanalyzer.tensors.ops.convolutions import conv_flops, resampling_taps, transposed_flops
+from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32 = "c10::BFloat16", "float"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.roofline.indexed import Indexed
+from traceanalyzer.tensors.launch_inputs import Indexed
 from traceanalyzer.tensors.signatures import Signature
 
 

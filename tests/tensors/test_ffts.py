@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work, is_awkward, next_length
+from tests.support.op_calls import COMPLEX, transform
 from traceanalyzer.roofline.lower_bounds import bound_of
+from traceanalyzer.tensors.ops.ffts import factors, fft_cost, fft_lengths, is_awkward, next_length
 from traceanalyzer.tensors.signatures import Signature
-
-COMPLEX = "c10::complex<float>"
-
-
-def transform(name: str, shape: list[Any], kind: str, along: str, last: str = "True") -> Signature:
-    types = (kind, "ScalarList", "Scalar", "Scalar")
-    return Signature(f"aten::{name}", (shape, [], [], []), types, ("", along, "0", last))
 
 
 @given(st.integers(1, 200_000))
@@ -62,9 +55,9 @@ def test_each_dimension_of_a_transform_is_a_pass_over_memory(
 
 
 def test_operations_are_those_of_the_fast_transform() -> None:
-    assert fft_work(transform("_fft_c2c", [3, 1024], COMPLEX, "[1]")).flops == 5 * 3 * 1024 * 10
+    assert fft_cost(transform("_fft_c2c", [3, 1024], COMPLEX, "[1]")).flops == 5 * 3 * 1024 * 10
     double = transform("_fft_r2c", [3, 1024], "double", "[1]")
-    assert (fft_work(double).flops, fft_work(double).arithmetic) == (5 * 3 * 1024 * 10 // 2, "fp64")
+    assert (fft_cost(double).flops, fft_cost(double).arithmetic) == (5 * 3 * 1024 * 10 // 2, "fp64")
 
 
 @pytest.mark.parametrize(
@@ -97,4 +90,4 @@ def test_what_does_not_say_how_long_it_is_has_no_bound(op: Signature) -> None:
 def test_transforms_are_long_beyond_8192_numbers_along_any_dimension(
     shape: list[int], along: str, kind: str
 ) -> None:
-    assert fft_work(transform("_fft_c2c", shape, COMPLEX, along)).kind == kind
+    assert fft_cost(transform("_fft_c2c", shape, COMPLEX, along)).kind == kind

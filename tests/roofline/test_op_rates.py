@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_op_families import BF16, F32, signature
+from tests.support.op_calls import BF16, F32, signature
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.roofline.op_model import OpCost
 from traceanalyzer.roofline.op_rates import NO_OP, OpWork, arithmetic_of, shapes_of
 from traceanalyzer.roofline.peaks import device_peaks
+from traceanalyzer.tensors.ops.costs import OpCost
 
 
 def product(size: int, kind: str = BF16) -> dict[str, Any]:

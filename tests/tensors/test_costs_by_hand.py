@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_ffts import COMPLEX, transform
-from tests.roofline.test_made import IMAGE, op
-from tests.roofline.test_op_families import BF16, F32, LONG, signature
-from traceanalyzer.roofline.convolutions import fft_counts, nth, transposed_flops
-from traceanalyzer.roofline.ffts import factors, fft_lengths, fft_work
+from tests.support.op_calls import BF16, COMPLEX, F32, LONG, op, signature, transform
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.roofline.made import made
-from traceanalyzer.roofline.op_families import family_of, inputs_once
-from traceanalyzer.roofline.op_model import OpCost
-from traceanalyzer.roofline.results import result_of
+from traceanalyzer.roofline.op_rates import inputs_once
+from traceanalyzer.tensors.ops.convolutions import fft_counts, nth, transposed_flops
+from traceanalyzer.tensors.ops.costs import OpCost
+from traceanalyzer.tensors.ops.ffts import factors, fft_cost, fft_lengths
+from traceanalyzer.tensors.ops.table import result_shape
 from traceanalyzer.tensors.signatures import Signature
 
 F64 = "double"
+IMAGE = [2, 6, 17, 20]
 
 
 def needs(op: Signature) -> OpCost:
@@ -145,7 +143,7 @@ def test_a_plain_recurrent_layer_has_one_gate_whatever_its_function(mode: str, l
 def test_lists_are_read_whole_and_written_where_they_are_results(
     name: str, lists: list[Any], numbers: int | None
 ) -> None:
-    found = family_of(signature(name, lists, ["TensorList"] * len(lists)))
+    found = bound_of(signature(name, lists, ["TensorList"] * len(lists)))
     assert (found and found.bytes) == (numbers and 4 * numbers)
 
 
@@ -159,7 +157,7 @@ def test_lists_are_read_whole_and_written_where_they_are_results(
     ],
 )
 def test_a_product_of_eight_bits_is_of_two_matrices(dims: list[Any], fits: bool) -> None:
-    assert (family_of(signature("_scaled_mm", dims, ["c10::Float8_e4m3fn"] * 2)) is not None) is fits
+    assert (bound_of(signature("_scaled_mm", dims, ["c10::Float8_e4m3fn"] * 2)) is not None) is fits
 
 
 def test_a_tensor_of_one_number_is_none_that_an_unknown_op_reads() -> None:
@@ -211,7 +209,7 @@ def test_prime_factors_come_in_order(number: int, found: tuple[int, ...]) -> Non
 def test_transforms_of_each_type_pass_over_their_numbers_twice(
     op: Signature, whole: int, item: int, kind: str, arithmetic: str
 ) -> None:
-    work, lengths = fft_work(op), fft_lengths(op)
+    work, lengths = fft_cost(op), fft_lengths(op)
     assert (work.kind, work.arithmetic) == (kind, arithmetic)
     assert work.bytes == 2 * whole * item * len(lengths)
     operations = (5 if op.name.endswith("c2c") else 2.5) * whole * sum(math.log2(one) for one in lengths)
@@ -266,9 +264,9 @@ def test_rows_that_are_added_in_place_of_all_meet_as_often_as_there_are_for_each
 def test_windows_and_images_have_as_many_places_as_fit(
     call: Signature, shape: tuple[int, ...] | None
 ) -> None:
-    assert made(call) == shape
+    assert result_shape(call) == shape
 
 
 @pytest.mark.parametrize(("dim", "shape"), [("-1", (2, 12)), ("-2", (8, 3)), ("1", (2, 12))])
 def test_dimensions_may_be_counted_from_the_last(dim: str, shape: tuple[int, ...]) -> None:
-    assert result_of(op("repeat_interleave", [2, 3], "4", dim, "")) == shape
+    assert result_shape(op("repeat_interleave", [2, 3], "4", dim, "")) == shape

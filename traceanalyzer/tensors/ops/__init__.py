@@ -1,0 +1,1 @@
+"""What ops do: one table of their results, reads, writes and costs."""

@@ -1,0 +1,381 @@
+"""What one call of an op computes and moves at least, from the shapes and types of its inputs.
+
+A multiply-add is two operations. Bytes are those of inputs and result, once each, as if caches were perfect; expanded
+tensors count once. Each function raises LookupError, TypeError, ValueError or ArithmeticError if the inputs do not
+determine the cost; `table.op_cost` turns that into None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceanalyzer.tensors.ops.convolutions import conv_flops, transposed_flops
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
+
+ARITHMETIC = {
+    "c10::BFloat16": "bf16",
+    "c10::Half": "fp16",
+    "float": "fp32",
+    "double": "fp64",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+}
+DEPTHWISE = "depthwise conv"
+INDEX_BYTES = 8
+
+# Gates of a cuDNN cell by mode: RNN with relu and with tanh, LSTM, GRU.
+_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """One call: operations and bytes moved at least, None if unknown; `arithmetic` as `Peaks` names it."""
+
+    kind: str
+    flops: int | None
+    bytes: int | None
+    arithmetic: str | None = None
+
+
+CostOf = Callable[[Signature], OpCost]
+
+
+def _typed(op: Signature) -> list[int]:
+    """Positions of the tensors of known shape and type; single numbers have no shape."""
+    return [
+        at for at, kind in enumerate(op.types) if kind in ITEM_BYTES and at < len(op.dims) and op.dims[at]
+    ]
+
+
+# -- products, convolutions, attention ------------------------------------------------------------------------
+
+
+def gemm(left: int, right: int, bias: int | None = None) -> CostOf:
+    """Product of the matrices at these positions."""
+
+    def cost(op: Signature) -> OpCost:
+        a, b = op.shape(left), op.shape(right)
+        if a[:-2] != b[:-2] or a[-1] != b[-2]:
+            raise ValueError("not a matrix product")
+        elements = math.prod(a[:-1]) * b[-1]
+        moved = (math.prod(a) + elements) * op.item_bytes(left) + math.prod(b) * op.item_bytes(right)
+        if bias is not None:
+            moved += math.prod(op.shape(bias)) * op.item_bytes(bias)
+        return OpCost("matmul", 2 * elements * a[-1], moved, ARITHMETIC.get(op.types[left]))
+
+    return cost
+
+
+def scaled_gemm(op: Signature) -> OpCost:
+    """_scaled_mm(a, b, ...) in 8 bits with a result of 16."""
+    a, b = op.shape(0), op.shape(1)
+    if len(a) != 2 or a[1] != b[0]:
+        raise ValueError("not a matrix product")
+    return OpCost("matmul", 2 * a[0] * a[1] * b[1], op.bytes(0) + op.bytes(1) + 2 * a[0] * b[1], "fp8")
+
+
+def vector_product(left: int, right: int) -> CostOf:
+    """A matrix and a vector, or two vectors."""
+
+    def cost(op: Signature) -> OpCost:
+        elements = max(math.prod(op.shape(left)), math.prod(op.shape(right)))
+        moved = op.bytes(left) + op.bytes(right)
+        return OpCost("vector product", 2 * elements, moved, ARITHMETIC.get(op.types[left]))
+
+    return cost
+
+
+def conv(
+    padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
+) -> CostOf:
+    """A convolution whose settings are at these positions.
+
+    Args:
+        groups: position of the groups of a transposed one, whose output padding follows its padding; -1 if it has
+            no such input.
+    """
+
+    def cost(op: Signature) -> OpCost:
+        image, weight = op.shape(0), op.shape(1)
+        sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
+        if groups is None:
+            flops, elements = conv_flops(image, weight, *sizes)
+        else:
+            more = [op.scalar(padding + 1), image[1] // weight[0] if groups < 0 else op.scalar(groups)]
+            flops, elements = transposed_flops(image, weight, *sizes, *more)
+        moved = (math.prod(image) + elements) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
+        # torch's kernels for depthwise convolutions multiply in float32, without matrix units.
+        arithmetic = "fp32" if kind == DEPTHWISE and op.item_bytes(0) < 8 else ARITHMETIC.get(op.types[0])
+        return OpCost(kind, flops, moved, arithmetic)
+
+    return cost
+
+
+def conv_backward(op: Signature) -> OpCost:
+    """As much as forward for each gradient that the output mask asks for."""
+    grad, image, weight = op.shape(0), op.shape(1), op.shape(2)
+    mask = op.scalars[10]
+    wanted = sum(word == "True" for word in mask.strip("[]").replace(" ", "").split(",")[:2])
+    if "," not in mask:
+        raise LookupError("no mask")
+    elements = math.prod(grad) * wanted + math.prod(image) * 2 + math.prod(weight) * 2
+    # The smaller side meets all of its weights: the image in a transposed convolution.
+    narrow = image if op.scalar(7) is True else grad
+    flops = 2 * math.prod(narrow) * math.prod(weight[1:]) * wanted
+    return OpCost("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
+
+
+def attention(first: int, causal: int, *, heads_first: bool, backward: bool = False) -> CostOf:
+    """Two matrix products forward and five backward; a causal mask halves them.
+
+    Args:
+        first: position of the query; key and value follow.
+        causal: position of `is_causal`.
+        heads_first: whether the shapes are (batch, heads, rows, width).
+    """
+
+    def cost(op: Signature) -> OpCost:
+        query, key, value = (op.shape(first + i) for i in range(3))
+        batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
+        columns = key[2] if heads_first else key[1]
+        scores = 2 * batch * heads * rows * columns
+        flops = scores * (width + value[-1]) * (5 if backward else 2) // 2
+        halved = bool(op.scalar(causal))
+        elements = (math.prod(query) * 2 + math.prod(key) + math.prod(value)) * (2 if backward else 1)
+        moved = elements * op.item_bytes(first)
+        return OpCost("attention", flops // 2 if halved else flops, moved, ARITHMETIC.get(op.types[first]))
+
+    return cost
+
+
+def recurrent(first: int, passes: int) -> CostOf:
+    """A cuDNN layer.
+
+    Args:
+        first: position of the mode; hidden size and layers follow.
+        passes: operations as a multiple of those forward.
+    """
+
+    def cost(op: Signature) -> OpCost:
+        steps, width, types = op.shape(0), op.shape(0)[-1], op.types[0]
+        mode, hidden, layers = (int(op.scalar(first + i)) for i in (0, 1, 3))
+        directions = 2 if op.scalars[first + 7] == "True" else 1
+        widths = [width] + [hidden * directions] * (layers - 1)
+        weights = sum(directions * _GATES[mode] * hidden * (size + hidden) for size in widths)
+        outputs = math.prod(steps[:-1]) * hidden * directions
+        moved = (math.prod(steps) + weights + outputs) * ITEM_BYTES[types]
+        flops = 2 * passes * math.prod(steps[:-1]) * weights
+        return OpCost("recurrent", flops, passes * moved, ARITHMETIC.get(types))
+
+    return cost
+
+
+def distances(op: Signature) -> OpCost:
+    """All pairs of rows: three operations for each of their numbers."""
+    left, right = op.shape(0), op.shape(1)
+    pairs = math.prod(left[:-1]) * right[-2]
+    moved = (math.prod(left) + math.prod(right) + pairs) * op.item_bytes(0)
+    return OpCost("distances", 3 * pairs * left[-1], moved, "fp32" if op.types[0] == "float" else None)
+
+
+def cubic(times: float) -> CostOf:
+    """Linear algebra on matrices: `times` n^3 operations each."""
+
+    def cost(op: Signature) -> OpCost:
+        shape = op.shape(0)
+        rows, columns = shape[-2], shape[-1]
+        flops = int(times * math.prod(shape[:-2]) * max(rows, columns) * min(rows, columns) ** 2)
+        return OpCost("linear algebra", flops, 2 * op.bytes(0), ARITHMETIC.get(op.types[0]))
+
+    return cost
+
+
+# -- elements ------------------------------------------------------------------------------------------------
+
+
+def pointwise(op: Signature) -> OpCost:
+    """Reads each input once; the result has the shape that they broadcast to, which may exceed all of them."""
+    return _pointwise(op, None)
+
+
+def comparison(op: Signature) -> OpCost:
+    """As `pointwise`, with a result of truth values."""
+    return _pointwise(op, None if op.name.endswith("_") else ITEM_BYTES["bool"])
+
+
+def _pointwise(op: Signature, result_bytes: int | None) -> OpCost:
+    inputs = [at for at in range(len(op.dims)) if at < len(op.types) and op.types[at] in ITEM_BYTES]
+    written = math.prod(np.broadcast_shapes(*(op.shape(at) for at in inputs)))
+    read = sum(op.elements(at) * op.item_bytes(at) for at in inputs if op.shape(at))
+    if op.name.endswith("_"):
+        item = op.item_bytes(inputs[0])
+    else:
+        item = max(op.item_bytes(at) for at in inputs if op.shape(at))
+    return OpCost("elementwise", None, read + written * (result_bytes or item))
+
+
+def copy(op: Signature) -> OpCost:
+    """copy_(target, source)."""
+    target = math.prod(op.shape(0)) * op.item_bytes(0)
+    return OpCost("elementwise", None, target + op.elements(1) * op.item_bytes(1))
+
+
+def fill(op: Signature) -> OpCost:
+    """fill_(target, value): writes only."""
+    return OpCost("elementwise", None, math.prod(op.shape(0)) * op.item_bytes(0))
+
+
+def dropout(op: Signature) -> OpCost:
+    """Reads, writes as much and a mask of bytes."""
+    return OpCost("elementwise", None, 2 * op.bytes(0) + math.prod(op.shape(0)))
+
+
+def reads(kind: str, *, writes: int | None = None) -> CostOf:
+    """Reads all tensors, and writes as much as the tensor number `writes` has."""
+
+    def cost(op: Signature) -> OpCost:
+        inputs = _typed(op)
+        written = 0 if writes is None else op.bytes(inputs[writes])
+        return OpCost(kind, None, sum(map(op.bytes, inputs)) + written)
+
+    return cost
+
+
+def rewrites(kind: str, *, reduces: bool = False) -> CostOf:
+    """Reads all tensors, and writes a dense result as large as the first of them unless it reduces."""
+
+    def cost(op: Signature) -> OpCost:
+        inputs = _typed(op)
+        if not inputs:
+            raise LookupError("no tensor")
+        first = inputs[0]
+        written = 0 if reduces else math.prod(op.shape(first)) * op.item_bytes(first)
+        return OpCost(kind, None, sum(map(op.bytes, inputs)) + written, ARITHMETIC.get(op.types[first]))
+
+    return cost
+
+
+def lists(op: Signature) -> OpCost:
+    """_foreach_ and _fused_ ops: every tensor of every list once, and the first list again.
+
+    The element types of lists are not recorded: float32, as parameters and states mostly are.
+    """
+    lists_of_shapes = [
+        dims for dims in op.dims if isinstance(dims, list) and dims and isinstance(dims[0], list)
+    ]
+    sizes = [
+        sum(math.prod(shape) for shape in shapes if all(type(size) is int for size in shape))
+        for shapes in lists_of_shapes
+    ]
+    if not sizes or not sizes[0]:
+        raise LookupError("lists too long to be recorded")
+    written = sum(sizes[:1] + sizes[2:4]) if "_fused_" in op.name else sizes[0]
+    return OpCost("lists", None, ITEM_BYTES["float"] * (sum(sizes) + written))
+
+
+# -- losses, look-ups, sorting, images -----------------------------------------------------------------------
+
+
+def nll_forward(op: Signature) -> OpCost:
+    """One number of each row, by its class."""
+    return OpCost("gather", None, math.prod(op.shape(1)) * (INDEX_BYTES + op.item_bytes(0)))
+
+
+def nll_backward(op: Signature) -> OpCost:
+    """Zeros as large as the input, and one number of each row."""
+    return OpCost("elementwise", None, op.bytes(1) + op.bytes(2))
+
+
+def rows_by_index(index: int) -> CostOf:
+    """Whole rows of the first input, by the indices at a position."""
+
+    def cost(op: Signature) -> OpCost:
+        width = math.prod(op.shape(0)[1:]) * op.item_bytes(0)
+        return OpCost("gather", None, math.prod(op.shape(index)) * (2 * width + INDEX_BYTES))
+
+    return cost
+
+
+def gather(op: Signature) -> OpCost:
+    """gather(source, dimension, index): an element for each index."""
+    return OpCost("gather", None, math.prod(op.shape(2)) * (2 * op.item_bytes(0) + INDEX_BYTES))
+
+
+def scatter(op: Signature) -> OpCost:
+    """scatter_add_(target, dimension, index, source): reads indices and source, changes as much of the target."""
+    return OpCost("scatter", None, math.prod(op.shape(2)) * (3 * op.item_bytes(0) + INDEX_BYTES))
+
+
+def index_add(op: Signature) -> OpCost:
+    """index_add_(target, dimension, index, source): reads source and indices, changes as much of the target."""
+    return OpCost("scatter", None, 3 * op.bytes(3) + op.bytes(2))
+
+
+def bags(op: Signature) -> OpCost:
+    """_embedding_bag(table, indices, offsets): a row for each index, a sum for each bag."""
+    width = op.shape(0)[-1] * op.item_bytes(0)
+    rows = math.prod(op.shape(1)) * (width + INDEX_BYTES)
+    return OpCost("gather", None, rows + math.prod(op.shape(2)) * width)
+
+
+def embedding_backward(op: Signature) -> OpCost:
+    """embedding_dense_backward(grad, indices, rows): adds rows of the gradient into a table of zeros.
+
+    If the table is larger than what is added, writing it is most of the work, and in order.
+    """
+    added = 3 * op.bytes(0) + op.bytes(1)
+    table = int(op.scalar(2)) * op.shape(0)[-1] * op.item_bytes(0)
+    return OpCost("elementwise" if table > added else "scatter", None, added + table)
+
+
+def search(values: int) -> CostOf:
+    """searchsorted(sorted, values), bucketize(values, sorted): reads both, writes a place for each value."""
+
+    def cost(op: Signature) -> OpCost:
+        places = math.prod(op.shape(values)) * INDEX_BYTES
+        return OpCost("search", None, op.bytes(0) + op.bytes(1) + places)
+
+    return cost
+
+
+def multinomial(op: Signature) -> OpCost:
+    """multinomial(weights, n): a copy of all weights is scaled and cumulated, also of an expanded row."""
+    return OpCost("count", None, math.prod(op.shape(0)) * op.item_bytes(0))
+
+
+def sort(op: Signature) -> OpCost:
+    """Reads values, writes values and their places."""
+    return OpCost("sort", None, 2 * op.bytes(0) + math.prod(op.shape(0)) * INDEX_BYTES)
+
+
+def reads_first(kind: str) -> CostOf:
+    """Reads the first input; the result is small."""
+    return lambda op: OpCost(kind, None, op.bytes(0))
+
+
+def pool_backward(op: Signature) -> OpCost:
+    """Reads the gradient, writes one as large as the input."""
+    return OpCost("pool backward", None, op.bytes(0) + op.bytes(1))
+
+
+def sampled(op: Signature) -> OpCost:
+    """grid_sampler(image, grid): reads both, writes all channels at each place."""
+    image, grid = op.shape(0), op.shape(1)
+    written = image[0] * image[1] * math.prod(grid[1:-1])
+    return OpCost("resampling", None, op.bytes(0) + op.bytes(1) + written * op.item_bytes(0))
+
+
+def resized(op: Signature) -> OpCost:
+    """upsample(image, size): reads the old size, writes the new one."""
+    written = math.prod(op.shape(0)[:2]) * math.prod(op.scalar(1))
+    return OpCost("resampling", None, op.bytes(0) + written * op.item_bytes(0))
+
+
+def concatenation(op: Signature) -> OpCost:
+    """Reads a list of tensors and writes them side by side; the element type of a list is not recorded: 2 bytes."""
+    shapes = [shape for shape in op.dims[0] if isinstance(shape, list)]
+    return OpCost("concatenation", None, 2 * 2 * sum(math.prod(shape) for shape in shapes))
