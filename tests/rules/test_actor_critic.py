@@ -71,7 +71,7 @@ def _product(run: FineTuning, made: list[int], *, weight: bool, batch: int = 7) 
         pytest.param(actor_critic(temperature=True), id="an optimizer of a single number"),
     ],
 )
-def test_gradients_of_a_critic_that_the_actors_loss_goes_through_are_needless(run: FineTuning) -> None:
+def test_critic_gradients_of_the_actor_loss_are_needless(run: FineTuning) -> None:
     """Those of its weights: the gradient of its input goes on to the actor."""
     (unused,) = found(run.trace, "unused-gradient")
     assert "cleared before any optimizer reads them" in unused.message

@@ -84,7 +84,7 @@ def test_the_line_that_asks_is_said_where_stacks_are_recorded(line: str) -> None
 
 
 @pytest.mark.parametrize("outside", [False, True])
-def test_the_allocator_is_off_where_each_tensor_asks_in_the_steps_whose_ops_ask(outside: bool) -> None:
+def test_allocator_is_off_if_every_tensor_asks(outside: bool) -> None:
     """In four of six steps; in the others tensors come from the cache, with a call between ops or none."""
     program = Program()
     for number in range(6):
@@ -106,7 +106,7 @@ def test_the_allocator_is_off_where_each_tensor_asks_in_the_steps_whose_ops_ask(
     assert (one.cause, one.count) == ("off", 4 * 2 + 2 * outside)
 
 
-def test_of_a_runtimes_call_and_the_drivers_that_begin_at_once_the_outer_counts() -> None:
+def test_outer_of_two_simultaneous_calls_counts() -> None:
     program = asking([("cudaMalloc", True)])
     for call in [one for one in program.trace.events if one["name"] == "cudaMalloc"]:
         begin, number = round(call["ts"] * 1000), call["args"]["correlation"] + 1

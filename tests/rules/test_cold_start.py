@@ -29,7 +29,7 @@ def test_a_cold_first_step_is_told_once_and_as_info(shared: Shared) -> None:
     }
 
 
-def test_a_first_step_that_only_the_profiler_holds_up_is_not_cold() -> None:
+def test_step_delayed_by_the_profiler_is_not_cold() -> None:
     def body(loop: Loop, number: int) -> None:
         if number == 0:
             loop.overhead("Activity Buffer Request", loop.now + 3_000, 20 * MS)

@@ -27,7 +27,7 @@ from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
         ([3], [99], [0], [False]),
     ],
 )
-def test_a_bucket_takes_gradients_until_it_is_full_or_the_step_ends(
+def test_bucket_fills_until_full_or_end_of_step(
     step: list[int], sizes: list[int], bucket: list[int], surplus: list[bool]
 ) -> None:
     """Of 10 bytes."""
@@ -84,13 +84,11 @@ def test_what_an_exchange_brought_the_next_one_sends_back(
         ("aabbb", [0, 1, 0, 0, 1], 1),  # 1 a step of the one, and 1.5 of the other
     ],
 )
-def test_micro_batches_are_what_a_direction_sends_in_the_median_step(
-    edge: str, step: list[int], most: int
-) -> None:
+def test_micro_batches_are_counted_in_the_median_step(edge: str, step: list[int], most: int) -> None:
     assert largest_part(np.array([*edge], object), np.array(step)) == most
 
 
-def test_a_device_that_computes_does_not_fill_another_one_s_bubble() -> None:
+def test_busy_device_does_not_fill_anothers_bubble() -> None:
     trace = pipeline([FORWARD, FORWARD, BACK, BACK])
     for step in range(STEPS):
         trace.launch("cudaLaunchKernel", step * 1_000 * US + 2 * US, 5 * US, 9_000 + step)

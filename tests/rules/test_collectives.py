@@ -87,7 +87,7 @@ def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts
     assert {one.cause: one.count for one in of_rule(trace, "exposed-communication")} == counts
 
 
-def test_what_waits_in_one_step_of_several_is_no_finding_of_its_own() -> None:
+def test_waiting_in_one_of_several_steps_is_no_finding() -> None:
     """The other ranks' recordings begin later."""
     assert [one.cause for one in of_rule(first_late(1_700 * US, steps=1), "exposed-communication")] == [
         "transfer"
@@ -96,7 +96,7 @@ def test_what_waits_in_one_step_of_several_is_no_finding_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["ranks/moe_a2a.bad.rank1", "ranks/imbalance.fixed.rank1"])
-def test_a_rank_that_waits_every_time_has_no_quick_transfer_of_each_size(name: str, shared: Shared) -> None:
+def test_always_waiting_rank_has_no_quick_transfer(name: str, shared: Shared) -> None:
     """Few elements take it as long as many."""
     (one,) = found(shared(name), "exposed-communication")
     assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
@@ -110,7 +110,7 @@ def test_ranks_that_arrive_together_transfer(name: str, shared: Shared) -> None:
     assert {one.cause for one in found(shared(name), "exposed-communication")} == {"transfer"}
 
 
-def test_collectives_of_a_step_before_the_recording_are_not_counted() -> None:
+def test_collectives_before_the_recording_do_not_count() -> None:
     """The device is a step behind: what the warm-up launched has no op, and its sizes are unknown."""
     trace = TraceBuilder()
     for step in range(4):
@@ -166,7 +166,7 @@ def jobs_findings(shared: Shared, name: str) -> list[Finding]:
     return [one for one in reported_pair(shared, name).findings if one.rule == "exposed-communication"]
 
 
-def test_an_all_gather_that_may_be_needless_saves_all_of_its_transfer(shared: Shared) -> None:
+def test_needless_all_gather_saves_its_transfer(shared: Shared) -> None:
     """Without it the step takes 34 % less, measured; its waiting is not counted."""
     said = {(one.by, one.cause): one for one in jobs_findings(shared, "ranks/tensor_parallel.bad")}
     gathers = said["allgather", "transfer"]
@@ -252,15 +252,13 @@ def small_ones(kernels: int) -> TraceBuilder:
 
 
 @pytest.mark.parametrize(("kernels", "count"), [(0, 3 * 5), (12, 0)])
-def test_small_collectives_are_stacked_only_where_nothing_is_computed_between(
-    kernels: int, count: int
-) -> None:
+def test_small_collectives_stack_without_compute_between(kernels: int, count: int) -> None:
     """Iterations of one mark, and layers, exchange a few numbers each: each needs what lies before it."""
     said = of_rule(small_ones(kernels), "needless-collectives")
     assert sum(one.count for one in said) == count
 
 
-def test_batch_norms_that_exchange_statistics_are_not_to_be_stacked(shared: Shared) -> None:
+def test_sync_batch_norms_are_not_stacked(shared: Shared) -> None:
     forward, backward = found(shared("ranks2/sync_bn.bad.rank0"), "needless-collectives")
     assert (forward.cause, backward.cause) == ("batch-norm", "batch-norm")
     assert (forward.count, backward.count) == (20 * 6, 20 * 6)  # of 512 channels, too: 1,025 numbers
@@ -268,7 +266,7 @@ def test_batch_norms_that_exchange_statistics_are_not_to_be_stacked(shared: Shar
     assert found(shared("ranks2/sync_bn.fixed.rank0"), "needless-collectives") == []
 
 
-def test_over_links_like_those_of_its_peers_a_transfer_takes_what_it_takes_less_the_more() -> None:
+def test_slow_link_saves_the_excess_over_peers() -> None:
     """Of six collectives those at a slow link, in another order than they ran."""
     work = Analysis(few_and_many(150 * US).load()).index(Work).in_order()
     entry, more_ns = work.entries[[4, 0, 3]], np.array([900 * US, 500 * US, 60 * US])

@@ -61,7 +61,7 @@ def test_regions_that_are_entered_once_each_are_set_up_then(
         (("0/0", "0/1"), 31, None),  # two versions of one frame
     ],
 )
-def test_a_region_is_tiny_that_takes_twice_as_long_to_enter_as_its_kernels_and_several_are_breaks(
+def test_region_is_tiny_if_entering_takes_twice_its_kernels(
     regions: Sequence[str], kernel_us: int, cause: str | None
 ) -> None:
     found = of_rule(entering(regions, kernel_us=kernel_us), "compile")
@@ -87,9 +87,7 @@ def test_times_of_regions_are_those_of_a_step(graph_us: int, wrapper_us: int) ->
 @pytest.mark.parametrize(
     ("steps", "confidence", "count"), [([2], Confidence.MEDIUM, 1), ([0, 1], Confidence.HIGH, 2)]
 )
-def test_code_that_is_compiled_in_one_step_alone_may_not_be_compiled_again(
-    steps: list[int], confidence: Confidence, count: int
-) -> None:
+def test_compilation_in_one_step_may_not_recur(steps: list[int], confidence: Confidence, count: int) -> None:
     (one,) = of_rule(compiling(steps), "compile")
     assert (one.cause, one.confidence, one.count) == ("recompilation", confidence, count)
     assert one.evidence["in_a_step_ns"] == 105 * US
@@ -97,7 +95,7 @@ def test_code_that_is_compiled_in_one_step_alone_may_not_be_compiled_again(
 
 
 @pytest.mark.parametrize(("newest", "said"), [(0, None), (1, 2), (6, 7), (8, 9)])
-def test_the_frame_with_most_versions_is_said_to_be_compiled_so_often(newest: int, said: int | None) -> None:
+def test_frame_with_most_versions_is_reported(newest: int, said: int | None) -> None:
     trace = compiling([1, 2])
     for region in ("3/0", f"2/{newest}", f"1/{max(newest - 1, 0)}"):
         trace.op(f"Torch-Compiled Region: {region}", 400 * US, 20 * US, tid=9)
@@ -108,7 +106,7 @@ def test_the_frame_with_most_versions_is_said_to_be_compiled_so_often(newest: in
         assert one.evidence["over_limit"] is (said > 8)
 
 
-def test_what_is_compiled_or_entered_before_the_first_step_is_no_part_of_the_steps() -> None:
+def test_compilation_before_the_first_step_does_not_count() -> None:
     trace = compiling([2]).shifted(1_000 * US)
     trace.op("dynamo", 100 * US, 105 * US, tid=7)
     (one,) = of_rule(trace, "compile")
@@ -127,7 +125,7 @@ def test_two_compilations_in_one_step_are_both_of_it() -> None:
     assert one.evidence["in_a_step_ns"] == (2 * 105 + 45) * US // 2
 
 
-def test_a_step_that_enters_no_region_does_not_lower_what_the_others_take() -> None:
+def test_steps_without_regions_do_not_lower_the_mean() -> None:
     trace = entering(TWO)
     for number in (4, 5):
         trace.step(number, number * 1_000 * US, 500 * US)

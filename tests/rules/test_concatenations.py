@@ -17,7 +17,7 @@ def cat(*shapes: list[int]) -> Op:
     return Op("aten::cat", CAT, 30, [list(shapes), []], ["TensorList", "Scalar"])
 
 
-def test_a_cache_that_grows_by_cat_is_told_from_other_concatenations() -> None:
+def test_growing_cache_differs_from_other_cats() -> None:
     grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
     (one,) = found(program([*grows, PRODUCT]), "strided-copy")
     assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
@@ -52,7 +52,7 @@ def test_what_was_appended_last_is_told() -> None:
     assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x3x128")
 
 
-def test_concatenations_that_were_launched_before_the_recording_may_be_those_of_the_cache() -> None:
+def test_cats_before_the_recording_may_be_of_the_cache() -> None:
     grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
     (one,) = found(begun_later(program([*grows, PRODUCT], steps=2)), "strided-copy")
     assert (one.cause, one.count) == ("growing-buffer", 2)

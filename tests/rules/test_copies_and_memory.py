@@ -78,7 +78,7 @@ def converting() -> Program:
 
 
 @pytest.mark.parametrize("factor", [1, 2, 8])
-def test_what_replaces_a_trip_reads_what_came_and_writes_what_went_back(factor: int) -> None:
+def test_trip_replacement_reads_and_writes_both_copies(factor: int) -> None:
     """At 0.75 of an H200's 4,800 GB/s, which are bytes in a ns."""
     (hits,) = find_rule("host-round-trip").hits(Analysis(trips(factor=factor).trace.load()))
     (fix,) = hits.edits()
@@ -100,7 +100,7 @@ def test_copies_of_a_trip_are_nobody_elses() -> None:
     assert found(trips().trace, "implicit-sync") == []
 
 
-def test_sending_batches_and_fetching_results_of_their_size_is_no_trip() -> None:
+def test_batches_and_results_of_one_size_are_no_trip() -> None:
     assert found(trips(leads=True).trace, "host-round-trip") == []
     assert found(trips(factor=3).trace, "host-round-trip") == []
 
@@ -169,9 +169,7 @@ def test_cause_of_an_exposed_copy(name: str, how: dict[str, bool], cause: str, b
         ("cudaDeviceSynchronize", range(5, 6), 0),  # the profiler's own, after everything
     ],
 )
-def test_synchronisations_of_the_user_s_own_leave_the_device_idle(
-    call: str, in_steps: range, count: int
-) -> None:
+def test_user_synchronisations_leave_the_device_idle(call: str, in_steps: range, count: int) -> None:
     program = Program()
     for number in range(6):
         if number < 5:
@@ -190,9 +188,7 @@ def test_synchronisations_of_the_user_s_own_leave_the_device_idle(
 
 
 @pytest.mark.parametrize(("own_us", "reader"), [(199, "aten::index"), (201, None)])
-def test_an_op_that_copies_its_inputs_is_named_where_most_of_the_time_is_its_copies(
-    own_us: int, reader: str | None
-) -> None:
+def test_op_with_most_copy_time_is_named(own_us: int, reader: str | None) -> None:
     program = Program()
     for number in range(5):
         program.step(number)
@@ -294,7 +290,7 @@ def test_copies_of_the_asked_window_alone_are_counted() -> None:
     )
 
 
-def test_work_that_was_queued_before_the_recording_is_no_op_of_its_own(shared: Shared) -> None:
+def test_work_queued_before_the_recording_has_no_op(shared: Shared) -> None:
     """15 kernels of a warm-up step: those of the recorded steps belong to aten::to."""
     (one,) = selected(shared("third/attention_math.bad"), "data-movement").findings
     assert (one.by, one.count) == ("aten::to", 48)

@@ -37,9 +37,7 @@ def close() -> TraceBuilder:
     ("kernel_us", "cause", "severity"),
     [(4, "graph", Severity.HIGH), (6, "graph", Severity.LOW), (7, "unsure", Severity.INFO)],
 )
-def test_a_gpu_that_idles_whatever_the_profiler_added_is_launch_bound(
-    kernel_us: int, cause: str, severity: Severity
-) -> None:
+def test_gpu_idle_without_profiler_is_launch_bound(kernel_us: int, cause: str, severity: Severity) -> None:
     """The verdict says that the CPU is the limit: then no measurement is needed to see whether the GPU is idle."""
     trace = waiting(0, steps=1, kernel_us=kernel_us, gpu="NVIDIA A100-SXM4-80GB")
     report = diagnose(trace.load(), select=["launch-bound"])
@@ -60,7 +58,7 @@ def test_a_wait_within_the_step_cuts_its_graph_in_two(times: int, *, said: bool)
 @pytest.mark.parametrize(
     ("region", "cause"), [("Torch-Compiled Region: 0/0", "graph-inputs"), ("step", "copies")]
 )
-def test_copies_into_the_buffers_of_a_compiled_graph_are_told_apart(region: str, cause: str) -> None:
+def test_copies_into_graph_buffers_have_their_cause(region: str, cause: str) -> None:
     """torch.compile copies its inputs before it launches its graph: no other layout or dtype avoids that."""
     trace, number = TraceBuilder(), 0
     for step in range(5):

@@ -20,7 +20,7 @@ def test_a_loader_without_workers_stalls_each_step(name: str, shared: Shared) ->
     assert "num_workers" in found.advice
 
 
-def test_a_loader_beside_a_busy_device_saves_what_the_same_program_with_workers_saves(shared: Shared) -> None:
+def test_loader_with_busy_device_saves_as_with_workers(shared: Shared) -> None:
     """The recorded step falls from 176 to 133 ms with four workers, 24 % of it, and the device works 102 of them.
 
     Without the profiler the CPU is quicker, and what it has queued hides most of the loader: nothing is sure.
@@ -56,9 +56,7 @@ def test_the_advice_fits_the_iterator(name: str) -> None:
     ("which", "recurs"),
     [({5, 6}, False), ({3, 7, 11}, True), ({*range(3, 8)}, False), ({*range(3, 9)}, True)],
 )
-def test_workers_that_fell_back_once_are_info_and_those_that_do_again_and_again_are_not(
-    which: set[int], recurs: bool
-) -> None:
+def test_workers_behind_once_are_info(which: set[int], recurs: bool) -> None:
     """Of twelve steps; half of them are no episode, though in a row."""
 
     def body(loop: Loop, number: int) -> None:
@@ -77,7 +75,7 @@ def collating(loop: Loop, number: int) -> None:
     loop.now += 5 * MS + 2_000
 
 
-def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_it() -> None:
+def test_loader_time_is_split_by_user_functions() -> None:
     (found,) = alarms(loop_of(collating), "dataloader-stall")
     assert (
         "the loader spends its time in code outside of ops (80 % of the loader's time), aten::copy_ (20 %)"
@@ -91,7 +89,7 @@ def test_a_loader_s_time_is_told_by_the_user_s_function_and_in_shares_of_all_of_
     assert "train.py(59): collate() itself may be faster" in found.advice
 
 
-def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_no_op(shared: Shared) -> None:
+def test_loader_shares_without_stacks_include_no_op_time(shared: Shared) -> None:
     (found,) = said_by(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
     ops, functions = found.evidence["ops"], found.evidence["functions"]
     assert next(iter(ops)) == "code outside of ops"
@@ -100,7 +98,7 @@ def test_shares_of_a_loader_without_stacks_of_python_leave_room_for_what_is_in_n
 
 
 @pytest.mark.parametrize("around", ["load_batch", SINGLE])
-def test_a_loader_within_another_or_an_annotation_of_loading_is_one_wait(around: str) -> None:
+def test_nested_loaders_are_one_wait(around: str) -> None:
     """The one around takes 5 ms, of which the loader's own call takes 3 ms."""
 
     def body(loop: Loop, _: int) -> None:
@@ -114,7 +112,7 @@ def test_a_loader_within_another_or_an_annotation_of_loading_is_one_wait(around:
 
 
 @pytest.mark.parametrize(("mine_ms", "named"), [(2, False), (3, True)])
-def test_a_function_is_named_that_takes_half_of_the_loader_s_time(mine_ms: int, named: bool) -> None:
+def test_function_with_half_of_loader_time_is_named(mine_ms: int, named: bool) -> None:
     """Of 5 ms; the rest is torch's own, has no line, and is not to be made faster with arrays."""
 
     def body(loop: Loop, number: int) -> None:
@@ -128,7 +126,7 @@ def test_a_function_is_named_that_takes_half_of_the_loader_s_time(mine_ms: int, 
     assert found.evidence["lines"] == pytest.approx({"train.py(59): collate": 6 * mine_ms * MS}, rel=0.02)
 
 
-def test_waits_are_told_by_their_median_and_the_gpu_that_computes_meanwhile_waits_for_none() -> None:
+def test_waits_report_median_and_busy_gpu_waits_for_none() -> None:
     def body(loop: Loop, number: int) -> None:
         loop.launched(kernel_ns=2 * MS)
         annotated(MULTI, (20 if number == 4 else 5) * MS)(loop, number)
@@ -139,7 +137,7 @@ def test_waits_are_told_by_their_median_and_the_gpu_that_computes_meanwhile_wait
     assert 45 * MS - 6 * 2 * MS < found.cost_ns < 45 * MS - 6 * 1.8 * MS
 
 
-def test_functions_share_the_time_of_all_waits_whichever_wait_they_are_in() -> None:
+def test_functions_share_the_time_of_all_waits() -> None:
     """Waits of 5 ms and of 15 ms in turn, each of them of one function."""
 
     def body(loop: Loop, number: int) -> None:

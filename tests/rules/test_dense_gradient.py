@@ -54,7 +54,7 @@ def test_summing_equal_rows_takes_time_of_the_cpu() -> None:
     assert savings[0].share > savings[1].share
 
 
-def test_looking_up_a_tenth_and_more_costs_more_where_equal_rows_are_summed() -> None:
+def test_large_lookups_cost_sums_of_equal_rows() -> None:
     """SGD adds rows as they are; Adagrad's gathers and scatters take most of what its passes took here."""
     shares = []
     for name in ("SGD", "Adagrad"):
@@ -64,7 +64,7 @@ def test_looking_up_a_tenth_and_more_costs_more_where_equal_rows_are_summed() ->
     assert shares[0] > 0.4 > 0.2 > shares[1]
 
 
-def test_where_summing_takes_longer_than_the_passes_nothing_is_needless() -> None:
+def test_long_sums_make_nothing_needless() -> None:
     assert found(recommender(150_000, optimizer="Adagrad"), "dense-gradient") == []
 
 
@@ -119,7 +119,7 @@ def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
         ),
     ],
 )
-def test_without_shapes_tables_that_need_their_gradient_are_not_named(trace: TraceBuilder) -> None:
+def test_without_shapes_needed_gradients_are_not_named(trace: TraceBuilder) -> None:
     (outcome,) = diagnose(trace.load(), select=["dense-gradient"]).outcomes
     assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
 
@@ -154,7 +154,7 @@ P1 = Op("aten::_cdist_forward", ADD, 400, [[4, 1024, 3], [4, 2048, 3]], [F32, F3
 
 
 @pytest.mark.parametrize("made", [DISTANCES, P1])
-def test_of_distances_of_which_the_least_count_backward_needs_those_alone(made: Op) -> None:
+def test_backward_needs_the_least_distances_only(made: Op) -> None:
     clamp = Op("aten::clamp", ADD, 100, [WHOLE, []], [F32, "Scalar"])
     (one,) = said(program(nearest(clamp, made=made)))
     assert (one.cause, one.by) == ("selected", "aten::min")
@@ -165,7 +165,7 @@ def test_of_distances_of_which_the_least_count_backward_needs_those_alone(made: 
     assert "argmin" in one.advice
 
 
-def test_the_largest_of_products_is_taken_by_max_rather_than_gathered() -> None:
+def test_largest_products_use_max_instead_of_gather() -> None:
     """Each of 4,096 products of 8,192 numbers would be made again; amax shares gradients, max writes them once."""
     largest = Op(
         "aten::amax", SUM, 300, [WHOLE, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[2]", "False"]
@@ -197,5 +197,5 @@ def test_the_largest_of_products_is_taken_by_max_rather_than_gathered() -> None:
         pytest.param(nearest()[:3], id="no gradient"),
     ],
 )
-def test_pairs_that_all_count_or_are_features_keep_their_gradient(ops: list[Op]) -> None:
+def test_needed_pairs_keep_their_gradient(ops: list[Op]) -> None:
     assert said(program(ops)) == []

@@ -20,14 +20,14 @@ def test_without_shapes_a_fused_adam_passes_over_five_tensors() -> None:
 
 
 @pytest.mark.parametrize(("lookup_us", "said"), [(119, True), (120, False)])
-def test_without_shapes_a_lookup_of_a_fifth_of_the_rows_is_no_small_one(lookup_us: int, said: bool) -> None:
+def test_without_shapes_a_fifth_of_the_rows_is_too_many(lookup_us: int, said: bool) -> None:
     """A fill of 300 us writes the table; to look up all rows reads and writes as much again: 600 us."""
     assert (
         bool(found(recommender(shapes=False, long_list=True, lookup_us=lookup_us), "dense-gradient")) is said
     )
 
 
-def test_in_a_job_of_several_ranks_other_ranks_may_have_looked_up_other_rows() -> None:
+def test_other_ranks_may_look_up_other_rows() -> None:
     """Their gradients are added, so that confidence is only medium."""
     trace = recommender()
     (alone,) = found(trace, "dense-gradient")
@@ -59,9 +59,7 @@ def timed(op: str, fill_us: int = 300) -> TraceBuilder:
         ("aten::_foreach_mul_", 200),
     ],
 )
-def test_without_shapes_a_pass_takes_as_many_fills_as_it_reads_and_writes_tensors(
-    op: str, passed_us: int
-) -> None:
+def test_without_shapes_a_pass_takes_a_fill_per_tensor(op: str, passed_us: int) -> None:
     """A fill of 100 us; looking up takes 6 of 200 us, that is 3 % of the rows."""
     (dense,) = found(timed(op, fill_us=100), "dense-gradient")
     assert dense.cost_ns == pytest.approx(3 * (100 + passed_us) * 0.97 * US, rel=0.001)
@@ -69,9 +67,7 @@ def test_without_shapes_a_pass_takes_as_many_fills_as_it_reads_and_writes_tensor
 
 
 @pytest.mark.parametrize(("launch_us", "counts"), [(150, True), (149, False)])
-def test_without_shapes_a_pass_over_one_tensor_counts_where_it_takes_as_long_as_one_over_the_table(
-    launch_us: int, counts: bool
-) -> None:
+def test_without_shapes_long_passes_are_over_the_table(launch_us: int, counts: bool) -> None:
     """Of four launches; to read and write the table takes two fills of 300 us. Where none counts, fills are left."""
     trace = timed("aten::mul_")
     for event in trace.events:
@@ -83,14 +79,12 @@ def test_without_shapes_a_pass_over_one_tensor_counts_where_it_takes_as_long_as_
 
 
 @pytest.mark.parametrize(("summed_us", "said"), [(599, True), (600, False)])
-def test_without_shapes_a_sum_of_two_fills_length_may_be_of_two_gradients_of_the_table(
-    summed_us: int, said: bool
-) -> None:
+def test_without_shapes_a_sum_may_be_of_two_gradients(summed_us: int, said: bool) -> None:
     trace = recommender(shapes=False, long_list=True, lookup_us=6, summed_us=summed_us)
     assert bool(found(trace, "dense-gradient")) is said
 
 
-def test_without_shapes_the_optimizer_that_steps_most_often_says_how_many_steps_there_are() -> None:
+def test_without_shapes_the_busiest_optimizer_counts_steps() -> None:
     """A second one that stepped once changes nothing; one that clips twice as often is no optimizer."""
     trace = recommender(shapes=False, long_list=True, lookup_us=6)
     (alone,) = found(trace, "dense-gradient")

@@ -31,7 +31,7 @@ def tables(*rows: int, looked_up: int = 4_096) -> TraceBuilder:
     return run.trace
 
 
-def test_of_several_tables_the_largest_is_named_with_its_own_share() -> None:
+def test_largest_table_is_named_with_its_share() -> None:
     for rows in ((1_000_000, 100_000), (100_000, 1_000_000)):
         (dense,) = found(tables(*rows), "dense-gradient")
         assert (dense.count, dense.evidence["rows"]) == (3 * 2, 1_000_000)
@@ -51,7 +51,7 @@ def test_without_shapes_what_forward_adds_is_no_other_gradient() -> None:
     assert found_in == [0, 1]
 
 
-def test_with_other_processes_more_rows_may_be_looked_up_than_one_of_them_tells() -> None:
+def test_other_processes_may_look_up_more_rows() -> None:
     trace = tables(1_000_000)
     (alone,) = found(trace, "dense-gradient")
     trace.launch("cudaLaunchKernel", 10 * US, 2 * US, 9_000)

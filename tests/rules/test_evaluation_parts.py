@@ -64,9 +64,7 @@ def test_the_loss_goes_through_the_last_run_of_each_node(
         (("aten::stack", [[[20, 3], [20, 3]], []]), True),
     ],
 )
-def test_evaluations_depend_on_what_takes_an_input_or_a_weight_between_them(
-    between: Op, depends: bool
-) -> None:
+def test_ops_on_inputs_or_weights_make_evaluations_dependent(between: Op, depends: bool) -> None:
     """Of three ops each; what comes after the last is no matter."""
     first = ops(*NETWORK, *NETWORK, between, *NETWORK, ("aten::sub", [[20, 3], [20, 3]]))
     assert depend_on_each_other(first, np.array([0, 3, 7]), 3) is depends
@@ -91,7 +89,7 @@ def test_one_network_gets_no_more_gradients_than_it_has_weights(leaves: list[lis
     assert is_one_network(every[:3], every[3:]) is one
 
 
-def test_a_network_with_two_weights_of_a_shape_gets_two_gradients_of_it() -> None:
+def test_two_equal_weights_get_two_gradients() -> None:
     leaf: Op = ("torch::autograd::AccumulateGrad", [[64, 64]])
     every = ops(LINEAR, DEEP, DEEP, leaf, leaf, leaf)
     assert is_one_network(every[:3], every[3:5])

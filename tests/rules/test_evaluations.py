@@ -110,7 +110,7 @@ def in_nodes(trace: TraceBuilder) -> TraceBuilder:
 @pytest.mark.parametrize(
     ("adds_up", "leaves", "causes"), [(0, 1, ["evaluated-anew"]), (1, 0, []), (2, 0, [])]
 )
-def test_gradients_that_are_added_up_between_evaluations_are_those_of_micro_batches(
+def test_gradient_sums_between_evaluations_are_micro_batches(
     adds_up: int, leaves: int, causes: list[str]
 ) -> None:
     assert said(in_nodes(trained(adds_up=adds_up, leaves=leaves))) == causes

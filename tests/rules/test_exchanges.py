@@ -34,7 +34,7 @@ def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
 
 
 @pytest.mark.parametrize("beside", [[1], [None], [4, 8], [1, None, 4]])
-def test_groups_of_one_rank_of_all_or_of_nobody_knows_how_many_leave_it_one_pipeline(
+def test_other_groups_leave_one_pipeline(
     beside: list[int | None],
 ) -> None:
     (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK], beside=beside), "pipeline-bubble")
@@ -97,7 +97,7 @@ def test_a_large_exchange_counts_for_more_than_a_small_one() -> None:
     assert (one.evidence["times_sent"], one.evidence["most"]) == (2.75, 3.0)
 
 
-def test_what_is_sent_back_is_the_second_of_its_pair_and_no_other_s_first() -> None:
+def test_returned_exchange_ends_its_pair() -> None:
     (one,) = found(experts([(T, 2 * T), (2 * T, T)] * 2), "uneven-experts")
     assert (one.count, one.evidence["times_sent"]) == (2 * STEPS, 2.0)
 
@@ -203,7 +203,7 @@ def searching(*ops: str) -> Trace:
     return loop_of(body)
 
 
-def test_a_search_for_unused_parameters_in_each_step_is_said_and_is_no_loss() -> None:
+def test_unused_parameter_search_is_a_fact() -> None:
     ops = "DistributedDataParallel.forward", "torch::distributed::reducer::search_unused_parameters"
     (found,) = diagnose(searching(*ops), select=["find-unused-parameters"]).findings
     assert (found.severity, found.count, found.device) == (Severity.INFO, 6, None)

@@ -43,7 +43,7 @@ def test_events_that_only_measure_go_with_the_wait_for_them(call: str, orders: b
 
 
 @pytest.mark.parametrize("line", ["train.py(7): timed", None])
-def test_a_synchronisation_is_told_with_its_line_where_stacks_are_recorded(line: str | None) -> None:
+def test_synchronisation_reports_its_line(line: str | None) -> None:
     message = timing("cudaDeviceSynchronize", line=line).message
     assert ("called at train.py" in message) is bool(line)
     assert ("called at" in message) is bool(line)
@@ -68,7 +68,7 @@ def waiting(call: str, *, op: str = "", copies: bool = False, busy: bool = False
     return found(program.trace, "long-device-sync")
 
 
-def test_a_wait_inside_an_op_and_a_call_that_copies_are_no_explicit_synchronisation() -> None:
+def test_waits_in_ops_and_copies_are_not_explicit() -> None:
     (bare,) = waiting("cudaStreamSynchronize")
     assert (bare.count, bare.evidence["waited_ns"]) == (5, 5 * 200 * US)
     assert waiting("cudaStreamSynchronize", op="aten::cudnn_convolution") == []
@@ -90,7 +90,7 @@ def test_the_profilers_own_wait_is_not_counted() -> None:
     assert (one.count, one.evidence["waited_ns"]) == (5, 5 * 150 * US)
 
 
-def test_the_line_that_waits_longest_is_told_first_not_the_one_that_waits_most_often() -> None:
+def test_line_that_waits_longest_is_first() -> None:
     program, number = Program(), 0
     for step in range(4):
         program.step(step)

@@ -92,7 +92,7 @@ def test_an_op_that_also_computes_does_more_than_to_send_back(computes: bool, re
 
 
 @pytest.mark.parametrize(("tid", "by"), [(1_000, "aten::clamp"), (77, None)])
-def test_what_another_thread_computes_meanwhile_is_no_part_of_the_trip(tid: int, by: str | None) -> None:
+def test_other_threads_compute_is_no_part_of_the_trip(tid: int, by: str | None) -> None:
     made = Program()
     for number in range(4):
         made.step(number)

@@ -35,7 +35,7 @@ def by_hand(name: str, mask: Sequence[int], scores: Sequence[int] = (32, 12, 512
     ]
 
 
-def test_a_mask_of_keys_for_each_sequence_says_how_much_work_padding_may_be() -> None:
+def test_key_mask_gives_the_work_of_padding() -> None:
     (one,) = found(program(layer([32, 1, 1, 512])), SLUG)
     assert (one.severity, one.cost_ns, one.saving) == (Severity.INFO, 0, None)
     assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
@@ -83,7 +83,7 @@ def test_scores_that_are_masked_by_hand_count_too(name: str) -> None:
         ),
     ],
 )
-def test_batches_without_padding_or_of_several_widths_are_left_alone(ops: list[Op]) -> None:
+def test_unpadded_batches_are_not_reported(ops: list[Op]) -> None:
     assert found(program(ops), SLUG) == []
 
 
@@ -131,7 +131,7 @@ def test_the_largest_batch_of_a_width_is_said() -> None:
     assert "all batches are 512 positions wide (up to 32 sequences)" in one.message
 
 
-def test_work_that_is_no_op_or_is_copied_from_the_host_is_no_work_on_positions() -> None:
+def test_host_copies_are_no_work_on_positions() -> None:
     ops = [*layer([32, 1, 1, 512]), Op("aten::copy_", "sent", 500, [[32 * 512, 768]] * 2, [BF16] * 2)]
 
     def send(event: dict[str, Any]) -> None:

@@ -83,9 +83,7 @@ def test_the_scale_s_conversion_goes_with_its_reciprocal(between: int, before: i
 
 
 @pytest.mark.parametrize(("second", "info"), [((8, 0), False), ((7, 5), True)])
-def test_of_several_devices_the_oldest_decides_whether_the_scaler_is_needed(
-    second: tuple[int, int], info: bool
-) -> None:
+def test_oldest_device_decides_on_the_scaler(second: tuple[int, int], info: bool) -> None:
     program = scaling()
     major, minor = second
     other = {**H200, "id": 1, "computeMajor": major, "computeMinor": minor}
@@ -98,7 +96,7 @@ def test_of_several_devices_the_oldest_decides_whether_the_scaler_is_needed(
     assert scaler.evidence["kernels_ns"] == 4 * 100_000
 
 
-def test_checks_are_told_in_time_in_whatever_order_they_were_recorded() -> None:
+def test_checks_are_sorted_by_time() -> None:
     """A step without an inverted scale first, and two with: the second conversion is none of the first check's."""
     program = Program()
     for number in range(3):
@@ -113,7 +111,7 @@ def test_checks_are_told_in_time_in_whatever_order_they_were_recorded() -> None:
     assert reversed_.saving == in_order.saving
 
 
-def test_a_reciprocal_that_no_conversion_comes_before_is_not_the_scaler_s() -> None:
+def test_reciprocal_without_conversion_is_not_the_scalers() -> None:
     """As of the first op of a recording."""
     program = Program()
     program.step(0)

@@ -59,7 +59,7 @@ def broken(
     return trace
 
 
-def test_what_a_graph_break_leaves_eager_is_one_fault_with_its_compiled_neighbours() -> None:
+def test_graph_break_is_one_fault_with_its_neighbours() -> None:
     report = diagnose(broken(["aten::mul", "aten::sub", "aten::mul"]).load())
     (fault, *_) = report.traces[0].faults
     one = report.findings[0]
@@ -81,7 +81,7 @@ def test_what_a_graph_break_leaves_eager_is_one_fault_with_its_compiled_neighbou
         (["aten::copy_"] * 2, False, 0),
     ],
 )
-def test_three_kernels_that_one_could_be_are_a_break_where_one_of_them_computes_eagerly(
+def test_three_fusible_kernels_with_one_eager_are_a_break(
     eager: list[str], product: bool, together: int
 ) -> None:
     """In each of four calls in four steps; after the eager ops comes a compiled one, before them too or a product."""

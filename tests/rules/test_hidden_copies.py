@@ -75,7 +75,7 @@ def adding(
 
 
 @pytest.mark.parametrize("op", ["aten::addmm", "aten::baddbmm", "aten::addmm_"])
-def test_a_copy_before_the_product_of_an_op_that_adds_is_its_bias(op: str) -> None:
+def test_copy_before_an_adding_gemm_is_its_bias(op: str) -> None:
     (one,) = adding(op=op)
     assert (one.by, one.count, one.cause) == (op, 3, "seeded-destination")
     assert one.cost_ns == 3 * 20 * US

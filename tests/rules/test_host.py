@@ -22,7 +22,7 @@ def test_python_between_ops_is_named_by_the_users_function(shared: Shared) -> No
     assert found.saving.share == pytest.approx(0.92, abs=0.04)
 
 
-def test_without_stacks_garbage_collection_cannot_be_told_from_python(shared: Shared) -> None:
+def test_without_stacks_gc_looks_like_python(shared: Shared) -> None:
     (found,) = alarms(shared("pairs/gc_pause.bad"), "host-gap")
     assert found.by is None
     assert "garbage collection" in found.message
@@ -46,7 +46,7 @@ def test_healthy_programs_raise_no_alarm(name: str, rule: str, shared: Shared) -
     assert alarms(shared(f"pairs/{name}"), rule) == []
 
 
-def test_the_function_with_the_largest_total_is_named_not_the_longest_once() -> None:
+def test_function_with_largest_total_is_named() -> None:
     def body(loop: Loop, number: int) -> None:
         loop.pause(3 * MS, "train.py(12): metrics")
         loop.launched()
@@ -86,7 +86,7 @@ def test_functions_within_the_named_one_are_told() -> None:
         ("threading.py(359): wait", False),
     ],
 )
-def test_what_another_thread_runs_meanwhile_is_named_unless_it_waits(name: str, said: bool) -> None:
+def test_other_threads_function_is_named_unless_it_waits(name: str, said: bool) -> None:
     def body(loop: Loop, number: int) -> None:
         loop.python("report.py(9): run", loop.now, 3 * MS, python_id=1_000 + number, tid=77)
         loop.python(name, loop.now + 1_000, 3 * MS - 2_000, python_id=2_000 + number, tid=77)
@@ -156,7 +156,7 @@ def test_a_function_is_told_with_its_own_times_and_calls() -> None:
 
 
 @pytest.mark.parametrize("calls", [2, 3])
-def test_several_calls_of_a_function_in_a_stretch_are_not_told_as_one(calls: int) -> None:
+def test_several_calls_in_a_stretch_are_not_one(calls: int) -> None:
     def body(loop: Loop, _: int) -> None:
         for _ in range(calls):
             loop.launches += 1
@@ -210,7 +210,7 @@ def test_pauses_in_several_steps_recur_wherever_they_fall() -> None:
     assert (found.count, found.steps) == (3, 3)
 
 
-def test_the_launch_after_a_pause_is_the_pauses_and_no_second_finding() -> None:
+def test_launch_after_a_pause_is_no_second_finding() -> None:
     """The GPU waits 4 µs longer than the pause: for the op after it, which no line of Python explains."""
 
     def body(loop: Loop, _: int) -> None:
@@ -245,9 +245,7 @@ def test_an_optimizers_python_is_torchs() -> None:
 
 
 @pytest.mark.parametrize(("before_ns", "by"), [(0, "AdamW.step"), (900_000, None)])
-def test_idle_time_in_an_optimizers_step_is_sent_to_a_graph_not_to_stacks(
-    before_ns: int, by: str | None
-) -> None:
+def test_optimizer_idle_time_is_advised_a_graph(before_ns: int, by: str | None) -> None:
     """A fused optimizer groups its tensors in Python before it launches; a pause before its step is the user's."""
 
     def body(loop: Loop, _: int) -> None:
@@ -268,7 +266,7 @@ def test_calls_held_up_now_here_and_now_there_are_jitter(shared: Shared) -> None
     assert found["long-call"] is Severity.INFO
 
 
-def test_a_call_held_up_at_the_same_place_in_each_step_is_no_chance(shared: Shared) -> None:
+def test_call_delayed_in_each_step_recurs(shared: Shared) -> None:
     """With anomaly detection the first aten::t of each step takes 203 to 307 µs, and no other does."""
     found = {one.cause: one for one in alarms(shared("pairs4/anomaly_mode.bad"), "scheduler-gap")}
     assert "one call of it, the same in each step" in found["long-call"].message

@@ -46,7 +46,7 @@ def found(trace: Trace) -> list[Finding]:
     return [one for one in diagnose(trace).findings if one.rule == "host-collectives"]
 
 
-def test_gradients_through_the_host_are_told_before_the_gaps_they_leave() -> None:
+def test_host_gradients_rank_before_their_gaps() -> None:
     report = diagnose(program())
     first = report.findings[0]
     assert (first.rule, first.severity, first.by) == ("host-collectives", Severity.HIGH, "gloo:all_reduce")
@@ -65,7 +65,7 @@ def test_tensors_on_the_cpu_are_to_stay_on_the_gpu() -> None:
     assert "'cpu:gloo,cuda:nccl'" in one.advice
 
 
-def test_what_another_thread_works_on_meanwhile_is_not_the_collectives() -> None:
+def test_other_threads_work_is_not_the_collectives() -> None:
     alone, beside = (found(program(copied=False, meanwhile=ms))[0].cost_ns for ms in (0, 4))
     assert alone - beside == pytest.approx(5 * 4 * MS, rel=0.02)
 

@@ -127,7 +127,7 @@ def test_launches_are_worth_what_is_left_when_the_host_is_quick() -> None:
     assert launches.saving.share + host.saving.share <= 1 < alone.saving.share + host.saving.share
 
 
-def test_what_torch_itself_runs_is_named_and_not_taken_out_of_the_loop(shared: Shared) -> None:
+def test_torch_functions_are_named_and_stay_in_the_loop(shared: Shared) -> None:
     """Clipping looks at 200 gradients in Python, which recording its calls makes several times as long."""
     for rule, function in (("host-hotspot", "_get_total_norm"), ("host-gap", "clip_grad.py")):
         (found,) = alarms(shared("third/clip_loop.fixed"), rule)
@@ -160,9 +160,7 @@ def test_a_call_of_more_than_twice_the_median_is_told_beside_it(longest: int, sk
 
 
 @pytest.mark.parametrize(("kernel_us", "whole"), [(20, True), (150, True), (400, False)])
-def test_a_gpu_that_still_runs_as_the_work_begins_is_idle_for_a_part_of_it(
-    kernel_us: int, whole: bool
-) -> None:
+def test_gpu_busy_at_the_start_is_idle_in_part(kernel_us: int, whole: bool) -> None:
     """Work of 3 ms on the CPU after a kernel that may run on for some of it."""
 
     def body(loop: Loop, _: int) -> None:
@@ -194,7 +192,7 @@ def test_recorded_stacks_make_short_pauses_longer(ns: int, stacks: bool, said: b
     assert bool(alarms(loop_of(body), "host-hotspot")) is said
 
 
-def test_views_are_only_told_where_they_stand_still_and_other_ops_with_all_their_calls() -> None:
+def test_views_report_stalled_calls_only() -> None:
     """Three steps have a quick call besides the long one."""
 
     def body(name: str) -> Callable[[Loop, int], None]:
@@ -215,7 +213,7 @@ def test_views_are_only_told_where_they_stand_still_and_other_ops_with_all_their
     assert "it only makes a view, so its thread was stalled" in view.message
 
 
-def test_a_function_of_several_ops_computes_with_them_and_an_op_of_several_is_one_of_them() -> None:
+def test_function_of_several_ops_is_named_with_them() -> None:
     (function,) = alarms(loop_of(_ranking(lambda _: 2 * MS)), "host-hotspot")
     assert function.message.startswith("metric.py(3): ndcg() computes on the CPU, with aten::argsort")
 
@@ -236,9 +234,7 @@ def test_a_function_of_several_ops_computes_with_them_and_an_op_of_several_is_on
         ("torch/nn/utils/clip_grad.py", "", Confidence.LOW),
     ],
 )
-def test_code_of_a_library_is_sent_to_its_caller_and_ones_own_out_of_the_loop(
-    path: str, advice: str, sure: Confidence
-) -> None:
+def test_advice_differs_for_library_and_user_code(path: str, advice: str, sure: Confidence) -> None:
     def body(loop: Loop, number: int) -> None:
         start = loop.now
         loop.pause(MS)

@@ -27,9 +27,7 @@ US = 1_000
         ({"a": 99.1}, {"a": 99.1}),  # less than a hundredth is left out
     ],
 )
-def test_what_is_left_of_the_whole_is_told_where_it_is_a_hundredth(
-    parts: dict[str, int], told: dict[str, int]
-) -> None:
+def test_rest_is_listed_from_one_percent_on(parts: dict[str, int], told: dict[str, int]) -> None:
     found = with_rest(parts, 100, "rest")
     assert list(found.items()) == list(told.items())
 
@@ -38,9 +36,7 @@ def test_what_is_left_of_the_whole_is_told_where_it_is_a_hundredth(
     ("dur_ns", "uneven"),
     [([10, 10, 10], False), ([10, 10, 20], False), ([10, 10, 21], True), ([1, 10, 10], True), ([], False)],
 )
-def test_pauses_are_uneven_whose_median_tells_a_quarter_too_much_or_too_little(
-    dur_ns: list[int], uneven: bool
-) -> None:
+def test_pauses_are_uneven_if_the_median_is_off_by_a_quarter(dur_ns: list[int], uneven: bool) -> None:
     found = type("Found", (SimpleNamespace,), {"__len__": lambda self: len(self.dur_ns)})(
         dur_ns=np.array(dur_ns), total_ns=sum(dur_ns)
     )
@@ -59,7 +55,7 @@ def test_pauses_are_uneven_whose_median_tells_a_quarter_too_much_or_too_little(
         ({}, "f", False, ", within {by}"),
     ],
 )
-def test_functions_within_the_named_one_are_told_where_there_are_others(
+def test_inner_functions_are_listed_if_they_differ(
     functions: dict[str, int], line: str, alone: bool, words: str
 ) -> None:
     assert place_text({"functions": functions, "places": {}, "lines": {line: 9}}, line, single=alone) == words
@@ -92,7 +88,7 @@ def test_pauses_that_are_no_functions_lie_at_places(
         ({"f": 1}, {"g": 4, "h": 3, "i": 3}, True, "Move this code out of the loop"),
     ],
 )
-def test_a_function_that_has_half_of_the_time_is_moved_and_many_are_not(
+def test_function_with_half_of_the_time_gets_the_advice(
     lines: dict[str, int], functions: dict[str, int], alone: bool, words: str
 ) -> None:
     assert pause_advice({"functions": functions, "lines": lines}, single=alone).startswith(words)
@@ -128,19 +124,17 @@ def cold(ends_us: list[int], held_us: int = 0) -> list[int]:
         ([9_000, 9_000, 9_000], 0, []),
     ],
 )
-def test_the_first_steps_are_cold_that_take_more_than_twice_what_the_others_take(
-    ends_us: list[int], held_us: int, steps: list[int]
-) -> None:
+def test_first_steps_above_twice_usual_are_cold(ends_us: list[int], held_us: int, steps: list[int]) -> None:
     assert cold(ends_us, held_us) == steps
 
 
-def test_a_stretch_is_named_by_its_longest_call_whenever_it_begins() -> None:
+def test_stretch_is_named_by_its_longest_call() -> None:
     start, end = np.array([0, 10, 60, 100, 105]), np.array([20, 50, 62, 110, 140])
     spans = np.array([0, 60, 100]), np.array([50, 62, 140])
     assert longest_rows(np.array([7, 8, 9, 3, 4]), start, end, spans).tolist() == [8, 9, 4]
 
 
-def test_a_cold_start_is_said_of_the_first_step_of_the_window_or_of_stalls() -> None:
+def test_cold_start_message_names_step_window_or_stalls() -> None:
     none, first = np.empty(0, np.int64), np.array([0])
     assert cold_start_message(first, steady=True, most=False).startswith(
         "the first recorded step takes {first}"
@@ -154,9 +148,7 @@ def test_a_cold_start_is_said_of_the_first_step_of_the_window_or_of_stalls() -> 
 
 
 @pytest.mark.parametrize(("steps", "said"), [(2, True), (3, False), (6, False)])
-def test_python_before_the_first_calls_is_a_cold_start_where_no_usual_step_is_known(
-    steps: int, said: bool
-) -> None:
+def test_python_before_first_calls_is_a_cold_start(steps: int, said: bool) -> None:
     """A pause of 5 ms before the first call of a scripted function, which comes again without one."""
 
     def body(loop: Loop, number: int) -> None:

@@ -30,9 +30,7 @@ def test_recorded_stacks_make_pauses_twice_as_long(pause_us: int, stacks: bool, 
 @pytest.mark.parametrize(
     ("functions", "by"), [(("a", "a", "b"), "train.py(1): a"), (("a", "b"), None), (("a", "b", "c"), None)]
 )
-def test_many_short_pauses_are_one_function_s_that_has_more_than_half(
-    functions: Sequence[str], by: str | None
-) -> None:
+def test_short_pauses_are_named_by_the_main_function(functions: Sequence[str], by: str | None) -> None:
     def body(loop: Loop, _: int) -> None:
         for function in functions:
             loop.pause(150 * US, f"train.py({'abc'.index(function) + 1}): {function}")
@@ -49,7 +47,7 @@ def test_a_single_step_shows_no_pause_for_sure(steps: int, sure: Confidence) -> 
 
 
 @pytest.mark.parametrize(("steps", "said"), [(4, False), (5, True)])
-def test_another_thread_holds_the_launching_one_up_in_most_of_the_time(steps: int, said: bool) -> None:
+def test_other_thread_blocks_the_launching_thread(steps: int, said: bool) -> None:
     """At least 0.7 of it, of six steps."""
 
     def body(loop: Loop, number: int) -> None:
@@ -61,7 +59,7 @@ def test_another_thread_holds_the_launching_one_up_in_most_of_the_time(steps: in
     assert ("another thread runs report.py(9): run" in one.message) is said
 
 
-def test_a_pause_within_a_function_that_also_launches_is_moved_as_well() -> None:
+def test_pause_in_a_launching_function_is_reported() -> None:
     def body(loop: Loop, number: int) -> None:
         begin = loop.now
         loop.launched()

@@ -39,7 +39,7 @@ def test_what_works_on_the_host_with_what_was_copied_is_named() -> None:
     assert one.advice.startswith("Run aten::argmax on the device")
 
 
-def test_what_is_sent_back_needs_no_copy_where_its_op_runs_on_the_device() -> None:
+def test_op_on_the_device_needs_no_copy_back() -> None:
     """The op on the host goes with both copies; where none works on the data, what comes up is something else."""
 
     def saved_ns(worker: str | None, back: int) -> int:
@@ -75,9 +75,7 @@ def test_the_op_that_works_longest_is_named() -> None:
 
 
 @pytest.mark.parametrize(("annotation", "worker"), [(LOADER, None), ("augment", "aten::randn")])
-def test_what_a_data_loader_does_makes_no_data_that_the_step_could_make(
-    annotation: str, worker: str | None
-) -> None:
+def test_data_loader_ops_do_not_create_step_data(annotation: str, worker: str | None) -> None:
     made = Program()
     for step in range(5):
         made.step(step)
@@ -99,7 +97,7 @@ def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
 @pytest.mark.parametrize(
     "worker", [None, "aten::view", "aten::empty_like", "aten::new_empty", "aten::contiguous"]
 )
-def test_without_an_op_that_works_on_the_host_the_copy_stands_alone(worker: str | None) -> None:
+def test_without_host_op_the_copy_has_no_worker(worker: str | None) -> None:
     for down in (True, False):
         (one,) = found(steps(down=down, worker=worker).trace, "exposed-copy")
         assert "worker" not in one.evidence
@@ -120,7 +118,7 @@ def as_array(pause_ns: int, *, loading: bool = False) -> Program:
     return made
 
 
-def test_what_numpy_does_with_an_array_of_what_was_copied_is_named() -> None:
+def test_numpy_work_on_a_copied_array_is_named() -> None:
     (one,) = found(as_array(400 * US).trace, "exposed-copy")
     assert (one.evidence["worker"], "; on the host, numpy works on the data" in one.message) == (
         "numpy",
@@ -135,7 +133,7 @@ def test_an_array_that_nobody_works_on_for_long_names_nothing() -> None:
         assert "worker" not in one.evidence
 
 
-def test_what_is_sent_after_work_on_an_array_is_not_said_to_be_made_by_numpy() -> None:
+def test_upload_after_array_work_is_not_numpys() -> None:
     """Numpy works on what came down; what is sent after that is a batch like any other, and names nothing."""
     made = Program()
     for step in range(5):

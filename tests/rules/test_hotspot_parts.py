@@ -105,7 +105,7 @@ def test_the_only_kernel_of_a_custom_op_is_not_told_twice() -> None:
     assert "; its kernels: vectorized_elementwise_kernel" in other.message
 
 
-def test_where_nothing_is_predicted_the_share_is_that_of_the_recorded_steps() -> None:
+def test_without_prediction_shares_are_of_recorded_steps() -> None:
     """No launch is in the file: four steps of a millisecond, with 900 us of work each."""
     trace = TraceBuilder()
     for step in range(4):

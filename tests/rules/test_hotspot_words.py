@@ -80,7 +80,7 @@ def test_what_fills_memory_has_no_blocks() -> None:
         ("FSDP::all_gather", False),
     ],
 )
-def test_the_annotation_around_an_op_is_told_if_the_user_wrote_it(annotation: str, told: bool) -> None:
+def test_user_annotation_around_an_op_is_reported(annotation: str, told: bool) -> None:
     trace = TraceBuilder()
     for step in range(3):
         begin = step * 1_000 * US

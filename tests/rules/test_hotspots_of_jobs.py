@@ -26,7 +26,7 @@ def of_ranks(folder: Path, *compute_us: int) -> Finding:
     return next(one for one in facts if one.rank == 0)
 
 
-def test_kernels_that_are_alike_but_for_their_sizes_are_one_as_in_the_line_on_the_limit(
+def test_kernels_differing_in_size_are_one_hot_kernel(
     shared: Callable[[str], Path],
 ) -> None:
     """Those of the most costly size take 23.7 ms."""
@@ -75,7 +75,7 @@ def uneven(*us: int) -> Finding:
 
 
 @pytest.mark.parametrize("outlier", [5_000, 100])
-def test_where_some_steps_take_far_longer_or_less_it_is_said_which_count(outlier: int) -> None:
+def test_uneven_steps_name_the_counted_steps(outlier: int) -> None:
     """The first of eight steps, which the loop's usual steps are not like."""
     trace, begin = TraceBuilder(), 0
     for step in range(8):
@@ -97,7 +97,7 @@ def test_where_all_steps_are_alike_none_is_said_to_count() -> None:
 
 
 @pytest.mark.parametrize(("us", "said"), [(50, True), (49, False)])
-def test_an_op_that_takes_the_least_share_of_the_step_is_worth_a_look(us: int, said: bool) -> None:
+def test_op_at_the_least_share_is_reported(us: int, said: bool) -> None:
     """Nothing is predicted: no launch is in the file. Steps of a millisecond; many kernels take less."""
     assert Limits().min_part_share == 0.05
     trace = TraceBuilder()
@@ -109,7 +109,7 @@ def test_an_op_that_takes_the_least_share_of_the_step_is_worth_a_look(us: int, s
     assert bool(facts) is said
 
 
-def test_a_little_more_than_the_peak_is_said_to_need_fewer_operations() -> None:
+def test_rate_above_the_peak_needs_fewer_operations() -> None:
     """It takes 138.9 us at the peak."""
     fact = one(program([mm(120)]))
     assert "above the device's peak: its algorithm needs fewer operations than counted" in fact.message
@@ -124,6 +124,6 @@ def test_far_from_its_peak_few_blocks_are_what_limits_an_op() -> None:
 
 
 @pytest.mark.parametrize(("kernels", "said"), [([NORM, NORM], True), ([NORM, ADD], False)])
-def test_channels_last_helps_where_batch_norms_alone_have_few_blocks(kernels: list[str], said: bool) -> None:
+def test_channels_last_is_for_few_block_batch_norms(kernels: list[str], said: bool) -> None:
     ops = [Op("aten::native_batch_norm", kernel, 200, grid=10) for kernel in kernels]
     assert ("channels_last" in one(program(ops)).advice) is said

@@ -110,7 +110,7 @@ def test_the_op_that_the_user_called_is_named(ops: tuple[str, ...], by: str, cau
     assert ("scatter_add_" in read.advice) == (by == "aten::bincount")
 
 
-def test_a_value_copied_to_the_device_is_told_from_one_that_is_read() -> None:
+def test_upload_of_a_value_differs_from_a_read() -> None:
     (sent,) = found(reading(("aten::to", "aten::copy_"), TO_DEVICE).trace, "implicit-sync")
     assert (sent.by, sent.cause) == ("aten::to", "copy-to-device")
 
@@ -175,7 +175,7 @@ def test_gradient_scaler_is_told_from_the_loop_that_logs() -> None:
     assert causes == {"loss-scaling": 4, "read-back": 4}
 
 
-def test_the_switch_of_distributions_is_named_only_where_they_run(shared: Shared) -> None:
+def test_distribution_switch_is_named_only_if_used(shared: Shared) -> None:
     """Both traces have stacks, and neither a frame of torch.distributions."""
     for name in ("third/decode_sync.bad", "real/llama_decode.eager"):
         branches = [one for one in _report(shared(name)).findings if one.cause == "branch"]
@@ -212,9 +212,7 @@ CHECK = "torch/distributions/constraints.py(534): check"
         ([(CHECK, 100, 900, TID)], "branch"),
     ],
 )
-def test_what_torch_distributions_asks_in_its_checks_is_known_by_stacks(
-    frames: list[tuple[str, int, int, int]], cause: str
-) -> None:
+def test_stacks_identify_distribution_checks(frames: list[tuple[str, int, int, int]], cause: str) -> None:
     """Frames: name, begin and end in us from the op before, and thread."""
     program = Program()
     for number in range(4):

@@ -67,7 +67,7 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
         ),
     ],
 )
-def test_how_much_is_launched_is_said_in_the_singular_of_one_kernel(
+def test_launch_message_of_one_kernel_is_singular(
     count: int, pace: int, part: Any, how: dict[str, Any], words: str
 ) -> None:
     plain = {"awaits": EVERYWHERE, "placed": True, "profiled": False}
@@ -86,9 +86,7 @@ def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
     ("idle_ns", "whole", "least_ns"),
     [(100, "window", 50.0), (166, "window", 50.0), (170, "window's idle time", 51.0)],
 )
-def test_launching_must_explain_a_part_of_the_window_and_of_all_idle_time(
-    idle_ns: int, whole: str, least_ns: float
-) -> None:
+def test_launching_must_explain_window_and_idle_shares(idle_ns: int, whole: str, least_ns: float) -> None:
     """5 % of a window of 1,000 ns, and 30 % of what is idle: the more of both."""
     idle, steps = SimpleNamespace(total_ns=idle_ns), SimpleNamespace(window_ns=1_000)
     name, least = least_explained(idle, steps, Limits())  # type: ignore[arg-type]
@@ -106,7 +104,7 @@ def test_launching_must_explain_a_part_of_the_window_and_of_all_idle_time(
         (0.01, 0.90, 0.10, False, True),  # nothing that a fix would do: a graph may save nothing
     ],
 )
-def test_a_saving_that_may_be_nothing_and_is_small_makes_it_uncertain(
+def test_small_saving_that_may_be_zero_is_unsure(
     low: float, share: float, idle: float, fix: bool, doubtful: bool
 ) -> None:
     saved = SimpleNamespace(low_share=low, share=share)
@@ -127,7 +125,7 @@ def test_why_it_is_no_fault_is_said_where_it_is_none(cause: str, doubt: str) -> 
     assert doubt_text(cause, forecast()) == doubt
 
 
-def test_what_is_uncertain_is_so_because_of_the_profiler_or_of_other_work() -> None:
+def test_doubt_names_profiler_or_other_work() -> None:
     assert (
         doubt_text("unsure", forecast(busy=1.0)) == "; without the profiler the GPU may be busy all the time"
     )
@@ -164,7 +162,7 @@ def test_first_comes_what_shows_whether_the_gpu_is_idle(cause: str, known: Any, 
         ("RMSprop", 3.2, 73.0, (12, 4)),
     ],
 )
-def test_a_fused_step_takes_one_pass_and_a_foreach_one_as_many_as_it_has(
+def test_fused_step_is_one_pass_foreach_several(
     kind: str, passes: float, tensors: float, best: tuple[int, int]
 ) -> None:
     assert Implementation(False, passes, tensors).best_launches(kind, 36) == best
@@ -186,7 +184,7 @@ def test_steps_of_which_half_are_alike_may_become_a_graph() -> None:
         ("", "", False),
     ],
 )
-def test_vllm_is_told_of_its_own_switch_by_its_ops_or_by_its_files(op: str, line: str, said: bool) -> None:
+def test_vllm_is_advised_to_use_its_switch(op: str, line: str, said: bool) -> None:
     trace = stepped(grows=1)
     if op:
         trace.op(op, 2 * US, 5 * US)
@@ -214,9 +212,7 @@ def test_a_compiler_fuses_what_eager_pointwise_kernels_do(kernel: str, cause: st
 
 
 @pytest.mark.parametrize(("graph_us", "said"), [(900, True), (300, False)])
-def test_a_graph_that_is_launched_late_is_launched_earlier_where_that_is_most_of_the_idle_time(
-    graph_us: int, said: bool
-) -> None:
+def test_late_graph_launch_is_advised_to_launch_earlier(graph_us: int, said: bool) -> None:
     """Pauses before a graph of two kernels, and of 600 us before another kernel."""
 
     def body(loop: Loop, _: int) -> None:
@@ -248,7 +244,7 @@ def _pauses(loop: Loop, _: int) -> None:
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_time_between_ops_is_usual_up_to_a_share_and_what_stacks_stretch_is_medium_at_most(
+def test_time_between_ops_severity_depends_on_share_and_stacks(
     stacks: bool,
 ) -> None:
     def body(loop: Loop, number: int) -> None:

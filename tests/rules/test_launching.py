@@ -205,11 +205,11 @@ def test_compiled_once_is_no_recompilation(shared: Shared, name: str) -> None:
     assert {(one.cause, one.severity) for one in findings} == {("tiny-regions", Severity.INFO)}
 
 
-def test_a_region_that_is_entered_once_is_not_judged_by_its_first_call(shared: Shared) -> None:
+def test_region_entered_once_is_not_judged(shared: Shared) -> None:
     assert "compile" not in {one.rule for one in found(shared("public/hta_a100_triton"))}
 
 
-def test_breaks_that_leave_nothing_to_fuse_are_never_told_to_be_removed(shared: Shared) -> None:
+def test_breaks_without_fusion_are_not_removed(shared: Shared) -> None:
     assert "compile" not in above_info(found(shared("pairs/graph_break.bad")))
 
 

@@ -62,7 +62,7 @@ def test_a_repeat_s_ops_are_those_of_half_of_the_repeats() -> None:
 
 
 @pytest.mark.parametrize(("least", "told"), [("0.12", True), ("0.14", False)])
-def test_waiting_for_other_ranks_is_told_from_a_share_of_the_window_on(least: str, told: bool) -> None:
+def test_waiting_for_ranks_is_reported_above_a_share(least: str, told: bool) -> None:
     """13 % of it."""
     trace = recorded(op_us=20, waits_us=(0, 800, 800, 0, 800))
     report = diagnose(trace, select=["launch-bound"], settings={"launch-bound.min_window_share": least})

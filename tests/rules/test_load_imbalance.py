@@ -22,7 +22,7 @@ def of_job(compute_us: Mapping[int, Sequence[int]], folder: Path) -> Report:
     return diagnose(job_of(Reductions(compute_us), folder), select=[RULE])
 
 
-def test_the_slowest_rank_is_named_with_what_the_pace_of_its_peers_saves(tmp_path: Path) -> None:
+def test_slowest_rank_saves_what_its_peers_pace_saves(tmp_path: Path) -> None:
     """3 ms against 1 ms in the same kernels on the same grids, and 100 us of transfer."""
     report = of_job({0: (1_000,) * 5, 1: (3_000,) * 5}, tmp_path)
     (found,) = report.findings
@@ -128,14 +128,12 @@ def of_rule(report: Report, rule: str) -> list[Finding]:
         (Load(1_100, 100, error_ns=33.4), False),
     ],
 )
-def test_a_rank_stands_out_that_computes_more_than_chance_and_makes_others_wait(
-    own: Load, stands_out: bool
-) -> None:
+def test_slow_rank_computes_more_and_others_wait(own: Load, stands_out: bool) -> None:
     others = [Load(ns, waiting) for ns, waiting in ((400, 100), (1_000, 700), (5_000, 0))]
     assert stands_out(own, others, Limits()) is stands_out
 
 
-def test_the_error_of_the_mean_of_others_is_smaller_the_more_they_are() -> None:
+def test_error_of_the_mean_shrinks_with_more_ranks() -> None:
     own = Load(1_100, 0)
     assert not stands_out(own, [Load(1_000, 0, error_ns=34)], Limits())
     assert stands_out(own, [Load(1_000, 0, error_ns=34)] * 2, Limits())

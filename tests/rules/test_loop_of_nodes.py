@@ -44,9 +44,7 @@ def engine(*at_us: int) -> Recorded:
         ([], -1),
     ],
 )
-def test_a_loop_of_nodes_is_of_the_loop_that_recorded_nearly_all_of_them(
-    others: list[Any], which: int
-) -> None:
+def test_node_loop_belongs_to_the_loop_that_recorded_it(others: list[Any], which: int) -> None:
     """Four nodes run from 100 us until 140 us, and others before and after."""
     recorded = engine(10, 20, 30, 40, 100, 110, 120, 130, 140, 150, 160, 200, 210, 220, 230)
     assert recorded.forward_of(loop(100, 140, 130), others) == which

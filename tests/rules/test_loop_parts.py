@@ -81,7 +81,7 @@ def test_other_parts_are_none(one: Signature) -> None:
     assert part_taken(one) is None
 
 
-def test_parts_of_one_dimension_are_known_where_they_are_asked_for() -> None:
+def test_parts_of_one_dimension_on_request() -> None:
     found = part_taken(takes("select", 0, 3, whole=[8, 16]), 1)
     assert found is not None
     assert found.part == (16,)
@@ -116,7 +116,7 @@ PART = Taken((8, 16, 32), (), 1, 3, (8, 32), ())
         (op("add_", [32], [8, 32]), False, False),  # is only read
     ],
 )
-def test_a_loop_that_writes_or_makes_the_tensor_needs_the_repeat_before(
+def test_loop_that_writes_the_tensor_needs_earlier_repeats(
     one: Signature, written: bool, remade: bool
 ) -> None:
     ops = [op("relu", [1]), one]

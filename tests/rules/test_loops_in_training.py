@@ -60,7 +60,7 @@ def test_backward_alone_may_be_that_of_layers() -> None:
 
 
 @pytest.mark.parametrize(("node", "goes"), [(BACKWARD, True), ([BACKWARD[0], f"{NODE}TBackward0"], False)])
-def test_the_optimizer_has_less_to_do_where_parameters_become_one(node: list[str], goes: bool) -> None:
+def test_optimizer_shrinks_if_parameters_become_one(node: list[str], goes: bool) -> None:
     """Not where the repeats share their parameters. A pause so long is no part of the loop."""
 
     def saved_ns(optimizer_ns: int) -> int:

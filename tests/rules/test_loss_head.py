@@ -100,9 +100,7 @@ def masked(shape: list[int], product: list[int], sizes: int = 2) -> list[Op]:
         ([8, 512, 1], 2, False),
     ],
 )
-def test_of_a_batch_of_texts_scores_are_told_by_the_mask_of_the_loss(
-    product: list[int], sizes: int, said: bool
-) -> None:
+def test_logits_of_texts_need_a_masked_loss(product: list[int], sizes: int, said: bool) -> None:
     facts = found(program(masked([8, 512, 32_000], product, sizes)), "loss-head")
     assert bool(facts) is said
     for one in facts:

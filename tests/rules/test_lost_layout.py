@@ -54,7 +54,7 @@ def broken() -> list[Op]:
     ]
 
 
-def test_the_op_that_breaks_the_layout_is_named_with_what_follows() -> None:
+def test_layout_breaking_op_is_named_with_followers() -> None:
     (one,) = found(program(broken()), "strided-copy")
     assert one.cause == "lost-layout"
     assert one.evidence["breaker"] == "aten::contiguous"
@@ -64,7 +64,7 @@ def test_the_op_that_breaks_the_layout_is_named_with_what_follows() -> None:
     assert whole - 6 * 90_000 < one.cost_ns < whole  # the sum remains, by the bytes that it passes over
 
 
-def test_an_op_without_a_channels_last_kernel_is_not_advised_to_keep_the_layout() -> None:
+def test_op_without_channels_last_kernel_gets_other_advice() -> None:
     ops = [copy(FIRST, LAST, "aten::group_norm"), copy(LAST, FIRST, "aten::conv2d"), convolution(LAST)]
     (one,) = found(program(ops), "strided-copy")
     assert (one.cause, one.evidence["breaker"]) == ("lost-layout", "aten::group_norm")
@@ -99,7 +99,7 @@ def test_other_copies_break_no_layout(ops: list[Op]) -> None:
     assert [one.cause for one in found(program(ops), "strided-copy")] == ["transposition"]
 
 
-def test_copies_that_were_launched_before_the_recording_may_be_those_of_the_layout() -> None:
+def test_copies_before_the_recording_may_be_of_the_layout() -> None:
     assert [one.cause for one in found(begun_later(program(broken(), steps=2)), "strided-copy")] == [
         "lost-layout"
     ]

@@ -31,7 +31,7 @@ def test_conversions_of_gradients_follow_those_of_forward() -> None:
     assert found(program([mirror, PRODUCT]), SLUG) == []
 
 
-def test_copies_that_were_queued_before_the_recording_are_of_no_op() -> None:
+def test_copies_queued_before_the_recording_have_no_op() -> None:
     (one,) = found(begun_later(program([CLONE, PRODUCT], steps=3)), SLUG)
     assert (one.by, one.count) == ("aten::clone", 2)
 
@@ -63,7 +63,7 @@ def test_what_is_computed_with_number_by_number_is_no_state(reader: str, cause: 
 
 
 @pytest.mark.parametrize(("after", "cause"), [(False, "graph-inputs"), (True, "copies")])
-def test_what_a_compiled_region_copies_after_its_graph_is_no_input_of_it(after: bool, cause: str) -> None:
+def test_copies_after_a_graph_are_no_inputs(after: bool, cause: str) -> None:
     trace = TraceBuilder()
     for step in range(5):
         at, number = 1_000 * US * step, 2 * step + 1
@@ -111,9 +111,7 @@ def test_state_is_reordered_at_least_four_times_a_step(times: int, cause: str) -
         ([96, 1, 32_768], [95], "gathers"),  # some of the rows
     ],
 )
-def test_state_has_large_rows_of_several_dimensions_and_all_are_taken(
-    shape: list[int], index: list[int], cause: str
-) -> None:
+def test_state_has_large_rows_and_all_are_reordered(shape: list[int], index: list[int], cause: str) -> None:
     pick = replace(picked(shape, "0"), dims=[shape, [], index])
     (one,) = found(program([*[pick] * 4, PRODUCT]), SLUG)
     assert one.cause == cause

@@ -84,7 +84,7 @@ def test_all_micro_batches_but_the_last_reduce_without_need(micro: int, count: i
         assert one.cost_ns == 3 * count * 10 * US
 
 
-def test_without_an_optimizer_or_a_backward_pass_nobody_knows_what_accumulates() -> None:
+def test_accumulation_needs_optimizer_and_backward() -> None:
     assert said(accumulating(4, stepping=False)) == {}
     assert said(accumulating(4, hooked=False)) == {}
 
@@ -132,7 +132,7 @@ def test_values_that_are_each_read_before_the_next_are_logged(reads: int, logged
 
 
 @pytest.mark.parametrize(("elements", "between"), [(64, 0), (4_097, 20)])
-def test_a_batch_norm_exchanges_statistics_however_wide_and_far_apart(elements: int, between: int) -> None:
+def test_sync_batch_norm_statistics_are_needed(elements: int, between: int) -> None:
     (one,) = said(logging(elements=elements, between=between, around="SyncBatchNorm")).values()
     assert (one.cause, one.count) == ("batch-norm", 3 * 3)
     assert "GroupNorm" in one.advice
@@ -153,7 +153,7 @@ def test_steps_whose_collectives_have_no_op_do_not_count() -> None:
     assert ", of 8 in all)" in one.message
 
 
-def test_collectives_of_which_no_size_is_recorded_are_not_said_to_be_small() -> None:
+def test_collectives_without_size_are_not_small() -> None:
     rank = logging(8)
     for event in rank.trace.events:
         for side in ("In", "Out"):

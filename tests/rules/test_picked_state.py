@@ -65,7 +65,7 @@ def test_a_row_of_just_more_than_64_kib_is_large() -> None:
     assert causes(beams([replace(PICK, grid=(80, 32), kernel=GATHER.replace("16", "8"))] * 4)) == ["gathers"]
 
 
-def test_small_tensors_between_large_ones_are_reordered_with_them() -> None:
+def test_small_tensors_are_reordered_with_large_ones() -> None:
     small = replace(PICK, grid=(80, 4), dur=10)
     (one,) = found(beams([PICK, small, PICK, small, PICK, small, PICK]), "data-movement")
     assert one.cause == "reorderings"

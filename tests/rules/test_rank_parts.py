@@ -51,7 +51,7 @@ def measured(
     return {one.cause: one for one in measured_hits(work, name, lost, arrivals, Limits())}
 
 
-def test_what_a_rank_waits_for_is_the_rank_that_came_last_in_each() -> None:
+def test_a_rank_waits_for_the_last_rank_of_each_collective() -> None:
     """Waits of 100, 19, 20 and 300 us, of which the second is none; the last rank of the fourth is not known."""
     said = measured([150, 69, 70, 350], [50, 50, 50, 50], [2, 3, 1, -1])
     waiting, transfer = said["waiting"], said["transfer"]
@@ -70,7 +70,7 @@ def test_what_a_rank_waits_for_is_the_rank_that_came_last_in_each() -> None:
     assert transfer.evidence["exposed_ns"] == transfer.evidence["transfer_ns"] == 200 * US
 
 
-def test_a_transfer_stays_but_for_a_part_of_what_nothing_runs_beside_and_waiting_goes() -> None:
+def test_waiting_goes_and_exposed_transfer_goes_in_part() -> None:
     """Of 50 us that move data 30 % are saved; nobody knows how long the second one waits."""
     (transfer,) = (
         one for cause, one in measured([150, 80], [50, 50], [2, -1]).items() if cause == "transfer"
@@ -80,7 +80,7 @@ def test_a_transfer_stays_but_for_a_part_of_what_nothing_runs_beside_and_waiting
 
 
 @pytest.mark.parametrize(("ops", "edit"), [(None, "Drop"), (1, "DropWork")])
-def test_a_needless_gather_goes_with_its_op_where_all_ops_are_recorded(ops: int | None, edit: str) -> None:
+def test_needless_gather_goes_with_its_recorded_op(ops: int | None, edit: str) -> None:
     transfer = measured([60, 60], [50, 50], [1, 1], name="allgather", ops=ops)["transfer"]
     assert type(transfer.fix).__name__ == edit
     assert transfer.advice.startswith(
@@ -112,9 +112,7 @@ def estimated(
         ([200, 200, 200, 900], {"waiting": 4}),
     ],
 )
-def test_a_collective_waits_that_takes_much_longer_than_its_transfer(
-    took_us: list[int], causes: dict[str, int]
-) -> None:
+def test_collective_waits_if_much_longer_than_transfer(took_us: list[int], causes: dict[str, int]) -> None:
     said = estimated(took_us)
     assert {cause: len(one.occurrences) for cause, one in said.items()} == causes
     for cause, one in said.items():
@@ -128,9 +126,7 @@ def test_a_collective_waits_that_takes_much_longer_than_its_transfer(
 
 
 @pytest.mark.parametrize(("steps", "causes"), [(1, {"transfer", "waiting"}), (2, {"transfer"})])
-def test_what_waits_in_the_only_step_is_apart_and_in_one_of_two_is_a_hiccup(
-    steps: int, causes: set[str]
-) -> None:
+def test_waiting_in_one_of_two_steps_is_a_hiccup(steps: int, causes: set[str]) -> None:
     assert set(estimated([200, 200, 200, 400], steps=steps)) == causes
 
 
@@ -141,7 +137,7 @@ def test_a_barrier_and_a_receiver_always_wait(name: str) -> None:
     assert "and waits for another rank" in said["waiting"].message
 
 
-def test_who_has_other_ranks_traces_compares_them_and_who_has_one_gets_them() -> None:
+def test_advice_depends_on_traces_of_other_ranks() -> None:
     assert estimated([900], single=True)["waiting"].advice.startswith(
         "Other ranks decide how long this one waits"
     )
@@ -150,7 +146,7 @@ def test_who_has_other_ranks_traces_compares_them_and_who_has_one_gets_them() ->
     )
 
 
-def test_what_computes_beside_a_collective_makes_its_exposed_time_shorter() -> None:
+def test_overlapping_compute_shortens_exposed_time() -> None:
     """Half of 200 us: of that 30 % are saved."""
     whole, half = estimated([200, 200])["transfer"], estimated([200, 200], beside=True)["transfer"]
     assert "the GPU computes nothing meanwhile" in whole.message
@@ -161,7 +157,7 @@ def test_what_computes_beside_a_collective_makes_its_exposed_time_shorter() -> N
 
 
 @pytest.mark.parametrize(("late", "told"), [(False, True), (True, False)])
-def test_what_is_copied_after_the_work_on_the_host_is_not_what_it_works_on(late: bool, told: bool) -> None:
+def test_copy_after_host_work_is_not_its_input(late: bool, told: bool) -> None:
     program = Program()
     for number in range(4):
         program.step(number)

@@ -62,16 +62,14 @@ def test_ops_that_only_make_the_truth_value_go_with_it(makers: list[str], gone: 
         ((2, 2, 2, 2, 600), " on average, at most "),
     ],
 )
-def test_waits_are_told_by_their_mean_and_the_longest_where_it_stands_out(
-    copy_us: tuple[int, ...], said: str
-) -> None:
+def test_waits_report_mean_and_outstanding_longest(copy_us: tuple[int, ...], said: str) -> None:
     message = deciding(["aten::any"], copy_us=copy_us).message
     assert said in message
     assert ("each time" in message, "at most" in message) == ("each" in said, "at most" in said)
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 5])
-def test_a_value_that_is_read_first_of_all_is_said_however_few_ops_there_are(later: int) -> None:
+def test_value_read_first_is_reported_with_few_ops(later: int) -> None:
     program = Program()
     program.step(0)
     program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
@@ -113,7 +111,7 @@ def test_the_switch_for_checks_is_told_where_some_may_be(frames: list[str], asks
     assert switch in one.advice
 
 
-def test_what_ends_the_recording_makes_no_value_that_its_first_op_reads() -> None:
+def test_last_op_does_not_make_the_first_ops_value() -> None:
     program = Program()
     program.step(0)
     program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
@@ -138,7 +136,7 @@ def test_what_is_read_before_the_steps_is_no_result_of_one() -> None:
     assert last.tolist() == [False, True, True, True]
 
 
-def test_a_wait_beyond_the_recorded_work_counts_as_long_as_there_is_any() -> None:
+def test_wait_beyond_recorded_work_is_cut() -> None:
     """Four reads that wait for 10 us; the last, of 5,008 us, returns 3 us after the device has done all."""
     program = Program()
     for number in range(5):
@@ -151,7 +149,7 @@ def test_a_wait_beyond_the_recorded_work_counts_as_long_as_there_is_any() -> Non
     assert one.evidence["waited_ns"] == (5_005 + 4 * 10) * US
 
 
-def test_the_mask_is_what_was_launched_right_before_and_not_what_ran_last() -> None:
+def test_mask_kernel_is_the_last_launched() -> None:
     """Another stream's kernel of 300 us is launched before that of the mask, of 40 us, and starts later."""
     program = Program()
     for number in range(4):

@@ -60,7 +60,7 @@ def test_what_is_made_of_numbers_alone_is_made_once(made: list[Call], launches: 
     assert one.saving.share > 0.2
 
 
-def test_a_chain_begins_with_no_tensor_and_what_is_as_large_as_an_earlier_one_is_data() -> None:
+def test_chain_begins_without_tensors_and_ends_at_data() -> None:
     """The product of 400 numbers follows what was made of 128, and those of 400 were made before others came."""
     data: Call = ("aten::mul", [[400], [400]], [], True)
     step = [*WINDOW, *USE, *SINES, data, *USE]

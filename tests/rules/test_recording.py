@@ -228,7 +228,7 @@ def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> N
     assert _found(clocked(clock=clock), "throttling") == {}
 
 
-def test_only_what_is_slow_after_the_clock_was_full_is_slowed_down() -> None:
+def test_only_work_after_full_clock_is_throttled() -> None:
     found = _found(clocked(clock=[LOW] * 3 + [FULL] * 3 + [LOW] * 2), "throttling")
     assert {cause: one.count for cause, one in found.items()} == {"clocks": 20}
 

@@ -39,7 +39,7 @@ def test_shorter_stalls_are_as_long_as_a_slow_launch(stall_ns: int, said: bool) 
     assert bool(said_by(held_up(stall_ns=stall_ns).load(), "activity-buffer-request")) is said
 
 
-def test_two_kinds_of_stalls_are_two_findings_each_with_its_own_ops() -> None:
+def test_two_kinds_of_stalls_are_two_findings() -> None:
     loop = held_up()
     loop.begin()
     loop.overhead("Buffer Flush", loop.now + 3_000, MS)
@@ -55,9 +55,7 @@ def test_two_kinds_of_stalls_are_two_findings_each_with_its_own_ops() -> None:
     ("kernel_ns", "idle_ns", "part"),
     [(5_000, 2 * MS, "all that time"), (7_400, 2 * MS, "all that time"), (MS, MS, "for 4.0")],
 )
-def test_a_device_that_still_runs_is_idle_for_a_part_of_the_stall(
-    kernel_ns: int, idle_ns: int, part: str
-) -> None:
+def test_busy_device_is_idle_for_part_of_the_stall(kernel_ns: int, idle_ns: int, part: str) -> None:
     (one,) = said_by(held_up(kernel_ns=kernel_ns).load(), "activity-buffer-request")
     assert one.evidence["idle_ns"] == pytest.approx(4 * idle_ns, rel=0.02)
     assert f"the GPU was idle {part}" in one.message
@@ -91,9 +89,7 @@ def loading(
     ("offset_us", "usual_us", "said"),
     [(100, 10, True), (99, 10, False), (200, 40, True), (199, 40, False)],
 )
-def test_a_kernel_that_is_loaded_first_is_late_by_five_times_the_usual(
-    offset_us: int, usual_us: int, said: bool
-) -> None:
+def test_first_load_is_five_times_later_than_usual(offset_us: int, usual_us: int, said: bool) -> None:
     found = said_by(loading(offset_us, usual_us).load(), "lane-offset")
     assert [(one.cause, one.count, one.severity) for one in found] == [("first-use", 1, Severity.INFO)] * said
     for one in found:
@@ -103,13 +99,13 @@ def test_a_kernel_that_is_loaded_first_is_late_by_five_times_the_usual(
         assert f"(usually {usual_us}.0 µs)" in one.message
 
 
-def test_a_late_kernel_without_loading_or_behind_other_work_is_no_first_use() -> None:
+def test_late_kernel_without_loading_is_no_first_use() -> None:
     assert said_by(loading(500, row="Activity Buffer Request").load(), "lane-offset") == []
     assert len(said_by(loading(500).load(), "lane-offset")) == 1
     assert said_by(loading(500, busy=True).load(), "lane-offset") == []
 
 
-def test_of_several_first_uses_the_latest_is_told_and_each_counts_for_its_op() -> None:
+def test_latest_of_several_first_uses_is_reported() -> None:
     (one,) = said_by(loading(300, second_us=200).load(), "lane-offset")
     assert (one.count, one.evidence["offset_ns"]) == (2, 300 * US)
     assert one.evidence["ops"] == {"aten::sort": 500 * US}
@@ -125,7 +121,7 @@ def test_what_no_op_launched_is_no_op_s_first_use() -> None:
     assert (one.count, one.evidence["offset_ns"]) == (1, 300 * US)
 
 
-def test_the_step_of_a_loop_is_not_held_up_by_what_runs_beside_it() -> None:
+def test_overlapping_work_does_not_delay_the_step() -> None:
     """The profiler's row lies between two ops, and holds up none."""
 
     def body(loop: Loop, _: int) -> None:

@@ -179,7 +179,7 @@ def recorded(analysis: Analysis, numbers: list[int], repeat: list[int], place: l
     )
 
 
-def test_time_steps_and_what_backward_does_for_them_become_one_each() -> None:
+def test_time_steps_and_their_backward_become_one_each() -> None:
     """Two time steps in the first step, with two nodes each, and three in the second, of which one has a node."""
     analysis = built()
     names = ("aten::select", "aten::lstm_cell", "aten::linear")

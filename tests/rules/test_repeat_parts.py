@@ -54,9 +54,7 @@ def test_a_loop_without_a_line_is_named_by_its_first_op(names: tuple[str, ...], 
         (1, 2, "{kernels} kernel ({kernel}) and {copies} copies ({copy} per copy)"),
     ],
 )
-def test_what_a_repeat_launches_is_said_in_the_singular_of_one_alone(
-    kernels: float, copies: float, words: str
-) -> None:
+def test_launched_text_of_one_is_singular(kernels: float, copies: float, words: str) -> None:
     assert launched_text(kernels, copies) == words
 
 
@@ -72,9 +70,7 @@ def test_what_a_repeat_launches_is_said_in_the_singular_of_one_alone(
         (("aten::mul", "aten::abs", "aten::sum"), True),
     ],
 )
-def test_a_penalty_of_each_tensor_sums_it_up_and_does_nothing_else(
-    names: tuple[str, ...], lists: bool
-) -> None:
+def test_penalty_sums_up_and_does_nothing_else(names: tuple[str, ...], lists: bool) -> None:
     assert sums_up_list(names) is lists
 
 
@@ -170,9 +166,7 @@ LOW, MEDIUM = Confidence.LOW, Confidence.MEDIUM
         (repeats(16, "aten::select", "aten::_is_all_true", shapes_change=True), MEDIUM),
     ],
 )
-def test_a_loop_could_be_one_call_where_its_repeats_do_not_need_each_other(
-    one: Any, sure: Confidence | None
-) -> None:
+def test_confidence_of_independent_repeats(one: Any, sure: Confidence | None) -> None:
     assert Judge(LIMITS, NONE).confidence(one) is sure
 
 
@@ -197,9 +191,7 @@ def test_backward_is_a_loop_where_it_repeats_as_often_as_one(
         ([0, 10, 20, 30], False, False),  # always as many rows
     ],
 )
-def test_the_device_counts_the_rows_of_each_repeat_within_the_loop(
-    at_us: list[int], change: bool, sized: bool
-) -> None:
+def test_counting_ops_within_the_loop_size_its_repeats(at_us: list[int], change: bool, sized: bool) -> None:
     counting: Any = SimpleNamespace(start_ns=np.array(at_us) * US)
     loop = repeats(4, "aten::linear", shapes_change=change)
     judge = Judge(LIMITS, counting)
@@ -207,7 +199,7 @@ def test_the_device_counts_the_rows_of_each_repeat_within_the_loop(
     assert judge.confidence(loop) is (MEDIUM if sized else None)
 
 
-def test_a_copy_of_a_repeat_is_told_by_its_own_time_and_a_kernel_by_its_own() -> None:
+def test_copies_and_kernels_of_a_repeat_have_own_times() -> None:
     """Of each repeat a copy of 3 us and three kernels of 1 us."""
     trace, at, number = steps_of([]), 0, 0
     for step in range(3):
@@ -256,9 +248,7 @@ def test_an_optimizer_s_own_loop_is_not_told_twice() -> None:
 
 
 @pytest.mark.parametrize(("grids", "said"), [((132, 132), False), ((132, 66), True)])
-def test_a_loop_that_decodes_launches_the_same_kernels_on_the_same_grids(
-    grids: tuple[int, int], said: bool
-) -> None:
+def test_decoding_loop_is_no_loop_of_samples(grids: tuple[int, int], said: bool) -> None:
     """Rows of different lengths are other samples."""
     trace, at, number = steps_of([]), 0, 0
     for step in range(3):

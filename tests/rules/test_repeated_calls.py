@@ -92,9 +92,7 @@ def test_picking_one_sample_after_the_other() -> None:
     assert one.message.startswith("a sequence of 2 calls runs 20 times a step")
 
 
-def test_of_ops_of_one_name_in_a_row_that_launch_nothing_only_the_inner_ones_are_no_part_of_a_repeat() -> (
-    None
-):
+def test_inner_ops_of_an_idle_row_are_no_repeat() -> None:
     for views, members in ((1, 2), (2, 3), (3, 3), (5, 3)):
         ops: list[tuple[str, dict[str, Any]]] = [*[("aten::select", {})] * views, ("aten::mul", {})] * 20
         (one,) = of_rule(steps_of(ops, quiet="aten::select"), "repeated-calls")
@@ -108,7 +106,7 @@ def test_fewer_repeats_need_changing_shapes() -> None:
     assert one.confidence is Confidence.LOW
 
 
-def test_a_few_distributions_that_look_alike_by_their_checks_are_no_loop() -> None:
+def test_few_distribution_checks_are_no_loop() -> None:
     ops = ["aten::select", "aten::gt", "aten::_is_all_true"]
     assert of_rule(loop(ops, 8, dims=_growing), "repeated-calls") == []
     for other in (loop(ops, 20, dims=_growing), loop([*ops[:2], "aten::all"], 8, dims=_growing)):
@@ -122,7 +120,7 @@ EXPERT = [
 ]
 
 
-def test_experts_that_count_their_rows_on_the_device_are_a_loop_however_much_they_launch() -> None:
+def test_experts_that_count_rows_are_a_loop() -> None:
     (one,) = of_rule(loop(EXPERT, 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert one.confidence is Confidence.MEDIUM
     assert (
@@ -229,7 +227,7 @@ def test_large_kernels_gain_nothing() -> None:
 
 
 @pytest.mark.parametrize(("kernel", "taken_us"), [("nms_kernel_impl", 10), ("gather_keep_from_mask", 34)])
-def test_what_one_block_does_in_turn_takes_as_long_for_all_as_for_each(kernel: str, taken_us: int) -> None:
+def test_one_block_kernels_gain_nothing_by_batching(kernel: str, taken_us: int) -> None:
     """Four of 10 us, 2 of which are the start."""
     trace = TraceBuilder(devices=[H200])
     for repeat in range(4):

@@ -129,7 +129,7 @@ def test_half_of_the_memorys_rate_tells_what_waits_for_memory(dur: int, said: bo
     assert ("read_ns" in repetition([copy(), copy(), attention(KEYS, dur)]).evidence) is said
 
 
-def test_a_tensor_that_is_repeated_as_often_as_a_row_is_long_is_read_all_the_same() -> None:
+def test_repeat_count_equal_to_row_length_is_read_once() -> None:
     """Each of eight heads for 128 queries, in rows of 128: 134 MB, which take 28 us of memory's time."""
     heads, keys = [1, 8, 128, 512, 128], [1, 1024, 512, 128]
     written, read = [67_108_864, 8_388_608, 65_536, 128, 1], [524_288, 65_536, 0, 128, 1]
@@ -149,9 +149,7 @@ def test_a_tensor_that_is_repeated_as_often_as_a_row_is_long_is_read_all_the_sam
     [pytest.param(4, 8, 32, id="as many sequences as repeats"), pytest.param(32, 4, 128, id="as many heads"),
      pytest.param(4, 4, 16, id="both"), pytest.param(5, 8, 40, id="neither")],
 )  # fmt: skip
-def test_repeats_that_are_as_many_as_something_else_are_read_once_all_the_same(
-    batch: int, heads: int, dur: int
-) -> None:
+def test_repeat_count_equal_to_other_sizes_is_read_once(batch: int, heads: int, dur: int) -> None:
     """Each head for four queries; keys and values take 7/8 of `dur` at 4,800 GB/s, and three quarters go."""
     shape, keys = [batch, heads, 4, 2048, 128], [batch, heads * 4, 2048, 128]
     written = [heads * 1_048_576, 1_048_576, 262_144, 128, 1]

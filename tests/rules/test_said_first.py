@@ -40,7 +40,7 @@ def test_pointwise_ops_with_other_code_between_them_are_no_chain() -> None:
     assert "unfused-pointwise" not in {one.rule for one in said(adds(28 * US))}
 
 
-def test_where_python_takes_most_of_the_time_the_loop_is_not_launch_bound() -> None:
+def test_python_bound_loop_is_not_launch_bound() -> None:
     assert "launch-bound" in {one.rule for one in said(adds(2 * US))}
     assert "launch-bound" not in {one.rule for one in said(adds(28 * US))}
 

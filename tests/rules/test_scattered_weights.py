@@ -69,9 +69,7 @@ def test_other_copies_are_none_of_weights(trace: Callable[[], Trace]) -> None:
 
 
 @pytest.mark.parametrize(("casts", "copies", "said"), [(4, 1, False), (4, 2, True), (0, 2, True)])
-def test_casts_before_the_buffer_is_cleared_are_no_copies_into_it(
-    casts: int, copies: int, said: bool
-) -> None:
+def test_casts_before_clearing_are_no_weight_copies(casts: int, copies: int, said: bool) -> None:
     found_ = found(recurrent(copies, casts=casts), "scattered-weights")
     assert len(found_) == said
     for one in found_:
@@ -90,7 +88,7 @@ def test_calls_before_the_first_step_are_no_part_of_one() -> None:
     assert "10 times a step" in one.message
 
 
-def test_layers_whose_weights_are_one_buffer_do_not_count_beside_others() -> None:
+def test_layers_with_one_buffer_do_not_count() -> None:
     """The first six of ten calls in each step copy nothing; the others clear a buffer, then copy four weights."""
     calls = [0]
 

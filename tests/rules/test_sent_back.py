@@ -51,7 +51,7 @@ class Host:
         return [int(starts[row]) // US if row >= 0 else None for row in rows.tolist()]
 
 
-def test_the_next_op_that_calls_the_device_sends_back_what_the_host_made() -> None:
+def test_next_device_op_sends_the_result_back() -> None:
     host = Host()
     host.op(0, DOWN)
     host.work(60)
@@ -72,9 +72,7 @@ def test_the_next_op_that_calls_the_device_sends_back_what_the_host_made() -> No
         ((), 8, 180),  # works on the host
     ],
 )
-def test_an_op_that_uploads_a_few_bytes_and_launches_nothing_else_sends_back(
-    kinds: tuple[str, ...], size: int, sent: int | None
-) -> None:
+def test_small_upload_sends_back(kinds: tuple[str, ...], size: int, sent: int | None) -> None:
     host = Host()
     host.op(0, DOWN)
     host.op(120, *kinds, size=size)
@@ -93,7 +91,7 @@ def test_each_thread_sends_back_what_it_fetched_itself() -> None:
     assert host.said() == [200, 100]
 
 
-def test_an_op_may_follow_at_once_and_after_the_last_nothing_is_sent() -> None:
+def test_op_may_follow_at_once() -> None:
     host = Host()
     host.op(0, DOWN)
     host.op(50, "up", size=8)
@@ -101,7 +99,7 @@ def test_an_op_may_follow_at_once_and_after_the_last_nothing_is_sent() -> None:
     assert host.said() == [50, None]
 
 
-def test_on_the_device_a_pass_over_the_data_takes_the_place_of_all_of_it() -> None:
+def test_device_pass_replaces_host_work_and_copies() -> None:
     """8 MiB at 0.75 of 4,800 GB/s: 2,330 ns; of the other device, which has a quarter of the data, 583 ns."""
     host = Host()
     host.op(0, DOWN)
@@ -144,14 +142,14 @@ def trips(*works: tuple[str, int], moved: str = "", tid: int = 1000) -> str | No
         ((), None),
     ],
 )
-def test_the_op_is_named_that_takes_most_of_the_hosts_time_if_that_is_a_tenth(
+def test_host_op_with_a_tenth_of_the_time_is_named(
     works: tuple[tuple[str, int], ...], named: str | None
 ) -> None:
     assert trips(*works) == named
 
 
 @pytest.mark.parametrize("moved", ["aten::contiguous", "aten::_to_copy", "aten::empty_like", "aten::view"])
-def test_what_brings_data_into_another_form_is_not_what_the_host_does_with_it(moved: str) -> None:
+def test_conversions_are_not_the_host_op(moved: str) -> None:
     assert trips(moved=moved) is None
     assert trips(("aten::abs", 60), moved=moved) == "aten::abs"
 
@@ -170,7 +168,7 @@ def test_an_op_within_another_is_told_by_what_the_user_called() -> None:
     assert op_on_host(analysis.index(Calls), analysis.index(HostRoundTrips), 0.1)[0] == "aten::std"
 
 
-def test_trips_of_one_size_are_judged_together_and_those_of_another_by_themselves() -> None:
+def test_trips_are_judged_by_size() -> None:
     """Of 1,000 us in two trips of 8 MiB an op takes 120; of 500 us in the trip of 2 MiB another takes 45."""
     host = Host()
     for number, (size, name, dur) in enumerate(

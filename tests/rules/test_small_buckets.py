@@ -86,9 +86,7 @@ def reducing(
         (1, 1 << 18, None),
     ],
 )
-def test_buckets_of_less_than_a_fifth_of_the_usual_size_are_small(
-    count: int, elements: int, needed: int | None
-) -> None:
+def test_buckets_below_a_fifth_of_usual_size_are_small(count: int, elements: int, needed: int | None) -> None:
     found = reducing(count, elements, by_hook=True)
     assert [one.cause for one in found] == ["small"] * (needed is not None)
     for one in found:
@@ -131,9 +129,7 @@ def test_a_loop_over_parameters_reduces_after_the_backward_pass(
 
 
 @pytest.mark.parametrize(("converts", "wider"), [(2, True), (1, False), (0, False)])
-def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_type(
-    converts: int, wider: bool
-) -> None:
+def test_converted_gradients_are_reduced_in_their_dtype(converts: int, wider: bool) -> None:
     """So many conversions before each all-reduce: there, and those back of the one before."""
     (one,) = reducing(8, 1 << 20, converts=converts)
     assert ("converted to a wider type (32.0 MiB) and reduced" in one.message) is wider
@@ -141,13 +137,13 @@ def test_gradients_that_are_converted_there_and_back_are_reduced_in_their_own_ty
     assert one.advice.endswith("in their own type.") is wider
 
 
-def test_gradients_of_which_one_is_not_converted_are_reduced_as_they_are() -> None:
+def test_partly_converted_gradients_are_not_widened() -> None:
     (one,) = reducing(8, 1 << 20, converts=2, first=False)
     said = "after the backward pass, 32.0 MiB of gradients are reduced one by one, in"
     assert one.message.startswith(said)
 
 
-def test_what_a_step_without_a_backward_pass_reduces_comes_after_none() -> None:
+def test_step_without_backward_has_no_reduction_after_it() -> None:
     """Eight all-reduces in each of two steps of training, and in two of evaluation."""
     (one,) = reducing(8, 1 << 20, evaluated=2)
     assert (one.cause, one.count, one.steps) == ("after-backward", 2 * 8, 2)

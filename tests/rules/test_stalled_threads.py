@@ -32,7 +32,7 @@ def test_a_view_of_28_ms_is_a_stalled_thread() -> None:
     assert "on the device" not in one.advice
 
 
-def test_a_stalled_view_is_told_with_its_longest_call_and_what_it_takes_else() -> None:
+def test_stalled_view_reports_longest_and_usual_time() -> None:
     """Of 28, 36, 28 and 28 ms; nothing is launched after the last one."""
     trace = TraceBuilder()
     for step, stall in enumerate((28, 36, 28, 28)):
@@ -57,7 +57,7 @@ def test_what_follows_the_last_launch_in_a_mark_is_named_so() -> None:
     assert ", mostly after the last recorded launch" in str(verdict)
 
 
-def test_without_a_mark_what_follows_the_last_launch_is_no_part_of_a_step() -> None:
+def test_without_mark_a_step_ends_with_its_last_launch() -> None:
     trace = TraceBuilder()
     launches(trace, 0, 1)
     trace.op("aten::empty", 9 * MS, 5 * US)
@@ -80,7 +80,7 @@ def paused(name: str) -> TraceBuilder:
     return trace
 
 
-def test_what_prepares_a_scripted_function_is_a_cold_start_and_no_pause() -> None:
+def test_preparing_a_scripted_function_is_a_cold_start() -> None:
     for name, rule in (("fused_gelu", "cold-start"), ("aten::gelu", "host-gap")):
         found = diagnose(paused(name).load()).findings
         said = {one.rule for one in found if one.severity.value == "high"}

@@ -106,7 +106,7 @@ def test_what_the_rank_and_the_others_spend_is_said() -> None:
 
 
 @pytest.mark.parametrize(("copied", "told"), [(4_095, False), (4_096, True), (0, False)])
-def test_work_on_what_was_copied_to_the_host_may_run_on_the_device(copied: int, told: bool) -> None:
+def test_host_work_on_copies_may_run_on_the_device(copied: int, told: bool) -> None:
     hits = said({SORT: 3.0 * MS}, copied=copied)
     assert ("it copies 4.00 KiB to the host for that" in hits.message) is told
     assert (" on the CPU, the other ranks" in hits.message) is told
@@ -121,7 +121,7 @@ def test_what_runs_in_the_loader_is_for_other_processes(around: str) -> None:
     assert hits.advice.startswith("Load in other processes") is loads
 
 
-def test_what_only_partly_runs_in_the_loader_is_not_said_to_be_in_it() -> None:
+def test_work_partly_in_the_loader_is_not_the_loaders() -> None:
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     hits = said({SORT: 3.0 * MS}, around=loader, beside=1)
     assert "DataLoader" not in hits.message

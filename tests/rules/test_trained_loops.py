@@ -137,7 +137,7 @@ def test_a_cell_that_takes_the_next_token_takes_a_layer_for_all() -> None:
 
 
 @pytest.mark.parametrize(("last", "found"), [([64, 6], True), ([64, 7], False)], ids=["known", "own output"])
-def test_a_cell_that_takes_several_known_parts_takes_a_layer_for_all(last: list[int], found: bool) -> None:
+def test_cell_with_several_known_parts_is_one_layer_call(last: list[int], found: bool) -> None:
     """What an agent sees and did, and its number, are joined; what it would do now is known only after the cell."""
 
     def repeat(t: int) -> list[Op]:
@@ -154,7 +154,7 @@ def test_a_cell_that_takes_several_known_parts_takes_a_layer_for_all(last: list[
 
 
 @pytest.mark.parametrize(("size", "found"), [(32, True), (16, False)], ids=["part", "own output"])
-def test_a_cell_that_takes_what_was_unbound_takes_a_layer_for_all(size: int, found: bool) -> None:
+def test_cell_with_unbound_parts_is_one_layer_call(size: int, found: bool) -> None:
     """24 time steps of a batch of 64; a cell of its own outputs has other sizes."""
     cell = ("aten::gru_cell", {DIMS: [[64, size], [64, 16], [48, size], [48, 16]]})
     unbound = ("aten::unbind", {DIMS: [[64, 24, 32], []], INPUTS: ["", "1"]})
@@ -187,6 +187,6 @@ def test_a_decoder_that_is_not_trained_may_sample() -> None:
     assert "recurrent-steps" not in [one.cause for one in of_rule(trace, "repeated-calls")]
 
 
-def test_what_a_library_does_for_each_parameter_is_no_loop_of_the_program() -> None:
+def test_library_ops_per_parameter_are_no_loop() -> None:
     names = ["aten::select", "aten::item", "torch.distributed.ddp.reducer::copy_bucket_to_grad"]
     assert of_rule(steps_of(named(*names * 40)), "repeated-calls") == []

@@ -106,7 +106,7 @@ def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> N
 
 
 @pytest.mark.parametrize("known", [0, 1])
-def test_a_device_whose_peaks_nobody_knows_leaves_the_other_judged(known: int) -> None:
+def test_unknown_device_does_not_hide_the_other(known: int) -> None:
     document = document_of("far-from-bound")
     document["traceEvents"] = twice(document["traceEvents"])
     document["deviceProperties"][1 - known]["name"] = "A GPU that is in no table"

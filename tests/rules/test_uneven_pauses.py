@@ -6,7 +6,7 @@ from tests.rules.hosts import MS, alarms
 from tests.rules.loops import Loop, loop_of
 
 
-def test_long_and_short_pauses_at_one_place_are_told_with_their_sum() -> None:
+def test_uneven_pauses_report_their_sum() -> None:
     """Two of 9 ms and one of 1 ms a step: three times their median is more than they take."""
 
     def body(loop: Loop, number: int) -> None:
@@ -19,7 +19,7 @@ def test_long_and_short_pauses_at_one_place_are_told_with_their_sum() -> None:
     assert found.message.startswith("long pauses without ops (3 times a step) take 19.0 ms a step on average")
 
 
-def test_a_function_that_is_slow_now_and_then_is_told_with_its_median_and_its_longest_run() -> None:
+def test_uneven_function_reports_median_and_longest() -> None:
     """Three runs of 1 ms and one of 20 ms a step: 4 ms is far from what they take, but each is a run of its own."""
 
     def body(loop: Loop, number: int) -> None:

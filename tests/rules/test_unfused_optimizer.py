@@ -92,9 +92,7 @@ def test_few_launches_are_a_step_that_is_fast_already(launches: int, said: bool)
 
 
 @pytest.mark.parametrize(("lists", "others", "said"), [(10, 10, False), (11, 10, True), (20, 0, True)])
-def test_updates_by_lists_within_more_work_of_another_kind_are_done(
-    lists: int, others: int, said: bool
-) -> None:
+def test_list_updates_within_other_work_are_done(lists: int, others: int, said: bool) -> None:
     ops = ["aten::_foreach_add_"] * lists + ["aten::mm"] * others
     found = of_rule(stepping("Lion", ops, 1), "unfused-optimizer")
     assert [one.cause for one in found] == ["foreach"] * said
@@ -130,7 +128,7 @@ def test_a_step_with_a_fused_or_compiled_part_is_done(op: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["ncclDevKernel_AllGather_RING_LL(args)", "void multiply(float*)"])
-def test_a_step_that_exchanges_parameters_shares_its_work_among_ranks(kernel: str) -> None:
+def test_step_with_parameter_exchange_is_sharded(kernel: str) -> None:
     trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
     trace.launch("cudaLaunchKernel", 200 * US, 2 * US, 9_000)
     trace.kernel(1_700 * US, 20 * US, 9_000, name=kernel, stream=9)
@@ -156,7 +154,7 @@ def test_launches_are_counted_in_each_step(each: int, said: bool) -> None:
     ] * said
 
 
-def test_two_optimizers_are_told_apart_and_a_fused_one_is_left_out() -> None:
+def test_two_optimizers_without_the_fused_one() -> None:
     trace = loop([*["aten::mul_"] * 20, *["aten::sqrt"] * 20, "aten::_fused_sgd_"], 1, steps=1)
     trace.annotation("Optimizer.step#RMSprop.step", 0, 240 * US - US)
     trace.annotation("Optimizer.step#Lion.step", 240 * US, 240 * US - US)
@@ -164,7 +162,7 @@ def test_two_optimizers_are_told_apart_and_a_fused_one_is_left_out() -> None:
     assert sorted(str(one.by) for one in of_rule(trace, "unfused-optimizer")) == ["Lion", "RMSprop"]
 
 
-def test_an_op_of_few_parameters_does_not_tell_how_many_there_are() -> None:
+def test_op_of_few_parameters_does_not_set_the_count() -> None:
     """Of a hundred launches one op comes four times, such as for parameters of another type; the others for each."""
     (one,) = of_rule(
         stepping(

@@ -51,7 +51,7 @@ def test_idle_time_is_told_by_the_ops_that_end_it(without: Sequence[int], before
 
 
 @pytest.mark.parametrize(("slow", "told"), [((2, 4), False), ((1, 3, 5), True)])
-def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[int, ...], told: bool) -> None:
+def test_call_delaying_two_devices_counts_once(slow: tuple[int, ...], told: bool) -> None:
     """Of six steps two, or three: only the latter is most of them, however many devices are idle meanwhile."""
 
     def body(loop: Loop, number: int) -> None:
@@ -70,7 +70,7 @@ def test_a_call_for_which_two_devices_wait_is_held_up_once_a_step(slow: tuple[in
 
 
 @pytest.mark.parametrize(("steps", "info"), [(2, False), (3, True)])
-def test_of_three_steps_on_calls_held_up_here_and_there_are_chance(steps: int, info: bool) -> None:
+def test_calls_delayed_at_changing_places_are_chance(steps: int, info: bool) -> None:
     """Each step but the first of three has another op that takes 2 ms."""
     slow = ["aten::empty", "aten::zeros", "aten::ones"][-steps:]
 

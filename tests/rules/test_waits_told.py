@@ -33,14 +33,14 @@ def hits_of(program: Program) -> Hits:
         (21, 30, 3, "; the CPU waits {each} on average, at most {longest}"),
     ],
 )
-def test_the_longest_wait_is_told_that_is_more_than_twice_the_mean(
+def test_longest_wait_is_reported_above_twice_the_mean(
     longest: int, waited: int, count: int, words: str
 ) -> None:
     assert wait_text(longest, waited, count, 2.0) == words
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_idle_time_around_waits_is_told_in_all_and_the_wait_of_each(times: int) -> None:
+def test_waits_report_total_idle_and_each_wait(times: int) -> None:
     program = Program()
     program.step(0)
     for _ in range(times):
@@ -66,7 +66,7 @@ def test_idle_time_around_waits_is_told_in_all_and_the_wait_of_each(times: int) 
         (["aten::sum"], 0),
     ],
 )
-def test_the_ops_that_make_a_truth_value_go_with_the_question_for_it(before: list[str], gone: int) -> None:
+def test_ops_of_a_truth_value_go_with_its_read(before: list[str], gone: int) -> None:
     (drop,) = (edit for edit in hits_of(deciding(before)).edits() if isinstance(edit, Drop))
     assert len(np.asarray(drop.rows)) == 4 * (1 + gone)
 
@@ -84,7 +84,7 @@ def test_what_another_thread_compares_is_no_part_of_the_question() -> None:
     assert len(np.asarray(drop.rows)) == 4
 
 
-def test_a_mask_is_replaced_by_a_kernel_that_takes_twice_what_made_it() -> None:
+def test_where_takes_twice_the_mask_kernel() -> None:
     """A kernel of 30 us makes the mask; another device has work of 500 us that was launched in between."""
     program = Program()
     for number in range(4):
@@ -110,9 +110,7 @@ def test_a_mask_is_replaced_by_a_kernel_that_takes_twice_what_made_it() -> None:
         (("aten::to", "aten::copy_"), TO_DEVICE, True),
     ],
 )
-def test_an_op_that_does_more_than_read_stays_and_no_longer_waits(
-    ops: tuple[str, ...], name: str, only_waits: bool
-) -> None:
+def test_op_with_other_work_stays_without_waiting(ops: tuple[str, ...], name: str, only_waits: bool) -> None:
     program = Program()
     for number in range(4):
         program.step(number)
@@ -154,7 +152,7 @@ def test_each_op_waits_for_what_it_is_named_after(op: str, cause: str) -> None:
 @pytest.mark.parametrize(
     ("called", "said"), [("torch/distributions/normal.py(74): sample", True), ("model.py(9): forward", False)]
 )
-def test_checks_of_distributions_are_turned_off_if_the_program_uses_such(called: str, said: bool) -> None:
+def test_distribution_checks_are_turned_off_if_used(called: str, said: bool) -> None:
     """With stacks it is known; the branch itself is taken in other code."""
     program = Program()
     for number in range(4):

@@ -53,7 +53,7 @@ def test_pauses_count_where_half_of_all_is_inside_ops(inside: int, kept: list[in
     assert chosen(("launch-latency", inside), ("engine", 60), ("host-code", 40)) == kept
 
 
-def test_what_no_launch_ends_and_what_a_graph_ends_is_not_on_the_way() -> None:
+def test_gaps_before_graphs_are_not_between_launches() -> None:
     pieces = (("dispatching", 50, ""), ("dispatching", 60, "cudaGraphLaunch"), ("dispatching", 70))
     assert chosen(*pieces, ("data-loading", 20), ("python", 30, "hipGraphLaunch"), ("python", 40)) == [70, 40]
 

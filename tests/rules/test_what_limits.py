@@ -16,9 +16,7 @@ def test_kernels_are_short_below_5_us(us: int, short: bool) -> None:
 @pytest.mark.parametrize(
     ("products", "others", "fused"), [(2, 2, True), (3, 2, False), (1, 3, True), (4, 0, False)]
 )
-def test_short_kernels_are_fused_unless_most_of_their_time_is_products(
-    products: int, others: int, fused: bool
-) -> None:
+def test_short_kernels_are_fused_unless_gemms(products: int, others: int, fused: bool) -> None:
     ops = [Op("aten::op", NVJET, 2)] * products + [Op("aten::op", ADD, 2)] * others
     assert one(program(ops)).advice.startswith("Fuse these kernels") is fused
 
@@ -48,12 +46,12 @@ def test_blocks_are_few_below_half_of_the_multiprocessors(grid: int, told: str) 
 
 
 @pytest.mark.parametrize(("few_us", "told"), [(200, False), (201, True)])
-def test_few_blocks_limit_an_op_if_they_take_more_than_half_of_it(few_us: int, told: bool) -> None:
+def test_few_blocks_limit_above_half_of_the_time(few_us: int, told: bool) -> None:
     ops = [Op("aten::op", ADD, few_us, grid=10), Op("aten::op", ADD, 200)]
     assert (one(program(ops)).cause == "few-blocks") is told
 
 
-def test_the_longest_kernel_of_few_blocks_is_told_and_advice_is_for_all_of_them() -> None:
+def test_few_blocks_name_the_longest_kernel() -> None:
     ops = [Op("aten::op", NVJET, 100, grid=10), Op("aten::op", ADD, 300, grid=20)]
     fact = one(program(ops))
     assert "its longest kernel has 20 blocks" in fact.message
@@ -69,9 +67,7 @@ def test_the_longest_kernel_of_few_blocks_is_told_and_advice_is_for_all_of_them(
         (180, 77, "Limited by arithmetic, and near the peak"),
     ],
 )
-def test_a_product_from_half_of_the_peak_on_is_limited_by_arithmetic(
-    us: int, share: int, advice: str
-) -> None:
+def test_gemm_above_half_of_the_peak_is_compute_bound(us: int, share: int, advice: str) -> None:
     fact = one(program([mm(us)]))
     assert fact.cause == "compute"
     assert f"it reaches {TERA / us:,.0f} TFLOP/s, {share} % of the compute peak (990 TFLOP/s)" in fact.message

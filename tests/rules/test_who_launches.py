@@ -29,7 +29,7 @@ def test_ops_that_are_not_in_each_repeat_are_no_loop(shared: Shared) -> None:
     assert "loop" not in one.evidence
 
 
-def test_a_line_of_a_few_of_the_launches_is_not_where_the_loop_is(shared: Shared) -> None:
+def test_line_with_few_launches_does_not_name_the_loop(shared: Shared) -> None:
     (one,) = selected(shared("slowdown/decode.stack"), "launch-bound").findings
     assert one.evidence["loop"].endswith(")")
     (one,) = selected(shared("pairs4/small_h2d.bad"), "launch-bound").findings
