@@ -22,6 +22,7 @@ _WHOLE = 0.95
 # Minimum share of the time for a function of torch to name it; chosen.
 _MOST = 0.5
 _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
+_SKEWED = "; median {typical}, longest {longest}"
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
 _WITH_OPS = (
     "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
@@ -139,37 +140,32 @@ def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) ->
 def _hits(
     calls: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool
 ) -> Hits:
-    """Hits for an op, or for a function and the ops in it that compute."""
+    """Hits for an op, or for a function and the ops in it that compute.
+
+    Args:
+        parts: time in ns of the ops in a function; empty for an op, and for a function that does not compute.
+        again: several steps are recorded.
+    """
     is_op = not isinstance(calls, HostCalls)
-    lines = calls.line.sums(calls.dur_ns) if is_op else {}
     computes = is_op or bool(parts)
-    whole = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
-    torchs, advice = None, _ON_THE_DEVICE if is_op else _WITH_OPS if parts else _ELSEWHERE
-    if isinstance(calls, HostCalls) and not parts:
-        torchs = calls.torchs_part(_MOST)
-        advice = TORCH_CODE_ADVICE if torchs else library_advice(calls, key) or advice
+    lines = calls.line.sums(calls.dur_ns) if is_op else {}
+    torchs = None if computes else _torchs_part(calls)
     once = not computes and not again
-    skewed = calls.dur_ns.max() > limits.skew_times * np.median(calls.dur_ns)
+    skew = _SKEWED if calls.dur_ns.max() > limits.skew_times * np.median(calls.dur_ns) else ""
+    times = f" {{host_a_step}} ({{times_a_step}}{skew})" if len(calls) > 1 else " {host}, once" + skew
+    all_idle = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
     return Hits(
         occurrences=calls,
         named_by=key,
         lost=lost,
         fix=DropSpans(calls.start_ns, calls.end_ns),
-        message=(
-            "{ops} compute on the CPU for"
-            if key in parts
-            else ("{by} computes on the CPU, with {ops}, for" if parts else "{by} computes on the CPU for")
-            if computes
-            else "between ops, the Python code of {by} takes"
-        )
-        + (" {host_a_step} ({times_a_step}" if len(calls) > 1 else " {host}, once")
-        + ("; median {typical}, longest {longest}" if skewed else "")
-        + ")" * (len(calls) > 1)
+        message=_subject(key, parts, computes=computes)
+        + times
         + (f", most of it in {torchs}" if torchs else "")
         + (", at {lines}" if lines else "")
         + "; nothing is launched then, and the GPU is idle "
-        + ("all this time" if whole else "for {per_step} of each step"),
-        advice=_ONE_STEP * once + advice,
+        + ("all this time" if all_idle else "for {per_step} of each step"),
+        advice=_ONE_STEP * once + _advice(calls, key, parts, torchs),
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
             "host_ns": calls.total_ns,
@@ -180,3 +176,25 @@ def _hits(
         | ({"ops": parts} if parts else {}),
         info=once,
     )
+
+
+def _torchs_part(calls: Calls) -> str | None:
+    """torch's function that takes most of the stretches, if one does."""
+    return calls.torchs_part(_MOST) if isinstance(calls, HostCalls) else None
+
+
+def _subject(key: str, parts: dict[str, int], *, computes: bool) -> str:
+    """The begin of the message: what computes, or whose Python code runs."""
+    if key in parts:
+        return "{ops} compute on the CPU for"
+    if not computes:
+        return "between ops, the Python code of {by} takes"
+    return "{by} computes on the CPU, with {ops}, for" if parts else "{by} computes on the CPU for"
+
+
+def _advice(calls: Calls, key: str, parts: dict[str, int], torchs: str | None) -> str:
+    if not isinstance(calls, HostCalls):
+        return _ON_THE_DEVICE
+    if parts:
+        return _WITH_OPS
+    return TORCH_CODE_ADVICE if torchs else library_advice(calls, key) or _ELSEWHERE

@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
-from traceanalyzer.model.texts import STANDS_OUT
+from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.advice import busy_advice
@@ -168,43 +168,38 @@ def launch_bound(
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
-    shares = limits.min_pointwise_share, limits.min_compile_share
     kernels = eager.of_kind("compute", "communication")
-    pace = pace_ns(kernels)
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
+    shares = limits.min_pointwise_share, limits.min_compile_share
     remedy = remedy_of(eager, calls, loop, against, steps.working, forecast, *shares)
-    surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
-    busy = is_busy(forecast) and not surely
-    unsure = not surely and (only_profiled(forecast) or may_save_nothing(remedy, forecast, limits))
-    whole, least_ns = least_explained(idle, steps, limits)
+    base, least_ns = least_explained(idle, steps, limits)
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = gaps.total_ns + awaited * steps.window_ns < least_ns
-    cause = "profiled-only" if busy else "small-part" if minor else "unsure" if unsure else remedy.name
-    lines = gaps.launch.line.sums(gaps.dur_ns)
-    count = round(len(kernels) / max(steps.working, 1))
+    cause = _cause(remedy, forecast, limits, minor=minor)
     advice = remedy.advice + (graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else "")
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
-    waits = awaited >= limits.min_window_share
+    # Most of the waiting is estimated: the launches are within collectives.
     guessed = awaited * steps.window_ns > gaps.total_ns
-    ops = gaps.launch.outer_op.name.or_else(gaps.launch.name)
-    stands_out = max(ops.sums(gaps.dur_ns).values(), default=0) >= STANDS_OUT * gaps.total_ns
-    awaits = WITHIN_COLLECTIVES if waits and guessed else OF_ONE_OP if stands_out else EVERYWHERE
+    waits = awaited >= limits.min_window_share
+    awaits = WITHIN_COLLECTIVES if waits and guessed else _awaited_launches(gaps)
+    lines, pace = gaps.launch.line.sums(gaps.dur_ns), pace_ns(kernels)
+    count = round(len(kernels) / max(steps.working, 1))
     yield Hits(
         occurrences=gaps,
         cause=cause,
-        fix=() if minor or busy else remedy.fix,
+        fix=() if minor or cause == "profiled-only" else remedy.fix,
         confidence=Confidence.LOW if guessed else remedy.sure,
         message=launch_message(count, pace, part, awaits, placed=not lines, profiled=cause == "profiled-only")
         + (_OTHERS if waits and not guessed else "")
         + doubt_text(cause, forecast),
-        advice=full_advice(advice, cause, forecast, whole) + (_ALL_RANKS if waits else ""),
+        advice=full_advice(advice, cause, forecast, base) + (_ALL_RANKS if waits else ""),
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
             "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
-            "ops": ops,
+            "ops": _launching_ops(gaps),
             "lines": lines,
             "remedy": remedy.name,
             "busy_share": busy_share(forecast),
@@ -213,6 +208,32 @@ def launch_bound(
         },
         info=cause in _NO_FAULT,
     )
+
+
+def _cause(remedy: Remedy, forecast: Forecast | None, limits: Limits, *, minor: bool) -> str:
+    """The name of the remedy, or the reason why launching may be no fault.
+
+    Args:
+        minor: launching explains little of the idle time.
+    """
+    surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
+    if is_busy(forecast) and not surely:
+        return "profiled-only"
+    if minor:
+        return "small-part"
+    unsure = only_profiled(forecast) or may_save_nothing(remedy, forecast, limits)
+    return "unsure" if unsure and not surely else remedy.name
+
+
+def _launching_ops(gaps: IdleTime) -> Texts:
+    """The outermost op of the launch after each gap, or else the launch."""
+    return gaps.launch.outer_op.name.or_else(gaps.launch.name)
+
+
+def _awaited_launches(gaps: IdleTime) -> str:
+    """Text about the launches that the GPU waits for: of one op, or of all parts of the step."""
+    longest = max(_launching_ops(gaps).sums(gaps.dur_ns).values(), default=0)
+    return OF_ONE_OP if longest >= STANDS_OUT * gaps.total_ns else EVERYWHERE
 
 
 def launch_message(
