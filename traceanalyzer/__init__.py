@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from traceanalyzer.comparison.compare import compare
     from traceanalyzer.comparison.result import Comparison
     from traceanalyzer.integrations.watching import watch
@@ -107,17 +110,30 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"traceanalyzer.{_MODULE_OF[name]}"), name)
-    if (known := sys.modules.get("traceanalyzer.model.report")) is not None:
-        known.Report.drawn = _drawn
+    _extend_model()
     globals()[name] = value
     return value
 
 
-def _drawn(report: Report) -> str:
+def _extend_model() -> None:
+    """Give the model, where it is imported, what needs rooms above it: drawings of reports and tables of traces."""
+    if (report := sys.modules.get("traceanalyzer.model.report")) is not None:
+        report.Report.drawn = _summary_svg
+    if (trace := sys.modules.get("traceanalyzer.model.trace")) is not None:
+        trace.Trace.tables = {name: partial(_table, name) for name in ("kernels", "queue_depth", "idle_gaps")}
+
+
+def _summary_svg(report: Report) -> str:
     """A report as notebooks show it."""
     from traceanalyzer.render.html.summary import summary_svg
 
     return summary_svg(report)
+
+
+def _table(name: str, trace: Trace) -> pd.DataFrame:
+    """The table of that name, whose module is imported when it is first asked for."""
+    table: pd.DataFrame = __getattr__(name)(trace)
+    return table
 
 
 def __dir__() -> list[str]:

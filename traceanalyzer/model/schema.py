@@ -11,19 +11,22 @@ from enum import Enum
 
 
 class Storage(Enum):
-    """How a column is stored: in the growing buffer while reading, and in the pandas frame after."""
+    """How a column is stored: in the growing buffer while reading, and in the pandas frame after.
 
-    TIME = "int64"  # nanoseconds, never missing
-    ID = "int64 "  # an ordinal, never missing
-    INT = "Int64"  # missing is null
-    FLOAT = "float64"  # missing is NaN
-    TEXT = "category"  # strings, dictionary-encoded
-    JSON = "category "  # lists and objects, dictionary-encoded as their JSON text
+    Attributes:
+        kind: what the values are.
+        dtype: of the pandas column.
+    """
 
-    @property
-    def dtype(self) -> str:
-        """The pandas dtype."""
-        return self.value.strip()
+    TIME = "time", "int64"  # nanoseconds, never missing
+    ID = "ordinal", "int64"  # never missing
+    INT = "integer", "Int64"  # missing is null
+    FLOAT = "float", "float64"  # missing is NaN
+    TEXT = "text", "category"  # strings, dictionary-encoded
+    JSON = "json", "category"  # lists and objects, dictionary-encoded as their JSON text
+
+    def __init__(self, kind: str, dtype: str) -> None:
+        self.kind, self.dtype = kind, dtype
 
     @property
     def interned(self) -> bool:

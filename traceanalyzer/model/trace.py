@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -100,6 +99,8 @@ class Trace:
     meta: Meta
 
     FRAMES: ClassVar[tuple[str, ...]] = tuple(FRAMES)
+    tables: ClassVar[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {}
+    """Tables of a trace by name: set by the package, since the model knows no analysis."""
 
     def __repr__(self) -> str:
         rows = f"{len(self.lanes.cpu):,} rows of the CPU, {len(self.lanes.gpu):,} of the GPU"
@@ -137,21 +138,15 @@ class Trace:
     @property
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, copy and memset: `traceanalyzer.kernels` of the whole trace."""
-        return _public("kernels")(self)
+        return Trace.tables["kernels"](self)
 
     def queue_depth(self) -> pd.DataFrame:
         """How much work waits for each device: `traceanalyzer.queue_depth` of the whole trace."""
-        return _public("queue_depth")(self)
+        return Trace.tables["queue_depth"](self)
 
     def idle_gaps(self) -> pd.DataFrame:
         """Every stretch of idle time with its cause: `traceanalyzer.idle_gaps` of the whole trace."""
-        return _public("idle_gaps")(self)
-
-
-def _public(name: str) -> Callable[[Trace], pd.DataFrame]:
-    """A function of the package: what tables need lies above this module, and is imported when one is asked for."""
-    function: Callable[[Trace], pd.DataFrame] = getattr(import_module("traceanalyzer"), name)
-    return function
+        return Trace.tables["idle_gaps"](self)
 
 
 @dataclass(frozen=True, slots=True)
