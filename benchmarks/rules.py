@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks.files import large
 from benchmarks.measure import cases, command_line, measure, table
-from traceanalyzer.cli.loading import keep_freed_memory
+from traceanalyzer.cli.loading import reuse_freed_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
@@ -31,7 +31,7 @@ def report(runs: int, megabytes: int) -> Iterator[str]:
         yield from table(results, "load, 1 process")
         yield ""
         load_s = results[1].median
-        keep_freed_memory()
+        reuse_freed_memory()
         trace = load_file(path, jobs=1)
         slugs = {rule.slug for rule in all_rules()}
         times = [_times(trace) for _ in range(runs + 1)][1:]

@@ -59,12 +59,12 @@ def diagnose(path: str, jobs: int) -> Callable[[], int]:
     """Everything: frames, indexes, all rules, in as many processes and threads as the command's --jobs says."""
     import pandas  # noqa: F401 - imported before the clock starts
 
-    from traceanalyzer.cli.loading import keep_freed_memory
+    from traceanalyzer.cli.loading import reuse_freed_memory
     from traceanalyzer.read.load import load_file
     from traceanalyzer.report.diagnosis import analyses_of, report_of
     from traceanalyzer.rule.registry import all_rules
 
-    keep_freed_memory()  # as the command does
+    reuse_freed_memory()  # as the command does
     all_rules()  # as the command does before it reads: their import is no part of the analysis
 
     def run() -> int:
@@ -136,10 +136,10 @@ def ops(path: str) -> Callable[[], int]:
 
 
 def _loaded(path: str) -> Any:
-    from traceanalyzer.cli.loading import keep_freed_memory
+    from traceanalyzer.cli.loading import reuse_freed_memory
     from traceanalyzer.read.load import load_file
 
-    keep_freed_memory()  # as the commands do
+    reuse_freed_memory()  # as the commands do
     return load_file(path)
 
 

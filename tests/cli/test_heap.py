@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from traceanalyzer.cli.loading import keep_freed_memory
+from traceanalyzer.cli.loading import reuse_freed_memory
 
 _FAULTS = """
 import resource, sys
 import numpy as np
-from traceanalyzer.cli.loading import keep_freed_memory
+from traceanalyzer.cli.loading import reuse_freed_memory
 if sys.argv[1] == "keep":
-    assert keep_freed_memory()
+    assert reuse_freed_memory()
 def faults(rounds):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(rounds):
@@ -43,7 +43,7 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         return object()
 
     monkeypatch.setattr(ctypes, "CDLL", without_mallopt)
-    assert not keep_freed_memory()
+    assert not reuse_freed_memory()
 
 
 def test_windows_has_no_program_as_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_windows_has_no_program_as_a_library(monkeypatch: pytest.MonkeyPatch) ->
         raise TypeError("argument of type 'NoneType' is not iterable")
 
     monkeypatch.setattr(ctypes, "CDLL", refused)
-    assert not keep_freed_memory()
+    assert not reuse_freed_memory()
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_memory_is_kept_where_both_settings_are_taken(
         return answers[len(told) - 1]
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    assert keep_freed_memory() is kept
+    assert reuse_freed_memory() is kept
     assert told == [(-3, 33_554_432), (-1, 1_073_741_824)][:asked]

@@ -13,7 +13,7 @@ _AT_READING = """
 import sys
 from traceanalyzer.cli.app import run
 import traceanalyzer.read.load as reader
-reader.load_any = lambda *_, **__: print(*sys.modules)
+reader.load_layout = lambda *_, **__: print(*sys.modules)
 run(["diagnose", sys.argv[1]])
 """
 

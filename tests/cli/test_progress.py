@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.commands import written
 from traceanalyzer.cli import loading, report_output
-from traceanalyzer.cli.loading import ProgressLine, told_progress, told_ranks
+from traceanalyzer.cli.loading import ProgressLine, shown_progress, shown_ranks
 
 
 def test_progress_waits_a_second_and_cleans_up() -> None:
@@ -88,7 +88,7 @@ def test_a_line_is_for_those_who_look_at_a_terminal_that_can_erase_it(
     monkeypatch.setenv("TERM", term)
     for stream, is_one in ((sys.stderr, terminal), (sys.stdout, not terminal)):
         monkeypatch.setattr(stream, "isatty", lambda is_one=is_one: is_one)
-    with told_progress(quiet) as line, told_ranks(quiet) as of_ranks:
+    with shown_progress(quiet) as line, shown_ranks(quiet) as of_ranks:
         assert (line is not None) is told
         assert (of_ranks is not None) is told
 

@@ -16,11 +16,12 @@ from traceanalyzer.model.units import format_bytes
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Job, Trace
+    from traceanalyzer.read.folders import Layout
     from traceanalyzer.read.load import Progress
 
 
 def load_all(
-    paths: Sequence[Path],
+    paths: Sequence[Path] | Layout,
     *,
     quiet: bool = False,
     jobs: int | None = None,
@@ -36,31 +37,32 @@ def load_all(
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
     """
-    from traceanalyzer.cli.loading import told_progress
-    from traceanalyzer.read.load import load_any, load_job
+    from traceanalyzer.read.folders import Layout, layout_of
+    from traceanalyzer.read.load import load_layout
 
-    keep_freed_memory()
-    with told_progress(quiet) as line:
+    reuse_freed_memory()
+    layout = paths if isinstance(paths, Layout) else layout_of(paths)
+    with shown_progress(quiet) as line:
         progress = _after(meanwhile, line) if meanwhile else line
-        if len(paths) == 1 and not paths[0].is_dir():
-            return load_any(paths[0], jobs=jobs, cache=cache, progress=progress)
-        job = load_job(*paths, jobs=jobs, cache=cache, progress=progress)
+        job = load_layout(layout, jobs=jobs, cache=cache, progress=progress)
+    if len(job) == 1 and not layout.is_job:
+        return next(iter(job.values()))
     warn_of_unranked(sum(trace.meta.rank is None for trace in job.values()), len(job))
-    tell_of_iterations(job.iterations, [trace.meta.source for trace in job.values()])
+    name_iteration(job.iterations, [trace.meta.source for trace in job.values()])
     return job
 
 
 def _after(first: Callable[[], object], progress: Progress | None) -> Progress:
-    """The same progress; something else comes before it is told for the first time."""
+    """The same progress; `first` is called before its first report."""
     due = [first]
 
-    def told(done: int, total: int | None, events: int) -> None:
+    def report(done: int, total: int | None, events: int) -> None:
         while due:
             due.pop()()
         if progress is not None:
             progress(done, total, events)
 
-    return told
+    return report
 
 
 def load_one(path: Path) -> Trace:
@@ -69,25 +71,24 @@ def load_one(path: Path) -> Trace:
     Raises:
         UnreadableTrace, NotATrace: as `load`.
     """
-    from traceanalyzer.cli.loading import told_progress
     from traceanalyzer.read.load import load
 
-    keep_freed_memory()
-    with told_progress() as progress:
+    reuse_freed_memory()
+    with shown_progress() as progress:
         return load(path, progress=progress)
 
 
 def warn_of_unranked(unranked: int, traces: int) -> None:
-    """Files of one process each say nothing of a job: that they belong together is the user's word."""
+    """Warn if files do not declare their rank: that they belong to one job is the user's word."""
     if unranked and traces > 1:
         what = f"{unranked} of the {traces} traces declare no rank"
         tell(f"warning: {what} and are numbered in the order given, as if of one job")
 
 
-def tell_of_iterations(iterations: Mapping[str, Sequence[str]], read: Sequence[str]) -> None:
-    """Which of several iterations of a job is read; nothing where there is but one."""
+def name_iteration(iterations: Mapping[str, Sequence[str]], sources: Sequence[str]) -> None:
+    """Name on standard error the iteration of a job that the read files are of; nothing if there is but one."""
     for name, files in iterations.items():
-        if set(files) & set(read):
+        if set(files) & set(sources):
             every = list(iterations)
             tell(f"{len(every)} iterations of a job, {every[0]} to {every[-1]}: {name} is read")
 
@@ -141,7 +142,7 @@ class ProgressLine:
 
 
 @contextmanager
-def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
+def shown_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
     """A line on the terminal, where the user looks at one and did not ask for quiet."""
     if quiet or dumb() or not sys.stderr.isatty():
         yield None
@@ -151,9 +152,9 @@ def told_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
 
 
 @contextmanager
-def told_ranks(quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
+def shown_ranks(quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
     """The same of a job's ranks, which are read and analysed beside each other."""
-    with told_progress(quiet) as line:
+    with shown_progress(quiet) as line:
         yield None if line is None else line.of_rank
 
 
@@ -163,7 +164,7 @@ _LARGEST_KEPT_BYTES = 32 << 20
 _KEPT_BYTES = 1 << 30
 
 
-def keep_freed_memory() -> bool:
+def reuse_freed_memory() -> bool:
     """Let freed columns be used again instead of being given back and fetched anew; whether that could be set.
 
     By default glibc maps every large block afresh, and the kernel then clears each of its pages at first touch.

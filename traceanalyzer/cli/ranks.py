@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import load_all, tell_of_iterations, warn_of_unranked
+from traceanalyzer.cli.loading import load_all, name_iteration, warn_of_unranked
 from traceanalyzer.model.interpreter import cores
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def with_ranks(
             if meanwhile:
                 meanwhile()
             return _in_pool(pool, layout, window, say, quiet, cache)
-    loaded = load_all(paths, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile)
+    loaded = load_all(layout, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile)
     from traceanalyzer.job.ranks import Here
     from traceanalyzer.report.diagnosis import analyses_of, view_of
 
@@ -72,7 +72,7 @@ def with_ranks(
 @contextmanager
 def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Iterator[Ranks]:
     """What reads files one by one and keeps none: processes or a cluster, where the files are worth it."""
-    from traceanalyzer.cli.loading import told_ranks
+    from traceanalyzer.cli.loading import shown_ranks
 
     pool = _pool(files, jobs, scheduler)
     if pool is None:
@@ -83,7 +83,7 @@ def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> I
     from traceanalyzer.report.rank_pool import Elsewhere
     from traceanalyzer.report.rank_states import RankFile
 
-    with closing(pool), told_ranks() as progress:
+    with closing(pool), shown_ranks() as progress:
         yield Elsewhere(pool, {}, RankFile(jobs=max(cores() // len(files), 1)), progress)
 
 
@@ -95,13 +95,13 @@ def _in_pool(
     quiet: bool,
     cache: bool,
 ) -> T:
-    from traceanalyzer.cli.loading import told_ranks
+    from traceanalyzer.cli.loading import shown_ranks
     from traceanalyzer.report.rank_pool import Elsewhere, in_pool
     from traceanalyzer.report.rank_states import RankFile
 
     def told(ranks: Elsewhere, view: JobView | None) -> T:
         warn_of_unranked(ranks.unranked, len(ranks.all))
-        tell_of_iterations(ranks.iterations, [str(file) for file in layout.files])
+        name_iteration(ranks.iterations, [str(file) for file in layout.files])
         return say(ranks, view)
 
     if cache:
@@ -109,7 +109,7 @@ def _in_pool(
 
         pool = Kept(pool)
     template = RankFile(window=window, cache=cache, jobs=max(cores() // len(layout.files), 1))
-    with told_ranks(quiet) as progress:
+    with shown_ranks(quiet) as progress:
         return in_pool(pool, layout, template, told, progress)
 
 

@@ -35,6 +35,11 @@ class Layout:
     iterations: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     empty: tuple[Path, ...] = ()
 
+    @property
+    def is_job(self) -> bool:
+        """Whether it is of a folder or of several files; one file may hold several ranks all the same."""
+        return len(self.files) > 1 or bool(self.folder or self.empty)
+
 
 def layout_of(paths: Sequence[str | Path]) -> Layout:
     """The files of the job that files, folders and patterns, such as `traces/*/rank*.json`, stand for.

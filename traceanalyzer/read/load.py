@@ -22,9 +22,9 @@ from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
 from traceanalyzer.read.merged import Merged, refuse_merged, refuse_unmarked, split
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
-from traceanalyzer.read.remote import as_path, fetched, is_url
+from traceanalyzer.read.remote import fetched, is_url
 from traceanalyzer.read.text.batches import Batches
-from traceanalyzer.read.text.source import BATCH_BYTES, STDIN, Source
+from traceanalyzer.read.text.source import BATCH_BYTES, Source
 
 T = TypeVar("T")
 
@@ -57,12 +57,11 @@ def load(
             several were merged, which `load_job` reads.
         NotATrace: JSON, but without events of torch.profiler.
     """
-    read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-    traces_of = partial(_in_file, read)
-    skipped: list[Skipped] = []
     layout = layout_of([path])
     every = tuple(file for files in layout.iterations.values() for file in files) or layout.files
-    traces = list(islice(_each(replace(layout, files=every), traces_of, skipped), 2))
+    read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
+    skipped: list[Skipped] = []
+    traces = list(islice(_traces(replace(layout, files=every), partial(_file_traces, read), skipped), 2))
     if len(traces) > 1 and traces[0].meta.source == traces[1].meta.source:
         remedy = "Pass each rank's own file, or read it as a job, as `traceanalyzer diagnose` does."
         raise UnreadableTrace("holds traces of several ranks, merged", where=path, remedy=remedy)
@@ -70,7 +69,7 @@ def load(
         names = " and ".join(Path(trace.meta.source).name for trace in traces)
         remedy = f"Pass one of its files, such as {traces[0].meta.source}."
         raise UnreadableTrace(f"holds several traces: {names}", where=path, remedy=remedy)
-    return _told(traces, skipped)[0]
+    return _with_skipped(traces, skipped)[0]
 
 
 def load_any(
@@ -81,8 +80,9 @@ def load_any(
     Raises:
         UnreadableTrace, NotATrace: as `load` and `load_job`.
     """
-    job = load_job(path, jobs=jobs, progress=progress, cache=cache)
-    return job if _is_folder(path) or len(job) > 1 else next(iter(job.values()))
+    layout = layout_of([path])
+    job = load_layout(layout, jobs=jobs, progress=progress, cache=cache)
+    return job if layout.is_job or len(job) > 1 else next(iter(job.values()))
 
 
 def load_job(
@@ -96,8 +96,8 @@ def load_job(
 
     Args:
         paths: files, also such as several ranks were merged into, patterns, and folders whose .json, .json.gz and
-            .json.zst files are read. What is in a folder and no trace, or cannot be read, is passed over, and said in
-            `Job.skipped` and in `meta.damage` of the first trace; a file that is named must be one. Of several
+            .json.zst files are read. Files in a folder that are no trace, or cannot be read, are skipped and listed
+            in `Job.skipped` and in `meta.damage` of the first trace; a file that is named must be one. Of several
             iterations one is read; `Job.iterations` names the files of all.
         jobs, progress, cache, batch_bytes: as of `load`.
 
@@ -105,18 +105,31 @@ def load_job(
         UnreadableTrace, NotATrace: as `load`, of a file that is named; a folder without any trace; or two traces of
             one rank.
     """
-    traces_of = partial(
-        _in_file, partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-    )
-    skipped: list[Skipped] = []
-    layout = layout_of(paths)
-    traces = gathered(layout, traces_of, skipped)
+    return load_layout(layout_of(paths), jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
+
+
+def load_layout(
+    layout: Layout,
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    cache: bool = False,
+    batch_bytes: int = BATCH_BYTES,
+) -> Job:
+    """`load_job` of files that are listed already.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load_job`.
+    """
+    read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
+    traces, skipped = traces_of_layout(layout, partial(_file_traces, read))
     declared = [Declared.of(trace) for trace in traces]
-    copies, more = copies_in(declared)
-    skipped += more
-    traces = _told([one for at, one in enumerate(traces) if at not in copies], skipped)
-    ranked = ranked_by([one for at, one in enumerate(declared) if at not in copies])
-    ranks = {rank: with_rank(one, known) for one, (rank, known) in zip(traces, ranked, strict=True)}
+    copies, copied = copies_in(declared)
+    skipped += copied
+    originals = [position for position in range(len(traces)) if position not in copies]
+    traces = _with_skipped([traces[position] for position in originals], skipped)
+    ranked = ranked_by([declared[position] for position in originals])
+    ranks = {rank: with_rank(trace, named) for trace, (rank, named) in zip(traces, ranked, strict=True)}
     iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
     return Job(ranks, skipped, iterations)
 
@@ -165,10 +178,6 @@ def _of_url(url: str | Path, read: Callable[[Path], Trace]) -> Trace:
         return replace(trace, meta=replace(trace.meta, source=str(url)))
 
 
-def _is_folder(path: str | Path) -> bool:
-    return str(path) != STDIN and as_path(path).is_dir()
-
-
 def _read(
     source: Source, batch_bytes: int, progress: Callable[[Source, int], None]
 ) -> tuple[Batches, Collector]:
@@ -201,8 +210,8 @@ def finished(batches: Batches, collector: Collector) -> Trace:
     meta = build_meta(batches, collector, cpu, gpu)
     cpu, gpu = without_false_links(cpu, gpu, meta.dialect)
     lanes = {name: Lane(name, partial(build_columns, collector, name)) for name in Trace.FRAMES}
-    made = {"cpu": Lane("cpu", lambda: cpu), "gpu": Lane("gpu", lambda: gpu)}
-    trace = Trace(Lanes(lanes | made), meta)
+    lanes |= {"cpu": Lane("cpu", lambda: cpu), "gpu": Lane("gpu", lambda: gpu)}
+    trace = Trace(Lanes(lanes), meta)
     refuse_unmarked(trace)
     return trace
 
@@ -210,7 +219,7 @@ def finished(batches: Batches, collector: Collector) -> Trace:
 # -- several traces --------------------------------------------------------------------------------------
 
 
-def _in_file(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trace]:
+def _file_traces(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trace]:
     """The file's trace, or the traces that were merged into it, by rank."""
     try:
         return [read(path)]
@@ -218,66 +227,68 @@ def _in_file(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trac
         return split(Source(path), merged.restore, finished)
 
 
-def gathered(
-    layout: Layout, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
-) -> list[T]:
-    """The traces of a job's files; files of folders that are none go to `skipped`.
+def traces_of_layout(
+    layout: Layout, file_traces: Callable[[str | Path], Sequence[T]]
+) -> tuple[list[T], list[Skipped]]:
+    """(traces of a job's files, files of folders that are no trace).
 
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
     """
-    return list(_each(layout, traces_of, skipped))
+    skipped: list[Skipped] = []
+    return list(_traces(layout, file_traces, skipped)), skipped
 
 
-def _each(
-    layout: Layout, traces_of: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
+def _traces(
+    layout: Layout, file_traces: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
 ) -> Iterator[T]:
+    """Traces of a job's files; files of folders that are no trace are appended to `skipped`."""
     for empty in layout.empty:
-        yield from _in_folder(empty, [], traces_of, skipped)
+        yield from _folder_traces(empty, [], file_traces, skipped)
     for folder in dict.fromkeys(layout.folder.get(file) for file in layout.files):
         files = [file for file in layout.files if layout.folder.get(file) == folder]
         if folder is None:
-            yield from (one for file in files for one in traces_of(file))
+            yield from (trace for file in files for trace in file_traces(file))
         else:
-            yield from _in_folder(folder, files, traces_of, skipped)
+            yield from _folder_traces(folder, files, file_traces, skipped)
 
 
-def _in_folder(
+def _folder_traces(
     folder: Path,
-    paths: Sequence[Path],
-    traces_of: Callable[[str | Path], Sequence[T]],
+    files: Sequence[Path],
+    file_traces: Callable[[str | Path], Sequence[T]],
     skipped: list[Skipped],
 ) -> Iterator[T]:
-    """The folder's traces; files that are none are added to `skipped`."""
-    here: list[Skipped] = []
-    for path in paths:
+    """The folder's traces; non-trace files are appended to `skipped`."""
+    refused: list[Skipped] = []
+    for file in files:
         try:
-            yield from traces_of(path)
+            yield from file_traces(file)
         except (NotATrace, UnreadableTrace) as error:
-            here.append(Skipped(str(path), error.problem))
-    skipped += here
-    if len(here) == len(paths):
-        seen = f" among {len(paths)} JSON files" if paths else ""
-        why = "".join(f"; {Path(one.path).name}: {one.problem}" for one in here[:_SHOWN])
+            refused.append(Skipped(str(file), error.problem))
+    skipped += refused
+    if len(refused) == len(files):
+        among = f" among {len(files)} JSON files" if files else ""
+        why = "".join(f"; {Path(entry.path).name}: {entry.problem}" for entry in refused[:_SHOWN])
         remedy = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
-        raise UnreadableTrace(f"no trace of torch.profiler{seen}{why}", where=folder, remedy=remedy)
+        raise UnreadableTrace(f"no trace of torch.profiler{among}{why}", where=folder, remedy=remedy)
 
 
-def _told(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
-    """The traces, the first of which says what was passed over: every report shows it then."""
+def _with_skipped(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
+    """The traces; the first one notes which files were skipped, so that every report shows it."""
     if not skipped:
         return traces
-    return [with_note(traces[0], skipped_note(skipped)), *traces[1:]]
+    return [add_note(traces[0], skipped_note(skipped)), *traces[1:]]
 
 
 def skipped_note(skipped: Sequence[Skipped]) -> Damage:
-    """What was passed over, as a report says it."""
-    message = "; ".join(f"{Path(one.path).name} was skipped: {one.problem}" for one in skipped)
+    """The skipped files and why, as a report shows them."""
+    message = "; ".join(f"{Path(entry.path).name} was skipped: {entry.problem}" for entry in skipped)
     return Damage("skipped files", message)
 
 
-def with_note(trace: Trace, note: Damage) -> Trace:
-    """The trace with one more note."""
+def add_note(trace: Trace, note: Damage) -> Trace:
+    """The trace with another note on its damage."""
     return replace(trace, meta=replace(trace.meta, damage=(*trace.meta.damage, note)))
 
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Ask, JobView, Rank, Ranks
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
-from traceanalyzer.model.trace import Skipped
 from traceanalyzer.read.folders import Layout
 from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
-from traceanalyzer.read.load import gathered, skipped_note
+from traceanalyzer.read.load import skipped_note, traces_of_layout
 from traceanalyzer.read.merged import Merged
 from traceanalyzer.report.job_replay import block
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
@@ -197,8 +196,7 @@ def _opened(
             raise found
         return [found]
 
-    skipped: list[Skipped] = []
-    declared = gathered(layout, read, skipped)
+    declared, skipped = traces_of_layout(layout, read)
     copies, more = copies_in(declared)
     skipped += more
     found = [one for at, one in enumerate(declared) if at not in copies]

@@ -22,7 +22,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.job_ranks import Declared
-from traceanalyzer.read.load import load_file, with_note, with_rank
+from traceanalyzer.read.load import add_note, load_file, with_rank
 from traceanalyzer.report.diagnosis import Offsets, restricted
 from traceanalyzer.report.job_replay import block
 
@@ -136,7 +136,7 @@ class States:
             return known
         trace = known if isinstance(known, Trace) else load_file(file.path, jobs=file.jobs, cache=file.cache)
         trace = with_rank(trace, file.rank)
-        trace = trace if file.note is None else with_note(trace, file.note)
+        trace = trace if file.note is None else add_note(trace, file.note)
         return _State(file, restricted(trace, file.window))
 
     def _make_room(self) -> None:

@@ -20,8 +20,8 @@ _PROGRAM = """
 import gc, pickle, sys
 out, sys.stdout = sys.stdout.buffer, sys.stderr
 sys.path[:] = pickle.load(sys.stdin.buffer)
-from traceanalyzer.cli.loading import keep_freed_memory
-keep_freed_memory()
+from traceanalyzer.cli.loading import reuse_freed_memory
+reuse_freed_memory()
 from traceanalyzer.report.workers import serve
 serve(sys.stdin.buffer, out)
 """
