@@ -11,7 +11,7 @@ PYTEST ?=
 # The tests start the program a hundred times: what it is compiled to is kept, whatever the machine says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests coverage lint types style fixtures bench clean
+.PHONY: demo test tests coverage lint types style rule fixtures bench clean
 
 demo: .venv/installed
 	$(BIN)/traceanalyzer diagnose $(EXAMPLE)
@@ -37,6 +37,10 @@ style: .venv/dev
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/python tools/docs.py --check
+
+# All checks of one rule: make rule RULE=my-rule
+rule: .venv/tested
+	$(BIN)/python tools/new_rule.py --check $(RULE)
 
 # Needs a GPU and torch; writes what fixtures/README.md lists.
 fixtures: .venv/tested

@@ -207,6 +207,11 @@ def test_the_recording_in_the_readme_records_a_trace(tmp_path: Path, monkeypatch
     assert (trace.cpu["name"] == "aten::matmul").sum() == 5
 
 
-def test_authors_of_rules_are_told_every_cause_and_kind() -> None:
-    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+def test_the_page_of_indexes_lists_every_cause_and_kind() -> None:
+    text = (REPOSITORY / "docs/indexes.md").read_text(encoding="utf-8")
     assert [name for name in (*CAUSES, *KINDS) if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize(("page", "words"), [("CONTRIBUTING.md", 1_800), ("docs/indexes.md", 2_500)])
+def test_pages_for_contributors_are_short(page: str, words: int) -> None:
+    assert len((REPOSITORY / page).read_text(encoding="utf-8").split()) <= words
