@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule
-from traceanalyzer.replay.sent_block import SentBlock
 
 NEVER = -1e18
 
@@ -88,12 +87,7 @@ def test_a_block_is_the_same_after_its_way_between_processes(schedule: Schedule,
     meet = np.full(len(schedule.stream), -1, np.int64)
     meet[:: meets + 1] = np.arange(len(meet[:: meets + 1]))
     block = Block.of(replace(schedule, meet=meet), meeting=True)
-    assert pickle.loads(pickle.dumps(SentBlock(block))).block == block
-
-
-def test_a_block_that_is_sent_has_whole_ns() -> None:
-    with pytest.raises(ValueError, match="whole ns"):
-        pickle.dumps(SentBlock(Block.of(regular(3, 1.25, 10.0, 20.0))))
+    assert pickle.loads(pickle.dumps(block)) == block
 
 
 @given(schedules())

@@ -253,7 +253,7 @@ def test_only_of_stages_of_a_pipeline_it_is_no_news_that_one_computes_more(
             return super().each(ask, given, shared)
 
     more = {rank: SimpleNamespace(computes_more=rank == 0) for rank in (0, 1)}
-    monkeypatch.setattr(job_replay, "behind", lambda *_: more)
+    monkeypatch.setattr(job_replay, "excess_by_rank", lambda *_: more)
     view: Any = SimpleNamespace(
         waits={rank: SimpleNamespace(entry=None) for rank in (0, 1)},
         held_up_ns=lambda: {rank: np.zeros(1) for rank in (0, 1)},

@@ -21,7 +21,6 @@ from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.sent_block import SentBlock
 from traceanalyzer.replay.step_breakdown import StepBreakdown
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.judging import Judgement
@@ -59,7 +58,7 @@ def replayed_together(
             raise Unavailable(reason)
 
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
-        return {rank: one.block for rank, one in ranks.each(block, fixes, side).items()}
+        return ranks.each(block, fixes, side)
 
     waited_for = _waited_for([*first, *more], forecasts, held)
     return JobForecast.of(forecasts, made, waited_for)
@@ -144,10 +143,10 @@ def forecast(analysis: Analysis, _: None, step_ms: float | None) -> RankForecast
     return RankForecast.of(kept)
 
 
-def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> SentBlock:
+def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> Block:
     """The rank's program once these of its findings are fixed."""
     edits = [edit for number in fixed for edit in analysis.index(Said).judged.fixes[number]] if fixed else []
-    return SentBlock(block_of(analysis.index(InJob).forecast, edits, side))
+    return block_of(analysis.index(InJob).forecast, edits, side)
 
 
 @dataclass(frozen=True, slots=True)

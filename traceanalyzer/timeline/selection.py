@@ -27,6 +27,7 @@ class Events:
     """One trace with the indexes that its selections read.
 
     Attributes:
+        trace, nesting, steps, user_code: the trace and its indexes.
         work: None where no device was recorded.
         calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
         entries: int64, all of `DeviceWork`: what `Work` has.

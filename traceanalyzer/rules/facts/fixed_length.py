@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
@@ -135,3 +134,16 @@ def _of_mask(mask: Shape, scores: Shape, min_positions: int) -> tuple[int, int] 
         return None
     row = mask[0] == scores[0] and set(mask[1:-1]) == {1} and mask[-1] == scores[-1]
     return (mask[0], mask[-1]) if row and mask[-1] >= min_positions else None
+
+
+_STRIDES = (1, 2, 4, 8)  # frames before subsampling for each after it
+
+
+def padded_sizes(batch: int, length: int) -> list[tuple[int, int]]:
+    """(sequences, positions) of a batch, before and after its positions are subsampled by up to 8."""
+    return [(batch, length * stride) for stride in _STRIDES]
+
+
+def is_padded(shape: Shape, sizes: Collection[tuple[int, int]]) -> bool:
+    """Whether it has the batch's size and length among its dimensions, or their product."""
+    return any({batch, length} <= set(shape) or batch * length in shape for batch, length in sizes)

@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from traceanalyzer.roofline.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import result_shape

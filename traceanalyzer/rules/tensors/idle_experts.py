@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from traceanalyzer.roofline.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.expert_gates import gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature

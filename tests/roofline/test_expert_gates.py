@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
+from traceanalyzer.roofline.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 

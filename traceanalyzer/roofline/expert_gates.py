@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.rule.views import Work
 from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.timeline.calls_and_work import Work
 
 
 class Gate(NamedTuple):

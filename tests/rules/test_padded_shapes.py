@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceanalyzer.rule.padded_shapes import is_padded, padded_sizes
+from traceanalyzer.rules.facts.fixed_length import is_padded, padded_sizes
 from traceanalyzer.tensors.signatures import Shape
 
 
