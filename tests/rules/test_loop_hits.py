@@ -182,7 +182,7 @@ def stepping(analysis: Analysis, begin: int, count: int, names: tuple[str, ...])
     """A loop of so many repeats of two ops, of two launches each."""
     at = ops_of(analysis, *range(begin, begin + 2 * count, 2))
     ends = at.end_ns + EVERY
-    return SimpleNamespace(at=at, ends_ns=ends, count=count, launches=2 * count + 1, names=names)
+    return SimpleNamespace(first_ops=at, ends_ns=ends, count=count, launches=2 * count + 1, names=names)
 
 
 def recorded(analysis: Analysis, numbers: list[int], repeat: list[int], place: list[int]) -> Any:
@@ -326,8 +326,12 @@ def repeats(count: int, *names: str, **how: Any) -> Any:
     """A loop of so many repeats that take 10 us each, of one launch for each op."""
     starts = np.arange(count) * 10 * US
     loop: dict[str, Any] = {"names": names, "count": count, "launches": count * len(names)}
-    loop |= dict.fromkeys(("shapes_change", "shapes_grow", "collected", "apart", "exact", "copies"), False)
-    one = SimpleNamespace(at=SimpleNamespace(start_ns=starts), ends_ns=starts + 10 * US, **{**loop, **how})
+    loop |= dict.fromkeys(
+        ("shapes_change", "shapes_grow", "collected", "over_parts", "exact", "copies"), False
+    )
+    one = SimpleNamespace(
+        first_ops=SimpleNamespace(start_ns=starts), ends_ns=starts + 10 * US, **{**loop, **how}
+    )
     one.has_batch_of_one = lambda ops: how.get("single", False)
     return one
 
@@ -344,8 +348,8 @@ def repeats(count: int, *names: str, **how: Any) -> Any:
         (repeats(16, "aten::linear", "aten::relu", collected=True), LOW),
         (repeats(16, "aten::linear", "aten::select", *["aten::relu"] * 10), LOW),
         (repeats(16, "aten::linear", "aten::select", *["aten::relu"] * 11), None),
-        (repeats(4, "aten::linear", apart=True), MEDIUM),
-        (repeats(16, "aten::linear", apart=True), None),
+        (repeats(4, "aten::linear", over_parts=True), MEDIUM),
+        (repeats(16, "aten::linear", over_parts=True), None),
         # a whole model on a batch, or one that keeps what came before
         (repeats(16, "aten::linear", "aten::select", launches=256), LOW),
         (repeats(16, "aten::linear", "aten::select", launches=257), None),

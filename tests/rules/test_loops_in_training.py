@@ -25,7 +25,7 @@ HEAD, BACKWARD = (
 def loop(begin_us: int, end_us: int, last_us: int = 0) -> Any:
     """A loop from the one to the other, whose last repeat begins then."""
     at = SimpleNamespace(start_ns=np.array([begin_us, last_us]) * US)
-    return SimpleNamespace(at=at, ends_ns=np.array([last_us, end_us]) * US)
+    return SimpleNamespace(first_ops=at, ends_ns=np.array([last_us, end_us]) * US)
 
 
 def nodes(*at_us: int) -> Any:

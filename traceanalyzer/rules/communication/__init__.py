@@ -1,1 +1,1 @@
-"""Ranks talk to each other."""
+"""Rules on communication between ranks."""

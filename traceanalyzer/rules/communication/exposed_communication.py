@@ -1,4 +1,4 @@
-"""Communication that no computation runs beside."""
+"""Communication that overlaps no compute."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def advice(kind: str, collectives: Work, *, hidden: bool = False) -> str:
     """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result.
 
     Args:
-        hidden: whether most of its time has compute beside it.
+        hidden: compute overlaps most of its time.
     """
     if may_be_needless(kind, collectives):
         return _PARTS
@@ -337,9 +337,9 @@ def remedy(kind: str, collectives: Work, *, hidden: bool, peers: bool, single: b
     """Where it was not measured who is late.
 
     Args:
-        hidden: whether most of its time has compute beside it.
-        peers: whether most of it is probably waiting.
-        single: whether this is the only trace of the job.
+        hidden: compute overlaps most of its time.
+        peers: most of it is probably waiting.
+        single: this is the only trace of the job.
     """
     if kind == "recv":
         return _PIPELINE

@@ -1,4 +1,4 @@
-"""DistributedDataParallel looks for parameters without gradient in every step."""
+"""DistributedDataParallel searches for unused parameters in every step."""
 
 from __future__ import annotations
 

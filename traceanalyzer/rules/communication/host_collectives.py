@@ -1,4 +1,4 @@
-"""Collectives that the CPU carries out, while the GPU waits."""
+"""Collectives on the CPU while the GPU waits."""
 
 from __future__ import annotations
 

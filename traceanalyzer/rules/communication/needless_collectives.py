@@ -1,4 +1,4 @@
-"""Collectives that one fewer or one larger would replace."""
+"""Collectives that fewer or larger ones could replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bubble of a pipeline, by its stages and micro-batches, beside what its GPU is without compute."""
+"""The bubble of a pipeline, by stages and micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link moves data slower than its peers."""
+"""A link moves data more slowly than its peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients are reduced in too many small parts."""
+"""Gradients are reduced in many small buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank does what its peers do not, and they wait for it."""
+"""One rank does other work than its peers, which wait for it."""
 
 from __future__ import annotations
 

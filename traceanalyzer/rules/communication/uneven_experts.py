@@ -1,4 +1,4 @@
-"""A rank whose experts get more tokens than the rank sends, by the sizes of its exchanges."""
+"""The experts of one rank get more tokens than the rank sends."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What torch.compile does, and what it costs."""
+"""Rules on torch.compile."""

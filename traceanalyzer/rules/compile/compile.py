@@ -1,4 +1,4 @@
-"""torch.compile compiles again while the loop runs, leaves ops out, or costs more than what it runs."""
+"""torch.compile compiles again, leaves ops out, or costs more than it saves."""
 
 from __future__ import annotations
 

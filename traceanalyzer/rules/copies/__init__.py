@@ -1,1 +1,1 @@
-"""Data that is moved."""
+"""Rules on copies."""

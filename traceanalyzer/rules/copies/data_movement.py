@@ -1,4 +1,4 @@
-"""All work that only moves or converts data."""
+"""Work that only moves or converts data."""
 
 from __future__ import annotations
 

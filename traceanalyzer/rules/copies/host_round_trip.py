@@ -1,4 +1,4 @@
-"""Data that is sent to the host, worked on there, and sent back."""
+"""Data that goes to the host for an op there, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recurrent layer copies all of its weights in each call, because they are not one buffer."""
+"""A recurrent layer copies its weights in each call, because they are not one buffer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Worth knowing, and nobody's fault."""
+"""Facts that are no faults."""

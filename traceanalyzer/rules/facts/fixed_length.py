@@ -1,4 +1,4 @@
-"""Batches of one width whose padding is masked: nobody but the program knows how much of them is padding."""
+"""Batches of one width with masked padding. The trace does not show how much is padding."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def hotspot(
         counts = _in_usual_steps(step_work, usual)
         own_ns = without_waiting(step_work, waits)
         took_ns = np.where(counts, own_ns, 0)
-        # What compute runs beside is no hot spot, nor is what was queued before the recording.
+        # Work that compute overlaps is no hot spot, nor is work queued before the recording.
         launched = launched_in_steps(step_work)
         alone_ns = np.where(launched | ~launched.any(), np.minimum(took_ns, alone_ns), 0)
         op = next(iter(names.sums(alone_ns)), None)
@@ -186,7 +186,7 @@ def hotspot(
         predicted = job or (forecast and forecast.step)
         whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
         judged_step = f"the {'predicted' if predicted else 'recorded'} step"
-        # Of work that streams do at once a step has no room for all; ranks then wait less for one another.
+        # Streams overlap more work than fits into the step; ranks then wait less for each other.
         work_ns = int(alone_ns[~step_work.kind.one_of("communication")].sum()) / max(len(usual), 1)
         if work_ns > (1 + MORE_WORK) * whole_ns:
             whole_ns, judged_step = work_ns, "all GPU work"
@@ -243,7 +243,7 @@ def _hits(
     of_which: str,
     whole: Mapping[str, int],
 ) -> Hits:
-    """Points at `every` piece; what is said is of those `found` in the usual steps, or the mean of the `whole`."""
+    """The fact about one op: it points at all work of the op, its numbers are of the usual steps."""
     lines = kernels.line.sums(kernels.dur_ns)
     users = kernels[~kernels.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)

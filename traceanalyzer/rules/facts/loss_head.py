@@ -1,4 +1,4 @@
-"""What the scores of all classes cost: the last product, the loss over them, and both backward."""
+"""The cost of logits: the last GEMM, the loss, and their backward."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The GPU has nothing to do."""
+"""Rules on an idle GPU."""

@@ -1,4 +1,4 @@
-"""What torch.amp.GradScaler does in each step, on devices that have bfloat16."""
+"""torch.amp.GradScaler on devices that have bfloat16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that wait for the GPU to hand a value or a size to the host."""
+"""Ops that wait until the GPU returns a value or a size."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Awaited:
     """A kind of blocking op.
 
     Attributes:
-        ops: pattern of names as the user calls them; None where it is told otherwise.
+        ops: pattern of the names that the user calls; None if names do not decide.
         why: the end of a sentence about the op.
         advice: the remedy, in the imperative.
         only_reads: the op does nothing else, and goes where nobody needs the value.
@@ -318,7 +318,7 @@ def advice_of(kind: str, op: str, calls: Calls) -> str:
 
 
 def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Texts:
-    """Which of `KINDS` each op is: the first whose pattern its name has, but for those that are told otherwise.
+    """The kind in `KINDS` of each op: the first pattern that matches, or what else identifies it.
 
     Args:
         calls, work: everything on the CPU and on the device.

@@ -1,4 +1,4 @@
-"""An optimizer that launches kernels per parameter, or pass by pass, where one fused kernel does."""
+"""An optimizer launches a kernel per parameter or pass instead of a fused kernel."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The CPU keeps the GPU waiting with work of its own."""
+"""Rules on CPU work that delays the GPU."""

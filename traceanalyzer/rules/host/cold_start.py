@@ -1,4 +1,4 @@
-"""The program gets under way: what is paid once per process."""
+"""Time that a program needs once, at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between two ops the CPU does something that has no op, and the GPU waits."""
+"""The CPU runs code without ops while the GPU waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CPU works on while the GPU waits, whatever it is."""
+"""CPU work while the GPU waits: ops on the CPU, or Python code."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Memory that is allocated, kept and given back."""
+"""Rules on memory."""

@@ -1,4 +1,4 @@
-"""Memory that is asked of the driver and given back in every step."""
+"""The program allocates and frees driver memory in every step."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _driver_share(calls: Calls, steady: Calls, steps: Steps) -> float:
 
 
 def _cache_is_off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
-    """Whether the caching allocator is off: nearly every tensor asks the driver, and no cache gives anything back.
+    """True if the caching allocator is off: nearly every tensor asks the driver, and no cache frees blocks.
 
     A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
     """
@@ -151,7 +151,7 @@ def driver_allocations(calls: Calls, work: Work) -> Calls:
 
 
 def sequential_calls(allocations: Calls) -> Calls:
-    """Without calls inside or beside an earlier one, as the driver's within the runtime's."""
+    """The calls without those that overlap an earlier one, such as a driver call within a runtime call."""
     allocations = allocations[np.lexsort((-allocations.end_ns, allocations.start_ns))]
     least = np.iinfo(np.int64).min
     before = np.maximum.accumulate(np.append(least, allocations.end_ns))[:-1]

@@ -1,4 +1,4 @@
-"""Embeddings whose gradient is as large as the table although a step touches few of its rows."""
+"""Embedding gradients as large as the table, while a step uses few rows."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def by_time(calls: Calls, work: Work, marks: Calls, most: float) -> ByTime | Non
 
 
 def _is_summed(work: Work, fills: Mask) -> bool:
-    """Whether backward adds tensors as large as the largest table: an output layer may share its weight."""
+    """True if backward adds tensors as large as the largest table: an output layer may share its weight."""
     sums = work[work.op.name.matches(_SUM) & work.outer_op.name.matches(_BACKWARD)]
     return bool((sums.dur_ns >= _SUMMED * work[fills].dur_ns.max()).any())
 

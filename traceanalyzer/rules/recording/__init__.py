@@ -1,1 +1,1 @@
-"""What the recording itself did to the program, and how far it can be trusted."""
+"""Rules on the recording: its cost and its gaps."""

@@ -1,4 +1,4 @@
-"""CUPTI asking for, and flushing, the buffers that it records into."""
+"""CUPTI requests and flushes its buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the GPU lane lies after the CPU lane, and why."""
+"""The offset between the GPU lane and the CPU lane, and its cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recording lost, and what it left out."""
+"""Events that the recording lost or left out."""
 
 from __future__ import annotations
 

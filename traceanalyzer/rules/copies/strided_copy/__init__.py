@@ -1,4 +1,4 @@
-"""Data that is moved only to lie otherwise."""
+"""Copies that only change the layout of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that a channels-last program turns into channels first, what turns them, and what reads both layouts then."""
+"""Channels-last images that become channels first, and copies by dimension order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cats_in_one_order(copies: Work, inputs: WorkInputs) -> Mask:
 
 
 def keeps_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
-    """Whether norms copy, again and again, what additions hand on in the order of their first input.
+    """True if norms repeatedly copy results of additions, which keep the order of their first input.
 
     Args:
         least_share: of the copies' time, that norms must make up.

@@ -1,4 +1,4 @@
-"""What reads a tensor that was written several times: as many times the bytes that the data has."""
+"""Copies that repeat data, cats that grow a buffer, and ops that read repeated data."""
 
 from __future__ import annotations
 

@@ -243,8 +243,8 @@ def launch_message(
 
     Args:
         awaits: the launches.
-        placed: whether no line is to be told besides that of the part.
-        profiled: whether the GPU waits only because the profiler slows the CPU.
+        placed: the launches have no lines to list.
+        profiled: the GPU waits only because the profiler slows the CPU.
     """
     whole = part is not None and part.launches >= count
     return (

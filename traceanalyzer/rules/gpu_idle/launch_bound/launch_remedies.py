@@ -1,4 +1,4 @@
-"""What takes the launches off a step that waits for them: a CUDA graph, a compiler, or more work in each launch."""
+"""Remedies for many launches: a CUDA graph, a compiler, or a larger batch."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Part:
         repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
-        layers: whether the repeats look like layers of a model.
-        placed: whether the words say where: a line or an annotation.
+        layers: the repeats look like layers of a model.
+        placed: the words contain a line or an annotation.
     """
 
     words: str
@@ -200,7 +200,7 @@ def remedy_of(
     Args:
         eager: the work in the steps that no graph launched.
         calls: all of them, of which the optimizer's step is one.
-        repeats: whether a loop of ops launches most of it, whose repeats may be independent.
+        repeats: a loop launches most of it, and its repeats may be independent.
         against: conditions for one CUDA graph that the step does not meet yet.
         min_pointwise_share: of the launches, that a compiler must be able to fuse.
         min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.

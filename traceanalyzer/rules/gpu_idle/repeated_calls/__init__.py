@@ -183,7 +183,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for network in _equal(passes, lambda each: each.names):
         yield passes_hits(network, work, idle, gpus, floor_ns)
-    for evaluations in _equal(evaluations_of(calls, outer), lambda each: (each.names, each.given)):
+    for evaluations in _equal(evaluations_of(calls, outer), lambda each: (each.names, each.input_shape)):
         yield evaluation_hits(evaluations, work, idle)
 
 
@@ -200,7 +200,7 @@ def _recurrent(
     by_layer: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
     for loop in loops:
         layer = recurrent_layer(loop) if loop.count >= min_parts else ""
-        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop.at.start_ns):
+        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop.first_ops.start_ns):
             by_layer.setdefault((layer, loop.key), []).append(loop)
     return by_layer
 
@@ -275,7 +275,7 @@ class Judge:
     def of(cls, loops: list[Repeats], calls: Calls, limits: Limits) -> Judge:
         """For the loops of a trace."""
         judge = cls(limits, calls[calls.name.matches(_COUNTS)])
-        counts = (loop.count for loop in loops if loop.apart or judge.repeats_layers(loop))
+        counts = (loop.count for loop in loops if loop.over_parts or judge.repeats_layers(loop))
         return replace(judge, counts=frozenset(counts))
 
     def by_ops(self, loops: list[Repeats], recorded: Recorded) -> dict[tuple[str, ...], list[Candidate]]:
@@ -306,7 +306,7 @@ class Judge:
         if not loop.shapes_change:
             return False
         starts = self.counting.start_ns
-        return int(((starts >= loop.at.start_ns[0]) & (starts < loop.ends_ns[-1])).sum()) >= loop.count
+        return int(((starts >= loop.first_ops.start_ns[0]) & (starts < loop.ends_ns[-1])).sum()) >= loop.count
 
     def confidence(self, loop: Repeats) -> Confidence | None:
         """Confidence that the loop could be one call; None if not."""
@@ -330,7 +330,7 @@ class Judge:
         if loop.exact and not short and _SLICES.search(loop.names[0]):
             return None if any(map(_DECODES.search, loop.names)) else Confidence.LOW
         backward = loop.count in self.counts and any(map(_NODES, loop.names))
-        if (short and (loop.apart or backward)) or self.sized_by_data(loop):
+        if (short and (loop.over_parts or backward)) or self.sized_by_data(loop):
             return Confidence.MEDIUM
         if self._is_iterated(loop):
             return None

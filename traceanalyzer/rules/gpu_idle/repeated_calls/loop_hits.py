@@ -30,10 +30,10 @@ _LIST_OPS = re.compile(
 _DISTANCES = re.compile(r"^aten::(pow|square|abs)$")
 _SQUARES = re.compile(r"^aten::(pow|square|norm|linalg_vector_norm|sum|add_?|mul|to)$")
 _TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
-# One block goes through all boxes, one after the other: of all images and classes at once it takes as long as of each
-# in turn; H200, torch 2.11.
+# One block goes through all boxes one by one. A batch of images and classes takes as long as each in turn; H200,
+# torch 2.11.
 _IN_TURN = "gather_keep_from_mask"
-# Time steps come one after the other in one call, too.
+# One call runs its time steps one after the other, too.
 _STEPS = (
     r"^aten::(lstm|gru|rnn_\w+|lstm_cell|gru_cell|_cudnn_rnn)$|(CudnnRnn|MiopenRnn|(Lstm|Gru)Cell)\w*Backward"
 )
@@ -89,12 +89,13 @@ def loop_advice(
     sized: bool = False,
     backward: bool = False,
 ) -> str:
-    """How one call does it for all repeats, in the imperative.
+    """Advice to replace the repeats by one call.
 
     Args:
-        places: lines and annotations that it is called in.
-        sized: the device counts the rows of each repeat before it.
-        backward: it is differentiated.
+        copies: the repeats mostly copy.
+        places: lines and annotations of the calls.
+        sized: the device counts the rows of each repeat.
+        backward: the loop is differentiated.
     """
     if "torchvision::nms" in names:
         return "Use torchvision.ops.batched_nms: one call for the boxes of all classes."
@@ -163,14 +164,14 @@ def _list_advice(names: tuple[str, ...], *, backward: bool) -> str:
 def batched_work(
     work: Work, starts_ns: Rows, ends_ns: Rows, group: Rows, gpus: Gpus, floor_ns: int
 ) -> Resize:
-    """Durations of the kernels of the repeat that does all: small grids run side by side until the device is full.
+    """Durations of the kernels of the repeat that does the work of all.
 
-    A kernel of few blocks leaves most of the device empty, so that the same kernel of the other repeats fits beside
-    it. Of each duration a floor is the start, which is paid once.
+    A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it, until
+    the device is full. The floor of each duration is the start, which is paid once.
 
     Args:
         starts_ns, ends_ns, group: int64 (repeats,), the repeats, and the loop of each.
-        floor_ns: of a kernel that does next to nothing.
+        floor_ns: duration of a nearly empty kernel.
     """
     order = np.argsort(starts_ns, kind="stable")
     launch_ns = work.launch.start_ns
@@ -200,13 +201,13 @@ def _device_shares(work: Work, gpus: Gpus) -> Floats:
 
 
 def fewer_parameters(loops: Sequence[Repeats], calls: Calls) -> tuple[ShrinkSpans, ...]:
-    """The optimizer's Python and ops take time for each tensor: those of the repeats that go take theirs along.
+    """The edit that shrinks the optimizer's step, because it takes time for each parameter of a repeat.
 
-    Where the repeats share their parameters, the sum of their gradients is no part of the loop, and nothing changes.
+    Repeats that share their parameters do not sum up gradients in the loop. Then nothing changes.
 
     Args:
-        loops: equal ones, of all steps.
-        calls: all of them.
+        loops: equal loops of all steps.
+        calls: all calls.
     """
     each = sum(bool(_SUMS_UP.search(name)) for name in loops[0].names)
     if not each:
@@ -221,7 +222,7 @@ def fewer_parameters(loops: Sequence[Repeats], calls: Calls) -> tuple[ShrinkSpan
 
 
 def stacked_results(loops: Sequence[Repeats], outer: Calls) -> tuple[DropSpans, ...]:
-    """The ops that stack the results of each of the loops, and those that take their gradients apart, go.
+    """The edit that removes the ops that stack a loop's results, and the backward of these ops.
 
     Args:
         outer: outermost ops.
@@ -231,10 +232,12 @@ def stacked_results(loops: Sequence[Repeats], outer: Calls) -> tuple[DropSpans, 
         return ()
     op_rows = []
     for loop in loops:
-        same = (outer.thread == loop.at.thread[0]) & (outer.step == loop.at.step[0])
+        same = (outer.thread == loop.first_ops.thread[0]) & (outer.step == loop.first_ops.step[0])
         thread_rows = np.flatnonzero(same)
         thread_rows = thread_rows[np.argsort(outer.start_ns[thread_rows], kind="stable")]
-        before, after = np.searchsorted(outer.start_ns[thread_rows], (loop.at.start_ns[0], loop.ends_ns[-1]))
+        before, after = np.searchsorted(
+            outer.start_ns[thread_rows], (loop.first_ops.start_ns[0], loop.ends_ns[-1])
+        )
         following, leading = thread_rows[after : after + _NEAR], thread_rows[max(before - _NEAR, 0) : before]
         op_rows += [_stacks_of(outer[following[stacks[following]]], loop.count)]
         op_rows += [outer.rows[leading[backward[leading]]]]
@@ -269,7 +272,7 @@ def batched_loops(
     Args:
         backward: the nodes that each loop recorded.
     """
-    parts = [(loop.at, loop.ends_ns) for loop in loops]
+    parts = [(loop.first_ops, loop.ends_ns) for loop in loops]
     parts += [(recorded.nodes, recorded.nodes.end_ns) for recorded in backward]
     starts = np.concatenate([ops.start_ns for ops, _ in parts])
     ends = np.concatenate([part_ends for _, part_ends in parts])
@@ -305,14 +308,14 @@ def loop_hits(
         floor_ns: duration of a nearly empty kernel.
         sized: the device counts the rows of each repeat.
     """
-    ops = loops[0].at.joined([loop.at for loop in loops])
+    ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
     lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
     largest = max(loops, key=lambda loop: loop.launches)
     names, members = largest.names, len(largest.names)
     lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)
-    copies = round(largest.moves / largest.count, 1)
-    copied = largest.copies and largest.moves >= min_copied_share * largest.launches
-    kernels = round((largest.launches - largest.moves) / largest.count, 1)
+    copies = round(largest.copy_count / largest.count, 1)
+    copied = largest.copies and largest.copy_count >= min_copied_share * largest.launches
+    kernels = round((largest.launches - largest.copy_count) / largest.count, 1)
     nodes = round(sum(len(recorded.nodes) for recorded in backward) / len(ops), 1)
     kinds = f" to {len(set(names))} different ops" if 1 < len(set(names)) < members else ""
     sequence, listing = f"a sequence of {{members}} calls{kinds} runs {{times_a_step}}", "; the ops are {ops}"
@@ -338,7 +341,7 @@ def loop_hits(
             "kernels": kernels,
             "kernel_ns": int(largest.kernel_ns),
             "copies": copies,
-            "copy_ns": int(largest.move_ns),
+            "copy_ns": int(largest.copy_ns),
             **({"nodes": nodes} if nodes else {}),
             "lines": lines,
         },

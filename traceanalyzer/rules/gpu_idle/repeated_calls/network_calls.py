@@ -1,4 +1,4 @@
-"""Networks that a step calls several times on inputs of the same shapes: passes and evaluations."""
+"""Networks that a step calls several times on inputs of equal shapes."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ class Evaluations:
     """The evaluations of one network in one step.
 
     Attributes:
-        at: the first op of each.
-        ends_ns: int64 (evaluations,), where the last op of each ends.
+        first_ops: the first op of each.
+        ends_ns: int64 (evaluations,), end of the last op of each.
         names: the ops of one evaluation.
         nodes: outermost ops of backward of the loss through each evaluation but the first.
         owner: int64 (nodes,), the evaluation.
-        given: shape of what the network takes.
+        input_shape: shape of the network's input.
     """
 
-    at: Calls
+    first_ops: Calls
     ends_ns: Rows
     names: tuple[str, ...]
     nodes: Calls
     owner: Rows
-    given: Shape
+    input_shape: Shape
 
 
 def evaluations_of(calls: Calls, outer: Calls) -> Iterator[Evaluations]:
-    """Of each step the network whose evaluations are longest, if each one is differentiated before the next begins.
+    """The network with the longest evaluations in each step, if each is differentiated before the next begins.
 
-    No two of them depend on each other as far as shapes tell: between them no op takes a tensor of the input's shape
-    or a weight's, as a solver, an attack or an inner loop of training does, and no gradient of a parameter is added up,
-    as between micro-batches. Each is differentiated again with the loss.
+    The evaluations are independent, by shapes. No op between them takes a tensor of the input's or of a weight's
+    shape, as a solver, an attack or an inner training loop does. No gradient of a parameter is added up between them,
+    as between micro-batches. Each one is differentiated again with the loss.
 
     Args:
         outer: outermost ops.
@@ -144,12 +144,12 @@ def _independent_evaluations(
     last = is_last_run(recorder, nodes) & (owner > 0)
     first = signatures_of(forward.events.trace, forward.rows[begins[:1]])[1][0]
     return Evaluations(
-        at=forward[begins],
+        first_ops=forward[begins],
         ends_ns=ends,
         names=tuple(map(str, forward[begins[0] : begins[0] + size].name.values())),
         nodes=nodes[last],
         owner=owner[last],
-        given=next(iter(tensors(first)), ()),
+        input_shape=next(iter(tensors(first)), ()),
     )
 
 
@@ -208,34 +208,33 @@ class Passes:
     """Passes in a row within one step.
 
     Attributes:
-        at: the first op of each pass.
+        first_ops: the first op of each pass.
         ops: all of them, without views.
-        ends_ns: int64 (passes,), where the last op of each ends.
-        names: those of one pass.
+        ends_ns: int64 (passes,), end of the last op of each.
+        names: the ops of one pass.
         launches: pieces of work of one pass.
-        taker: the op that takes the results of several.
+        combining_op: the op that takes the results of several.
     """
 
-    at: Calls
+    first_ops: Calls
     ops: Calls
     ends_ns: Rows
     names: tuple[str, ...]
     launches: int
-    taker: str
+    combining_op: str
 
 
 def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterator[Passes]:
-    """Of each step the passes that make at least such a share of its launches.
+    """The passes of each step that make at least this share of its launches.
 
-    That a pass takes nothing of the one before is told by two things: its first layer takes no tensor as large as a
-    pass's result, as a layer of a chain would, and an op right after the last takes two such tensors. Where pairs of
-    passes recur within a step, as guidance does in a loop of sampling, that they are subtracted is enough. What is
-    copied to the host within a pass decides what the next one gets: actions of an environment. So does what is drawn
-    from its scores, or written into a tensor that is there before: tokens, and their keys and values.
+    A pass is independent of the one before if two things hold. Its first layer takes no tensor as large as a pass's
+    result, as a layer of a chain would. An op right after the last pass takes two such tensors. For pairs of passes
+    that recur within a step, as in guidance, a subtraction is enough. A pass that copies to the host, draws a sample or
+    writes into an existing tensor decides about the next one.
 
     Args:
         outer: outermost ops.
-        least: fewer launches are a layer, not a network.
+        least: minimum launches of a pass. Fewer are a layer, not a network.
     """
     outer = outer[~outer.name.meets(is_view)]
     if (outer.text("input_dims").code < 0).all():  # without shapes nobody takes what another one made
@@ -253,7 +252,11 @@ def passes_of(outer: Calls, work: Work, least: int, min_share: float) -> Iterato
         span = slice(low, high)
         passes = _shortest_passes(outer[span], kind[span], count[span], layer[span], least)
         step_launches = int(of_step[outer.step[low]])
-        if sum(len(network.at) * network.launches for network in passes) >= min_share * step_launches > 0:
+        if (
+            sum(len(network.first_ops) * network.launches for network in passes)
+            >= min_share * step_launches
+            > 0
+        ):
             yield from passes
 
 
@@ -286,12 +289,12 @@ def _passes_of_period(
         if taker:
             starts = begin + period * np.arange(times)
             yield Passes(
-                at=outer[starts],
+                first_ops=outer[starts],
                 ops=outer[begin:end],
                 ends_ns=outer.end_ns[starts + period - 1],
                 names=tuple(map(str, outer[begin : begin + period].name.values())),
                 launches=int(count[begin : begin + period].sum()),
-                taker=taker,
+                combining_op=taker,
             )
 
 
@@ -302,9 +305,9 @@ def repeats_block(kind: Rows) -> bool:
 
 
 def _combining_op(ops: Calls, size: int, layer: Mask, *, pairs: bool) -> str:
-    """Name of an op after the first `size` that takes two of their results; empty where a chain would look alike.
+    """Name of the op after the passes that takes two of their results; empty if a chain would look the same.
 
-    Results are known by their number of elements: views of them, and what rearranges pixels, give them other shapes.
+    Results are compared by elements, because views and pixel shuffles change their shapes.
     """
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     op_signatures = [signatures[which] for which in number.tolist()]
@@ -337,10 +340,10 @@ def result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | N
 
 def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
     """Hits for passes through one network."""
-    first_ops = passes[0].at.joined([each.at for each in passes])
+    first_ops = passes[0].first_ops.joined([each.first_ops for each in passes])
     ends = np.concatenate([each.ends_ns for each in passes])
-    group = np.repeat(np.arange(len(passes)), [len(each.at) for each in passes])
-    ops, times = first_ops.joined([each.ops for each in passes]), len(passes[0].at)
+    group = np.repeat(np.arange(len(passes)), [len(each.first_ops) for each in passes])
+    ops, times = first_ops.joined([each.ops for each in passes]), len(passes[0].first_ops)
     lines = lines_of(ops, ops.dur_ns)
     return Hits(
         occurrences=first_ops,
@@ -356,7 +359,7 @@ def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, fl
             "members": len(passes[0].names),
             "passes": times,
             "launches": passes[0].launches,
-            "taker": passes[0].taker,
+            "taker": passes[0].combining_op,
             "lines": lines,
         },
     )
@@ -365,10 +368,10 @@ def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, fl
 def evaluation_hits(evaluations: list[Evaluations], work: Work, idle: IdleTime) -> Hits:
     """Hits for evaluations of one network. The first one may replace the others."""
     first = evaluations[0]
-    repeated = first.at.joined([each.at[1:] for each in evaluations])
+    repeated = first.first_ops.joined([each.first_ops[1:] for each in evaluations])
     ends = np.concatenate([each.ends_ns[1:] for each in evaluations])
-    nodes = first.at.joined([each.nodes for each in evaluations])
-    before = np.cumsum([0] + [len(each.at) - 1 for each in evaluations])[:-1]
+    nodes = first.first_ops.joined([each.nodes for each in evaluations])
+    before = np.cumsum([0] + [len(each.first_ops) - 1 for each in evaluations])[:-1]
     owner = [each.owner - 1 + count for each, count in zip(evaluations, before, strict=True)]
     starts, stops = np.append(repeated.start_ns, nodes.start_ns), np.append(ends, nodes.end_ns)
     lost = [LostTime.spent_within(work, starts, stops), LostTime.launched_within(idle, starts, stops)]
@@ -386,8 +389,8 @@ def evaluation_hits(evaluations: list[Evaluations], work: Work, idle: IdleTime) 
         "derivatives once, and share them. Other inputs: put them into one batch. The trace shows shapes, not values.",
         evidence={
             "members": len(first.names),
-            "passes": len(first.at),
-            "given": "x".join(map(str, first.given)),
+            "passes": len(first.first_ops),
+            "given": "x".join(map(str, first.input_shape)),
             "nodes": len(nodes) // len(evaluations),
             "lines": lines,
         },

@@ -1,4 +1,4 @@
-"""Loops of a step as rules see them: the same outermost ops, repeat after repeat."""
+"""Loops of outermost ops within a step, and the backward nodes that they record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LoopNodes:
     """Nodes of backward that the repeats of a loop recorded, in time.
 
     Attributes:
-        nodes: their outermost ops.
+        nodes: outermost ops of the nodes.
         repeat: int64 (nodes,), position of the repeat in the loop.
         place: int64 (nodes,), equal for nodes that do the same for other repeats.
     """
@@ -88,7 +88,7 @@ class Recorded:
 
     def of_loop(self, loop: Repeats) -> LoopNodes:
         """The nodes that the loop's repeats recorded."""
-        starts = loop.at.start_ns
+        starts = loop.first_ops.start_ns
         low, high = np.searchsorted(self.begin_ns, [starts[0], loop.ends_ns[-1]])
         nodes, begin = self.nodes[low:high], self.begin_ns[low:high]
         order = np.argsort(nodes.start_ns, kind="stable")
@@ -123,7 +123,7 @@ class Recorded:
 
     def forward_of(self, loop: Repeats, loops: list[LoopNodes]) -> int:
         """Position of the loop that recorded nearly all nodes of a loop in backward; -1 for none."""
-        begin, end = loop.at.start_ns[0], loop.ends_ns[-1]
+        begin, end = loop.first_ops.start_ns[0], loop.ends_ns[-1]
         low, high = np.searchsorted(self.engine_ns, [begin, end])
         counts = [
             int(((other.nodes.start_ns >= begin) & (other.nodes.start_ns < end)).sum()) for other in loops
@@ -137,40 +137,40 @@ class Repeats:
     """One loop within one step.
 
     Attributes:
-        at: the first op of each repeat.
-        ends_ns: int64 (repeats,), where each repeat ends: the last one with its last op, others with the next.
+        first_ops: the first op of each repeat.
+        ends_ns: int64 (repeats,), start of the next repeat; the last one ends with its last op.
         names: the ops of one repeat, in order.
         rows: int64 (repeats, ops), the ops of all repeats.
-        launches, copies: pieces of work that the loop launched, and whether copies to the device are among them.
-        moves: how many of them are copies, of whatever direction.
-        mean_ns, move_ns: mean duration of all of them, and of these.
-        takers: rows of the ops right before it that take a tensor apart.
-        collected: it takes apart what comes before it or puts together what it made: unbind, split; stack, cat.
-        apart: a tensor of as many parts as repeats is taken apart, and the first layer of each repeat takes a part; or
-            as many results are put together, and what a repeat makes does not fit where the next begins.
+        launches: pieces of work that the loop launched.
+        copies: some of them are copies to the device.
+        copy_count: number of copies among them, in any direction.
+        mean_ns, copy_ns: mean duration of all of them, and of copies.
+        splitting_ops: rows of the ops right before the loop that take a tensor apart.
+        collected: unbind or split comes before the loop, or stack or cat after it.
+        over_parts: each repeat takes one of the parts of a tensor, or makes one of the results that are joined.
         exact: every repeat launches the same kernels on the same grids.
-        dims: the inputs' shapes of the ops as recorded, repeat after repeat.
+        dims: shapes of the ops' inputs, repeat after repeat.
     """
 
-    at: Calls
+    first_ops: Calls
     ends_ns: Rows
     names: tuple[str, ...]
     rows: Rows
     launches: int
     copies: bool
-    moves: int
+    copy_count: int
     mean_ns: float
-    move_ns: float
-    takers: Rows
+    copy_ns: float
+    splitting_ops: Rows
     collected: bool
-    apart: bool
+    over_parts: bool
     exact: bool
     dims: Texts
 
     @property
     def count(self) -> int:
         """Number of repeats."""
-        return len(self.at)
+        return len(self.first_ops)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -180,7 +180,9 @@ class Repeats:
     @property
     def kernel_ns(self) -> float:
         """Mean duration of the kernels in ns, 0 without kernels."""
-        return (self.mean_ns * self.launches - self.move_ns * self.moves) / max(self.launches - self.moves, 1)
+        return (self.mean_ns * self.launches - self.copy_ns * self.copy_count) / max(
+            self.launches - self.copy_count, 1
+        )
 
     @property
     def shapes_change(self) -> bool:
@@ -200,13 +202,13 @@ class Repeats:
 
 
 def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterator[Repeats]:
-    """The loops that cover most ops of each step and thread, in each place where they run and launch work each time.
+    """The loops that cover most ops of each step and thread, and launch work in each repeat.
 
     Args:
         outer: outermost ops.
-        work: everything on the device.
-        least: fewer repeats make no loop.
-        longest_ns: where the mean duration of the work is longer, fewer launches gain nothing.
+        work: all work.
+        least: minimum number of repeats.
+        longest_ns: maximum mean duration of the work. Longer work gains nothing from fewer launches.
     """
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
     group, _ = grouped([outer.step, outer.thread])
@@ -236,18 +238,18 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
         first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
         following = np.append(starts[members[1:, 0]], ends[members[-1, -1]])
         yield Repeats(
-            at=outer[members[:, 0]],
+            first_ops=outer[members[:, 0]],
             ends_ns=following,
             names=tuple(map(str, names[members[0]].values())),
             rows=rows[members],
             launches=launches,
             copies=bool(copying[entries].any()),
-            moves=int(moving[entries].sum()),
+            copy_count=int(moving[entries].sum()),
             mean_ns=ns / launches,
-            move_ns=float(durations[entries][moving[entries]].mean()) if moving[entries].any() else 0.0,
+            copy_ns=float(durations[entries][moving[entries]].mean()) if moving[entries].any() else 0.0,
             collected=bool(gathers[low:high].any()),
-            takers=takers,
-            apart=_takes_unbound_parts(trace, takers, *first_repeat, len(members))
+            splitting_ops=takers,
+            over_parts=_takes_unbound_parts(trace, takers, *first_repeat, len(members))
             or _results_are_joined(
                 trace, rows[end:high][puts_together[end:high]], *first_repeat, len(members)
             ),
@@ -291,9 +293,9 @@ def _sums_before(values: Rows) -> Rows:
 
 
 def _takes_unbound_parts(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
-    """Whether an op right before the loop takes apart so many parts, and the first layer of a repeat takes one of them.
+    """True if an op before the loop makes `count` parts, and the first layer of a repeat takes one of them.
 
-    Where a layer comes right after another, one of them may take a state.
+    False for two layers in a row: one of them may take a state.
 
     Args:
         takers: rows of the ops right before the loop that take a tensor apart.
@@ -309,13 +311,13 @@ def _takes_unbound_parts(trace: Trace, takers: Rows, repeat: Rows, layers: Rows,
 
 
 def _results_are_joined(trace: Trace, takers: Rows, repeat: Rows, layers: Rows, count: int) -> bool:
-    """Whether an op right after the loop puts together so many results of chains that nothing enters on their way.
+    """True if an op after the loop joins `count` results of chains that take no other tensor.
 
-    What the first layer takes is of another shape than all that a repeat makes, so it is of no repeat before.
+    The first layer's input has another shape than all results of a repeat, so no earlier repeat made it.
 
     Args:
         takers: rows of the ops right after the loop that put tensors together.
-        repeat, layers: as of `_apart`.
+        repeat, layers: as in `_takes_unbound_parts`.
     """
     if len(takers) == 0 or len(layers) == 0:
         return False

@@ -57,11 +57,11 @@ _MIN_EQUAL_SHARE = 0.75
 
 
 def recurrent_layer(loop: Repeats) -> str:
-    """Name of the recurrent layer that takes x[t] in repeat t of a loop; empty where there is none.
+    """Name of the recurrent layer that takes x[t] in repeat t of a loop; empty if there is none.
 
-    With shapes another t is taken in each repeat, alone or beside other such parts, and what is taken is not written
-    to in the loop; or a tensor is unbound before it into as many parts. Without shapes, the op that takes a part comes
-    right before the layer, but for views and lookups.
+    With shapes, each repeat takes another t, possibly with other such parts, and the loop does not write into x. Or x
+    is unbound before the loop. Without shapes, the op that takes the part comes right before the layer; views and
+    lookups may lie between.
     """
     layer = next((place for place, name in enumerate(loop.names) if RECURRENT.search(name)), None)
     if layer is None:
@@ -94,7 +94,7 @@ def following_ops(loop: Repeats, layer: str) -> tuple[str, ...]:
 
 def _takes_another(loop: Repeats, place: int) -> bool:
     """True if an op takes the next part of one tensor in each repeat."""
-    number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, place])
+    number, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[:, place])
     takes = [part_taken(signatures[which], 1) for which in number.tolist()]
     parts = [part for part in takes if part is not None]
     if len(parts) < _MIN_EQUAL_SHARE * loop.count or len({(part.whole, part.dim) for part in parts}) > 1:
@@ -106,7 +106,7 @@ def _takes_another(loop: Repeats, place: int) -> bool:
 def _joins_parts(loop: Repeats, place: int) -> bool:
     """True if a cat joins only parts that were taken or expanded right before."""
     backwards = range(place, -1, -1)
-    number, signatures = signatures_of(loop.at.events.trace, loop.rows[1, [*backwards]])
+    number, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[1, [*backwards]])
     join, *before = (signatures[which] for which in number.tolist())
     available: Counter[Shape | None] = Counter()
     for op in before:
@@ -119,32 +119,32 @@ def _joins_parts(loop: Repeats, place: int) -> bool:
 
 
 def _takes_what_was_unbound(loop: Repeats, layer: int) -> bool:
-    _, taking = signatures_of(loop.at.events.trace, loop.takers)
-    number, signatures = signatures_of(loop.at.events.trace, loop.rows[:, layer])
+    _, taking = signatures_of(loop.first_ops.events.trace, loop.splitting_ops)
+    number, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[:, layer])
     layer_inputs = {tuple(tensors(signatures[which])[:1]) for which in number.tolist()}
     return any(layer_inputs == {(part_of(op, loop.count),)} for op in taking)
 
 
 def _loop_writes(loop: Repeats, part: Taken) -> bool:
     """True if an op of the loop writes into a tensor of this shape, or into a part of it."""
-    _, signatures = signatures_of(loop.at.events.trace, loop.rows[:2].ravel())
+    _, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[:2].ravel())
     return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in signatures if op.name.endswith("_"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopInputs:
-    """What one loop within one step does for each part of a tensor.
+    """The chains of ops that one loop within one step runs for each part of a tensor.
 
     Attributes:
-        at: the first op of each span, which is a chain or its backward.
-        ends_ns: int64 (spans,), where each ends.
-        group: int64 (spans,), 0 of the chains, 1 of backward.
-        repeats: of the loop.
+        first_ops: the first op of each span, which is a chain or its backward.
+        ends_ns: int64 (spans,), end of each.
+        group: int64 (spans,), 0 for chains, 1 for backward.
+        repeats: number of repeats of the loop.
         names: the ops of one chain, without views.
-        whole, part: shapes of the tensor, and of what each repeat takes of it.
+        whole, part: shapes of the tensor and of its part.
     """
 
-    at: Calls
+    first_ops: Calls
     ends_ns: Rows
     group: Rows
     repeats: int
@@ -198,7 +198,7 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
         back, back_ends = recorded.of_chains(starts, ends)
         chain_names = forward[first[0] : last[0] + 1].name
         yield LoopInputs(
-            at=forward.joined([forward[first], back]),
+            first_ops=forward.joined([forward[first], back]),
             ends_ns=np.append(ends, back_ends),
             group=np.repeat((0, 1), (len(starts), len(back))),
             repeats=len(starts),
@@ -355,7 +355,7 @@ def recurrent_hits(
     floor_ns: int,
 ) -> Hits:
     """Hits for loops that call a recurrent layer with one time step at a time."""
-    ops = loops[0].at.joined([loop.at for loop in loops])
+    ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
     lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
     largest = max(loops, key=lambda loop: loop.launches)
     lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)
@@ -390,7 +390,7 @@ def recurrent_hits(
 
 def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
     """Hits for layers in a loop that take x[t] and no state."""
-    ops = loops[0].at.joined([loop.at for loop in loops])
+    ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
     ends = np.concatenate([loop.ends_ns for loop in loops])
     group = np.concatenate([loop.group + 2 * place for place, loop in enumerate(loops)])
     first, lines = loops[0], lines_of(ops, ops.dur_ns)
