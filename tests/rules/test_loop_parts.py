@@ -105,7 +105,7 @@ PART = Taken((8, 16, 32), (), 1, 3, (8, 32), ())
 @pytest.mark.parametrize(
     ("one", "written", "remade"),
     [
-        (op("copy_", [8, 16, 32]), True, False),
+        (op("copy_", [8, 16, 32]), True, True),
         (op("add_", [8, 32]), True, False),
         (op("add_", [8, 33]), False, False),
         (op("add", [8, 32]), False, False),  # in no place
