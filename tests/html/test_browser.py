@@ -17,8 +17,8 @@ from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.page.page import page_of
-from traceanalyzer.report.triage import triage
 
 pytestmark = pytest.mark.xdist_group("browser")
 

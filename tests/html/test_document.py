@@ -24,8 +24,8 @@ from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
 from traceanalyzer.render.html.templates import filled, script, style, template
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.page.page import page_of, thinner
-from traceanalyzer.report.triage import triage
 
 ONE = FIXTURES / "implicit-sync" / "bad.json.gz"
 SOME = [path for path in TRACES if path.name == "good.json.gz"][::6]

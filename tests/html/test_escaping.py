@@ -19,7 +19,7 @@ from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.markup import Html, escaped, json_block, said, tag
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.page.bars import Bar
 from traceanalyzer.report.page.flame import Node
 from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable

@@ -12,7 +12,7 @@ from tests.html.pages import page, parsed, rendered
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.render.html.markup import rounded
 from traceanalyzer.render.html.tables import facts
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 
 
 def test_evidence_has_names_and_numbers_for_people() -> None:

@@ -9,7 +9,7 @@ import pytest
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.report import Clock, Slowdown
 from traceanalyzer.render.text.collectives import ranges, render_collectives
-from traceanalyzer.report.collectives import CollectivesReport
+from traceanalyzer.report.job_summary import CollectivesReport
 
 ONE = Rate(
     "allreduce", "dp", (0, 1, 2, 3), "data", 4, 8 << 20, 12, 250_000, 100_000, 0.4, 3_000_000, 33.55, 50.3

@@ -26,7 +26,7 @@ from traceanalyzer.render.data.source_lines import fingerprint
 from traceanalyzer.render.data.speedscope import _profile
 from traceanalyzer.render.data.table import records, table_csv
 from traceanalyzer.render.data.views import memory_fields, ops_fields
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.page.flame import Node
 
 # -- comparisons ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from traceanalyzer.render.text.finding import WHOLE, put_finding, put_short
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.savings import finding_name
-from traceanalyzer.report.triage import triaged
+from traceanalyzer.report.finding_order import triaged
 
 LONG = "aten::mm waits for the host (a detail), once a step; and so on, and on, " * 6 + "until the end"
 SENTENCE = "Do this to the model, and then do that to the loader as well."

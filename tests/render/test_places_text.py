@@ -19,7 +19,7 @@ from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.rules import rule_page
 from traceanalyzer.render.words.markdown import to_markdown
 from traceanalyzer.render.words.savings import finding_name
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 
 
 def places(*findings: Finding, width: int = 120) -> list[list[str]]:

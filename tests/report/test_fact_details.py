@@ -8,9 +8,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.device_facts import _rate
-from traceanalyzer.report.fact import Fact
-from traceanalyzer.report.facts import facts_of
+from traceanalyzer.report.facts import Fact, _rate, facts_of
 from traceanalyzer.roofline.peaks import Peaks
 
 US = 1_000

@@ -13,8 +13,7 @@ from traceanalyzer import diagnose, load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.report.costs import largest_costs
-from traceanalyzer.report.fact import Fact
-from traceanalyzer.report.facts import facts_of
+from traceanalyzer.report.facts import Fact, facts_of
 
 US = 1_000
 Shared = Callable[[str], Path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.report.by_fault import by_fault
+from traceanalyzer.report.finding_order import by_fault
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.registry import all_rules
 

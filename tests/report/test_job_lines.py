@@ -12,7 +12,7 @@ from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import RankReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
-from traceanalyzer.report.job_facts import _summary, culprits_of
+from traceanalyzer.report.job_summary import _summary, culprits_of
 
 STEP = samples.estimate(bound="gpu")
 

@@ -25,7 +25,6 @@ from traceanalyzer.model.report import Fault
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
-from traceanalyzer.report.collectives import collectives_of_job
 from traceanalyzer.report.diagnosis import _head, analyses_of, left_together, report_of, view_of
 from traceanalyzer.report.job_replay import (
     _recorded_ms,
@@ -35,6 +34,7 @@ from traceanalyzer.report.job_replay import (
     replayed_together,
     sampled,
 )
+from traceanalyzer.report.job_summary import collectives_of_job
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000

@@ -13,13 +13,11 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Fault
-from traceanalyzer.report.by_fault import turn_of
 from traceanalyzer.report.costs import Cost
-from traceanalyzer.report.slowest import rank_of, slowest_of
-from traceanalyzer.report.step_line import step_line
+from traceanalyzer.report.finding_order import is_minor, triaged, turn_of
+from traceanalyzer.report.job_summary import rank_of, slowest_of
 from traceanalyzer.report.summary import _cold
-from traceanalyzer.report.triage import is_minor, triaged
-from traceanalyzer.report.verdict import verdict_of
+from traceanalyzer.report.verdict import step_line, verdict_of
 
 HIGH, LOW, INFO = Severity.HIGH, Severity.LOW, Severity.INFO
 

@@ -12,8 +12,8 @@ from tests.report import report_samples as samples
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.step_times import Saving
-from traceanalyzer.report.of_job import OfJob, of_job, outcomes_of
-from traceanalyzer.report.of_rank import Brief, OfRank, Whole
+from traceanalyzer.report.job_findings import OfJob, of_job, outcomes_of
+from traceanalyzer.report.rank_report import Brief, OfRank, Whole
 from traceanalyzer.rule.faults import FaultOf
 
 HIGH, MEDIUM, LOW, INFO = Severity

@@ -17,9 +17,9 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.step_times import GIVEN, RECORDING
-from traceanalyzer.report import of_rank
+from traceanalyzer.report import rank_report
 from traceanalyzer.report.job_replay import InJob, Said
-from traceanalyzer.report.of_rank import Brief, whole_findings
+from traceanalyzer.report.rank_report import Brief, whole_findings
 
 US = 1_000
 
@@ -78,7 +78,7 @@ def test_an_open_step_of_a_device_that_always_computes_is_bound_by_it(
     monkeypatch: pytest.MonkeyPatch, busy_us: int, bound: str
 ) -> None:
     """Of steps of 1 ms; what the replay leaves open the recording tells."""
-    monkeypatch.setattr(of_rank, "_estimates", lambda *_: (samples.estimate(bounds=("gpu", "cpu")), None))
+    monkeypatch.setattr(rank_report, "_estimates", lambda *_: (samples.estimate(bounds=("gpu", "cpu")), None))
     (head,) = diagnose(steps_of(("aten::mm", "gemm", 30, busy_us)).load()).traces
     assert head.step is not None
     assert head.step.bound == bound

@@ -28,8 +28,8 @@ from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
 from traceanalyzer.report.iterations import file_summary
 from traceanalyzer.report.kept_answers import Kept
-from traceanalyzer.report.of_rank import Asked, Whole
 from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, done, in_pool
+from traceanalyzer.report.rank_report import Asked, Whole
 from traceanalyzer.report.rank_states import RankFile, States, packed
 from traceanalyzer.report.workers import Processes
 

@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from traceanalyzer.report.device_facts import rates
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact, rates
 from traceanalyzer.roofline.peaks import Peaks
 
 BF16 = "c10::BFloat16"

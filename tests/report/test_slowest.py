@@ -14,7 +14,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.report.diagnosis import left_together
-from traceanalyzer.report.slowest import rank_of, slowest_of
+from traceanalyzer.report.job_summary import rank_of, slowest_of
 
 
 def head(rank: int, step_ns: int, waiting_ns: int | None) -> TraceReport:

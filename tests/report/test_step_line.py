@@ -8,8 +8,8 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.report.busy_bound import as_recorded
-from traceanalyzer.report.step_line import step_line
+from traceanalyzer.report.rank_report import as_recorded
+from traceanalyzer.report.verdict import step_line
 
 
 def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
 from traceanalyzer.model.report import Fault
-from traceanalyzer.report.triage import triage, triaged
+from traceanalyzer.report.finding_order import triage, triaged
 
 HIGH, MEDIUM, LOW, INFO = Severity
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.report.device_facts import what_bounds
+from traceanalyzer.report.facts import what_bounds
 
 
 @pytest.mark.parametrize(

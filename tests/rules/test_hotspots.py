@@ -10,7 +10,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.report.device_facts import rates
+from traceanalyzer.report.facts import rates
 
 REGION, SPAN = "Torch-Compiled Region: 0/0", 1_000 * US
 CAST = (

@@ -9,7 +9,7 @@ import pytest
 
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.report import of_rank
+from traceanalyzer.report import rank_report
 from traceanalyzer.rule import registry
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
@@ -65,5 +65,7 @@ RULES: tuple[Rule, ...] = tuple(map(registry.describe, FUNCTIONS))
 def sample_rules(monkeypatch: pytest.MonkeyPatch) -> tuple[Rule, ...]:
     """These rules and no others."""
     monkeypatch.setattr(registry, "all_rules", lambda: RULES)
-    monkeypatch.setattr(of_rank, "_rules", of_rank._rules.__wrapped__)  # not kept for tests of other rules
+    monkeypatch.setattr(
+        rank_report, "_rules", rank_report._rules.__wrapped__
+    )  # not kept for tests of other rules
     return RULES

@@ -38,7 +38,7 @@ def collectives(
     from traceanalyzer.model.interpreter import pd
     from traceanalyzer.render.data.encode import INDENTED, to_json
     from traceanalyzer.render.text.collectives import render_collectives
-    from traceanalyzer.report.collectives import collectives_of_job
+    from traceanalyzer.report.job_summary import collectives_of_job
 
     for trace in traces:
         check(trace, form, [output], force)

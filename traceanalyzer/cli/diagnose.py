@@ -205,7 +205,7 @@ def _say(
 ) -> bool:
     """Analyse and write; whether --fail-on was met."""
     from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
-    from traceanalyzer.report.of_rank import Asked
+    from traceanalyzer.report.rank_report import Asked
 
     read_to = perf_counter_ns()
     if request.rank is not None:

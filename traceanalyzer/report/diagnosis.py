@@ -21,15 +21,14 @@ from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.model.units import format_ns, parse_window
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.report.by_fault import by_fault
 from traceanalyzer.report.costs import Cost
+from traceanalyzer.report.finding_order import by_fault, triaged
 from traceanalyzer.report.iterations import iterations_of
-from traceanalyzer.report.job_facts import compares_ranks, job_report
+from traceanalyzer.report.job_findings import of_job, outcomes_of
 from traceanalyzer.report.job_replay import replayed_together
-from traceanalyzer.report.of_job import of_job, outcomes_of
-from traceanalyzer.report.of_rank import Asked, OfRank, Settings, judged, whole_findings
+from traceanalyzer.report.job_summary import compares_ranks, job_report
+from traceanalyzer.report.rank_report import Asked, OfRank, Settings, judged, whole_findings
 from traceanalyzer.report.summary import attempt, span_of
-from traceanalyzer.report.triage import triaged
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.registry import broken_files
 

@@ -2,20 +2,347 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import pick, sums_of
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.report.device_facts import compiled_regions, hotspots, rates, what_bounds
-from traceanalyzer.report.dispatch_facts import (
-    adaptive_launches,
-    addmm_launches,
-    dispatch_chains,
-    matmul_resolved,
-    profilers_own,
-)
-from traceanalyzer.report.fact import Fact, Facts
-from traceanalyzer.report.serving_facts import serving_steps
+from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.trace import ints, matching
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.roofline.op_rates import OpWork
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.rule.evidence_texts import called_names
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.ops.costs import ARITHMETIC
+from traceanalyzer.timeline.mark_search import phase_and_batch
+from traceanalyzer.timeline.names import BUFFER_OVERHEAD
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+Value = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One statement.
+
+    Attributes:
+        name: kebab-case kind; several facts may have the same.
+        text: one sentence.
+        values: the numbers and names in it, units in their names; shares are 0 to 1.
+        event_ids: events to look at, the outermost first.
+    """
+
+    name: str
+    text: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    event_ids: tuple[int, ...] = ()
+
+
+Facts = Iterator[Fact]
+
+
+def ids_of(*views: Calls | Work) -> tuple[int, ...]:
+    """Event ids of all rows of some views, in their order, each once."""
+    found: list[int] = []
+    for view in views:
+        trace = view.events.trace
+        if isinstance(view, Calls):
+            found += pick(ints(trace.lanes.cpu, "event_id"), view.rows).tolist()
+        elif view.events.work is not None:
+            found += ints(trace.lanes.gpu, "event_id")[view.events.work.row[view.entries]].tolist()
+    return tuple(dict.fromkeys(event for event in found if event >= 0))
+
+
+_TOP = 3
+_REGION = re.compile(r"^Torch-Compiled Region: (?P<region>\S+)")
+_GRAPH = re.compile(r"CompiledFxGraph (?P<hash>\w+)")
+_FIRST = np.array([0])
+
+
+def hotspots(analysis: Analysis) -> Facts:
+    """The ops with most GPU time, how often they are called, and which tool says more."""
+    work, steps = analysis.index(Work), analysis.index(Steps)
+    work = work[work.step >= 0] if (work.step >= 0).any() else work
+    whole = max(work.total_ns, 1)
+    names = called_names(work)
+    for name, found in list(work.by(names))[:_TOP]:
+        share = found.total_ns / whole
+        calls = len(found.outer_op.distinct()) or len(found)
+        text = (
+            f"{short_op(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
+            f"in {len(steps)} step{'s' * (len(steps) != 1)}{_who_says_more(found)}"
+        )
+        values: dict[str, Value] = {
+            "op": str(name),
+            "share": share,
+            "calls": calls,
+            "kernels": len(found),
+            "gpu_ns": found.total_ns,
+        }
+        yield Fact("hotspot", text, values, ids_of(found[np.array([int(np.argmax(found.dur_ns))])]))
+
+
+def _who_says_more(found: Work) -> str:
+    """A profiler of kernels says nothing of copies and memsets, whatever they take."""
+    if found.kind.one_of("communication").all():
+        return "; the others wait for the rank on which these are shortest"
+    if 2 * found.of_kind("compute").total_ns <= found.total_ns:
+        return ""
+    amd = found.launch.name.matches(r"^hip").any()
+    return f"; {'rocprof-compute' if amd else 'Nsight Compute'} shows why its kernels take so long"
+
+
+def what_bounds(analysis: Analysis) -> Facts:
+    """Overhead-bound or bound by the device, decided on the replayed step."""
+    forecast = analysis.index(Forecast)
+    step, base = forecast.step, forecast.base[0]
+    bound = "open" if step.open else step.bound
+    words = {
+        "open": "bound by the CPU or the device, not clear from the trace alone",
+        "cpu": "overhead-bound: the CPU takes longer to launch the step than the GPU to run it",
+        "gpu": "bound by the device: the CPU is ahead of it",
+        "communication": "bound by communication: the busiest stream mostly communicates",
+        "wait": "bound by waiting: CPU and GPU wait for each other",
+    }
+    text = (
+        f"{words.get(bound, bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
+        f"time in a step of {format_ns(step.unprofiled_ns)})"
+    )
+    values: dict[str, Value] = {
+        "bound": step.bound,
+        "cpu_ns": round(base.cpu_ns),
+        "gpu_ns": round(base.gpu_ns),
+        "step_ns": round(step.unprofiled_ns),
+    }
+    yield Fact("bound", text, values)
+
+
+def compiled_regions(analysis: Analysis) -> Facts:
+    """Each compiled region with its hash, its guards' lookup and what comes before its first kernel."""
+    calls = analysis.index(Calls)
+    regions = calls[calls.name.matches(_REGION)]
+    graphs, lookups = (
+        calls[calls.name.matches(p)] for p in (r"CompiledFxGraph ", r"^TorchDynamo Cache Lookup")
+    )
+    launches = np.sort(calls[calls.is_call & calls.name.matches("Launch")].start_ns)
+    for name, found in regions.by(regions.name):
+        inside = graphs[graphs.inside(found)]
+        hashes = [match["hash"] for one in inside.name.distinct() if (match := _GRAPH.search(one))]
+        first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, found.start_ns)]
+        prologue = int(np.median(np.minimum(first, found.end_ns) - found.start_ns))
+        region = _REGION.match(name)
+        text = (
+            f"compiled region {region['region'] if region else name}, entered {len(found):,} times, "
+            f"{format_ns(found.total_ns / len(found))} each, {format_ns(prologue)} before its first launch"
+            + (f"; graph {hashes[0][:12]}" if hashes else "")
+        )
+        values: dict[str, Value] = {
+            "region": name,
+            "calls": len(found),
+            "prologue_ns": prologue,
+            "total_ns": found.total_ns,
+            "hash": hashes[0] if hashes else None,
+            "lookups": len(lookups),
+            "lookup_ns": lookups.total_ns,
+        }
+        yield Fact("compiled-region", text, values, ids_of(found[_FIRST], inside[_FIRST[: len(inside)]]))
+
+
+def rates(analysis: Analysis) -> Facts:
+    """TFLOP/s of matrix products, convolutions and attention by dtype, against the peak and what is achievable."""
+    ops = analysis.index(OpWork)
+    known = ops.shapes[ops.shapes["tflops"].notna()]
+    known = known.assign(dtypes=[str(types).split(", ")[0] for types in known["dtypes"]])
+    keys = ["kind", "dtypes", "device", "peak_tflops"]  # float32 has two peaks: with TF32 and without
+    for (kind, types, device, peak), found in known.groupby(keys, sort=False, dropna=False):
+        gpu_ns = int(found["gpu_ns"].sum())
+        done = float((found["tflops"] * found["gpu_ns"]).sum() / max(gpu_ns, 1))
+        yield _rate(str(kind), str(types), ops.peaks.get(int(str(device))), done, _known(peak), gpu_ns)
+
+
+def _known(peak: object) -> float | None:
+    number = float(str(peak))
+    return None if np.isnan(number) else number
+
+
+def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float | None, gpu_ns: int) -> Fact:
+    """What was reached is achievable, too: no work here reaches more than all that is."""
+    tf32 = types == "float" and peaks is not None and peak is not None and peak == peaks.tflops.get("tf32")
+    arithmetic = "tf32" if tf32 else ARITHMETIC.get(types, types)
+    usual = peaks.reached_tflops(kind, arithmetic) if peaks and peak else None
+    text = f"{kind} in {types}{' by TF32' * tf32}: {done:,.0f} TFLOP/s"
+    if peak and done > peak:
+        text += f", more than the peak of {peak:,.0f}: its algorithm needs fewer operations than counted"
+    else:
+        text += f", {100 * done / peak:.0f} % of the peak of {peak:,.0f}" if peak else ", peak unknown"
+    if usual is not None and done < usual:
+        text += f" and {100 * done / usual:.0f} % of the achievable {usual:,.0f}"
+    elif usual is not None and peak and done <= peak:
+        text += f", all that is achievable: well-shaped work usually reaches {usual:,.0f}"
+    values: dict[str, Value] = {
+        "kind": kind,
+        "dtypes": types,
+        "tflops": done,
+        "peak_tflops": peak,
+        "achievable_tflops": None if usual is None else max(usual, done),
+        "gpu_ns": gpu_ns,
+    }
+    return Fact("rate", text, values)
+
+
+_CHAINS = 3  # top ops whose way to the device is told
+_OCCUPANCY = re.compile(r"Occupancy(MaxActive|MaxPotential)|OccupancyMaxActiveBlocks")
+_ADDS = r"^aten::(addmm|baddbmm|addbmm|addmv)$"
+
+
+def dispatch_chains(analysis: Analysis) -> Facts:
+    """Step > annotation > op > ... > runtime call > kernel: of each top op's costliest kernel a usual execution."""
+    work = analysis.index(Work)
+    linked = work[work.launch.there & work.outer_op.there]
+    for op, found in list(linked.by(linked.outer_op.name))[:_CHAINS]:
+        _, costliest = next(found.by(found.name))
+        order = np.argsort(costliest.dur_ns, kind="stable")
+        one = costliest[order[[len(order) // 2]]]
+        chain = _ancestors(one.launch)
+        parts = [
+            f"{name} {format_ns(total)} ({format_ns(own)} self)"
+            for name, total, own in zip(
+                chain.name.values(), chain.dur_ns.tolist(), chain.self_ns.tolist(), strict=True
+            )
+        ]
+        parts.append(f"{short_op(str(one.name[0]))} {format_ns(one.total_ns)} on the GPU")
+        values = {
+            "op": op,
+            "calls": len(np.unique(found.outer_op.rows)),
+            "gpu_ns": found.total_ns,
+            "kernel_ns": one.total_ns,
+            "depth": len(chain),
+        }
+        yield Fact("dispatch-chain", " > ".join(parts), values, ids_of(chain, one))
+
+
+def _ancestors(call: Calls) -> Calls:
+    """A call's ancestors and itself, the outermost first."""
+    rows = [int(call.rows[0])]
+    parent = call.events.nesting.parent
+    while parent[rows[-1]] >= 0:
+        rows.append(int(parent[rows[-1]]))
+    return Calls(call.events, np.array(rows[::-1], np.int64))
+
+
+def matmul_resolved(analysis: Analysis) -> Facts:
+    """Which products aten::matmul and aten::linear became: mm for two matrices, bmm for batches, addmm with a bias."""
+    calls = analysis.index(Calls)
+    asked = calls[calls.name.one_of("aten::matmul", "aten::linear", "aten::einsum")]
+    products = calls[calls.name.one_of("aten::mm", "aten::bmm", "aten::addmm", "aten::mv", "aten::dot")]
+    owner = products.index_of_enclosing(asked)
+    inside = products[owner >= 0]
+    outer = asked.name[owner[owner >= 0]]
+    for name, found in inside.by(outer):
+        became = found.name.sums(np.ones(len(found), np.int64))
+        words = ", ".join(f"{op} ({count:,} times)" for op, count in became.items())
+        first = np.array([0])
+        yield Fact("matmul-resolved", f"{name} becomes {words}", {"op": name, **became}, ids_of(found[first]))
+
+
+def addmm_launches(analysis: Analysis) -> Facts:
+    """addmm is one op for the dispatcher; whether it is one kernel, too, depends on its bias."""
+    calls = analysis.index(Calls)
+    adds = calls[calls.name.matches(_ADDS)]
+    launched, owner = adds.launched()
+    if len(launched) == 0:
+        return
+    copies = launched.kind.one_of("copy_d2d")
+    kernels = launched.kind.one_of("compute")
+    copied = sums_of(owner, copies.astype(np.int64), len(adds)) > 0
+    for name, of_name in adds.by(adds.name):
+        own = np.isin(adds.rows, of_name.rows)
+        count, seeded = int(np.isin(np.flatnonzero(own), owner).sum()), int((copied & own).sum())
+        if count == 0:
+            continue
+        each = int((kernels & own[owner]).sum()) / count
+        words = (
+            f"is fused at the dispatcher only: {seeded:,} of {count:,} copy the bias before the product"
+            if seeded
+            else f"is fused in the kernel, too: the bias is added in its epilogue, {each:.1f} kernels a call"
+        )
+        values = {"op": name, "calls": count, "copies": seeded, "kernels_per_call": float(each)}
+        yield Fact("addmm-fusion", f"{name} {words}", values, ids_of(of_name[np.array([0])]))
+
+
+def adaptive_launches(analysis: Analysis) -> Facts:
+    """Launches that ask for the occupancy first choose their grid at run time; the others have a fixed one."""
+    calls = analysis.index(Calls)
+    runtime = calls[calls.is_call]
+    runtime = runtime[np.lexsort((runtime.start_ns, runtime.thread))]
+    launches = np.flatnonzero(runtime.name.matches(r"Launch(Cooperative)?Kernel"))
+    if len(launches) == 0:
+        return
+    asks = runtime.name.matches(_OCCUPANCY)
+    before = np.maximum(launches - 1, 0)
+    same = pick(runtime.parent.rows, launches) == pick(runtime.parent.rows, before)
+    adaptive = asks[before] & same & (launches > 0)
+    asking = runtime[launches[adaptive]]
+    ops = asking.outer_op.name.sums(np.ones(len(asking), np.int64))
+    words = f"; most by {', '.join(list(ops)[:3])}" if ops else ""
+    text = (
+        f"{len(asking):,} of {len(launches):,} kernel launches query the occupancy first and adapt their grid"
+    )
+    values = {"launches": len(launches), "adaptive": len(asking)}
+    yield Fact("adaptive-launches", text + words, values, ids_of(asking[np.arange(min(len(asking), 1))]))
+
+
+def profilers_own(analysis: Analysis) -> Facts:
+    """Buffers that the profiler asked for, and its synchronisation at the end: none of it is in the program."""
+    calls, syncs = analysis.index(Calls), analysis.index(SyncCalls)
+    trace = calls.events.trace
+    every = Calls(calls.events, np.flatnonzero(matching(trace.lanes.cpu, "category", "overhead".__eq__)))
+    buffers = every[every.name.matches(BUFFER_OVERHEAD)]
+    if len(buffers):
+        text = (
+            f"the profiler requested buffers {len(buffers):,} times, {format_ns(buffers.total_ns)} in total"
+        )
+        values = {"count": len(buffers), "total_ns": buffers.total_ns}
+        yield Fact("profiler-buffers", text, values, ids_of(buffers))
+    final = Calls(calls.events, syncs.row[syncs.profiler])
+    if len(final):
+        last = final[np.array([len(final) - 1])]
+        text = f"{last.name[0]} of {format_ns(last.total_ns)} at the end is the profiler's own"
+        yield Fact("profiler-synchronisation", text, {"total_ns": last.total_ns}, ids_of(last))
+
+
+def serving_steps(analysis: Analysis) -> Facts:
+    """How long steps of each phase and batch size take on the CPU, and the GPU time that they launch."""
+    calls = analysis.index(Calls)
+    marks = calls[calls.is_annotation & calls.name.meets(lambda name: phase_and_batch(name)[0])]
+    marks = marks[~marks.parent.inside(marks)]
+    gpu_ns = np.zeros(len(marks), np.int64)
+    if marks.events.work is not None:
+        work, owner = marks.launched()
+        gpu_ns = sums_of(owner, work.dur_ns, len(marks))
+    kinds = [phase_and_batch(str(name)) for name in marks.name.values()]
+    for phase, batch in sorted(set(kinds), key=str):
+        own = np.flatnonzero([kind == (phase, batch) for kind in kinds])
+        cpu, gpu = int(np.median(marks.dur_ns[own])), int(np.median(gpu_ns[own]))
+        requests = "" if batch < 0 else f" of {batch} request{'s' * (batch != 1)}"
+        times = f"median {format_ns(cpu)} on the CPU, {format_ns(gpu)} of GPU work"
+        text = f"{phase}{requests}: {len(own):,} steps, {times}"
+        values: dict[str, Value] = {
+            "phase": phase,
+            "batch": batch if batch >= 0 else None,
+            "steps": len(own),
+            "cpu_ns": cpu,
+            "gpu_ns": gpu,
+        }
+        yield Fact("serving-steps", text, values, ids_of(marks[own[:1]]))
+
 
 BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
     what_bounds,

@@ -2,22 +2,188 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
+from traceanalyzer.model.report import Saving, TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
-from traceanalyzer.report.fix_line import fix_line, named_findings, percent
-from traceanalyzer.report.step_line import step_line
-from traceanalyzer.report.triage import is_minor
-from traceanalyzer.report.words import in_words
+from traceanalyzer.report.finding_order import is_minor
+from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
+
+_MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
+
+
+def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
+    """What to look at first, and what fixing the findings gives, where a replay says so of any.
+
+    Args:
+        wrong: the findings above `info`, by number; at least one.
+    """
+    replayed = [number for number, finding in wrong.items() if finding.saving is not None]
+    first, top = next(iter(wrong.items()))
+    if trace.step is None or trace.together is None or not replayed:
+        return f"begin with finding {first} ({top.rule})"
+    now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
+    saved = 1 - then_ns / max(now_ns, 1)
+    gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
+    own, others = [number for number in replayed if number not in gone], sorted(gone)
+    several = len(own) > 1
+    own, idle = _adding(trace, wrong, own, saved)
+    which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
+    also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""
+    span = format_span(then_ns, now_ns, "instead of")
+    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}){_then(trace)}"
+    gives = f"{takes}{_doubt(trace, wrong, own)}{_adds_nothing(idle)}"
+    if Severity.of(saved) is Severity.INFO:
+        gives = f"{'together they save' if len(own) > 1 else 'it saves'} almost nothing"
+    later = [number for number in wrong if number not in (first, *replayed, *others)]
+    unknown = "what finding{} {} would save cannot be predicted"
+    if first in replayed:
+        return f"{which}{also}: {gives}" + (
+            f"; {unknown.format('s' * (len(later) > 1), listed(later))}" if later else ""
+        )
+    whose = (
+        f"; {unknown.format('s', listed([first, *later]))}" if later else ", whose saving cannot be predicted"
+    )
+    without = f"without finding{'s' * bool(later)} {listed([first, *later])}"
+    rest = f"; {which}, {without}{also}: {gives}" if several else ""
+    return f"begin with finding {first} ({top.rule}){whose}{rest}"
+
+
+def named_findings(numbers: Sequence[int], rules: Mapping[int, str]) -> str:
+    """`finding 1 (launch-bound)`, `findings 1 and 2 (strided-copy)`, `findings 1 (host-gap), 2 and 3`."""
+    first, *more = numbers
+    rule = f" ({rules[first]})"
+    if len({rules[number] for number in numbers}) == 1:
+        return f"finding{'s' * bool(more)} {listed(numbers)}{rule}"
+    if len(more) == 1:
+        return f"findings {first}{rule} and {more[0]} ({rules[more[0]]})"
+    return f"findings {first}{rule}, {listed(more)}"
+
+
+def _adding(
+    trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int], saved: float
+) -> tuple[list[int], list[int]]:
+    """(those that together save this much, the others): the first alone where the rest save the same time again."""
+    first, *rest = own
+    saving = _saving(trace, wrong, first)
+    alone = saving is not None and saving.share >= saved - Severity.LOW.least_share
+    return ([first], rest) if alone and Severity.of(saved) is not Severity.INFO else (list(own), [])
+
+
+def _adds_nothing(others: Sequence[int]) -> str:
+    several = len(others) > 1
+    return (
+        f"; finding{'s' * several} {listed(others)} add{'s' * (not several)} almost nothing to this"
+        * bool(others)
+    )
+
+
+def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:
+    """Of which of them it is not sure that they save anything."""
+    unsure = [number for number in own if (saving := _saving(trace, wrong, number)) and not saving.sure]
+    if len(unsure) == len(own):
+        return "; this saving is not sure"
+    return f"; the saving of finding{'s' * (len(unsure) > 1)} {listed(unsure)} is not sure" if unsure else ""
+
+
+def _saving(trace: TraceReport, wrong: Mapping[int, Finding], number: int) -> Saving | None:
+    """Of the finding, or of the fault that it is the first of, as its title tells."""
+    faults = (fault for fault in trace.faults if number in fault.findings and len(fault.findings) > 1)
+    fault = next(faults, None)
+    return wrong[number].saving if fault is None or fault.saving is None else fault.saving
+
+
+def _then(trace: TraceReport) -> str:
+    """What limits the step once all is fixed, where that is the CPU: still, or only then."""
+    before, after = trace.step, trace.together
+    if before is None or after is None or before.open or after.bound != "cpu":
+        return ""
+    idle = after.device_ns < (1 - MIN_OPEN_SHARE) * after.unprofiled_ns
+    return f", {'still' if before.bound == 'cpu' else 'then'} limited by the CPU" * idle
+
+
+def percent(share: float) -> str:
+    """`26 %`."""
+    return f"{100 * share:.0f} %"
+
+
+_EVEN = 0.1  # by which steps differ that count as equally long; chosen
+_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
+
+
+def step_line(trace: TraceReport) -> str:
+    """How long a step takes: recorded, and predicted without the profiler."""
+    step = trace.step
+    if step is not None:
+        alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
+        if step.measured:
+            return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
+        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
+        same = traced == alone or step.unprofiled_ns > step.traced_ns
+        takes = f"and {traced} predicted without the profiler ({span})"
+        told = takes if same else f"{alone} predicted without the profiler ({span})"
+        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{_longer(trace, step)}"
+    if trace.steps is not None and trace.steps.marked:
+        known = trace.steps.steady or trace.steps.every
+        return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
+    return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
+
+
+def _mean(step: StepEstimate) -> str:
+    """Of which steps the recorded time is the mean, where it is not of all: only these are replayed."""
+    replayed = _REPLAYED.match(step.basis)
+    if replayed is None or replayed[1] == replayed[2]:
+        return ""
+    return f" (mean of {replayed[0]})" if replayed[1] != "1" else f" (one step of {replayed[2]})"
+
+
+def _even(trace: TraceReport) -> bool:
+    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
+    every = trace.steps.every if trace.steps else None
+    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
+
+
+def _longer(trace: TraceReport, step: StepEstimate) -> str:
+    """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
+    every = trace.steps and (trace.steps.steady or trace.steps.every)
+    much = step.left_out_share >= MUCH and not _even(trace)
+    if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
+        return ""
+    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    if replayed is None and much:
+        return f"; long steps are left out, {percent(step.left_out_share)} of the time"
+    left = int(replayed[2]) - int(replayed[1]) if replayed else 1
+    if replayed and left > 1 and trace.steps:
+        share = 1 - int(replayed[1]) * step.traced_ns / max(trace.steps.every.total_ns, 1)
+        return f"; {left} of {replayed[2]} steps, with {percent(max(share, 0.0))} of the recorded time, are left out"
+    return f"; the longest of {every.count:,} steps, {longest}, is left out"
+
+
+def by_whom(trace: TraceReport) -> str:
+    """Who measured the step; of the recorder's times both where they differ."""
+    measured = trace.measured
+    if measured is None or measured.unused:
+        return "as you measured it"
+    before, after = measured.parts_ms
+    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
+    return f"as the recorder measured it{apart}"
+
+
+def _without_unit(span: str, time: str) -> str:
+    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
+    unit = time.rpartition(" ")[2]
+    return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")
+
 
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"

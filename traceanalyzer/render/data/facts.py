@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from traceanalyzer.render.html.roofline import roofline
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
 from traceanalyzer.render.html.templates import filled, head, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
+from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.page.page import Page, thinner
-from traceanalyzer.report.triage import triage
 from traceanalyzer.version import __version__
 
 MOST_BYTES = 600_000  # of a page: what mail and chat take without asking

@@ -21,7 +21,7 @@ from traceanalyzer.render.html.markup import (
 from traceanalyzer.render.html.names import kernel_names, told_apart
 from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, swatch
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.page.ops import Inputs, OpTable
 from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries, StepTime
 from traceanalyzer.report.page.stretches import Stretch

@@ -10,7 +10,7 @@ from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.text.job import slowdown_lines
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.report.collectives import CollectivesReport
+from traceanalyzer.report.job_summary import CollectivesReport
 
 _TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "beside", "waiting")
 _CLOCK_TITLES = ("clock of", "reads more", "+-", "drift", "collectives", "contradict")

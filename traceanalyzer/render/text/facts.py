@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.report.fact import Fact
+from traceanalyzer.report.facts import Fact
 
 _SHOWN = 4  # event ids of a fact
 

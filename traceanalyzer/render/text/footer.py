@@ -10,7 +10,7 @@ from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_ns, format_offset, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
-from traceanalyzer.report.triage import Triage
+from traceanalyzer.report.finding_order import Triage
 
 
 def footer(page: Page, report: Report, parts: Triage) -> None:

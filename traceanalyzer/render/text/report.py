@@ -12,8 +12,8 @@ from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, sl
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
 from traceanalyzer.render.text.trace import put_trace
-from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
-from traceanalyzer.report.triage import triage
+from traceanalyzer.report.finding_order import triage
+from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 
 _VERDICTS = 3  # of ranks that stand before the findings: more would push these off the first screen
 

@@ -18,8 +18,8 @@ from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
 from traceanalyzer.render.text.legend import legend
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.report.slowest import rank_of, slowest_of, unprofiled_ns
-from traceanalyzer.report.triage import Triage, triage
+from traceanalyzer.report.finding_order import Triage, triage
+from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import listed
 from traceanalyzer.version import __version__
 

@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
-from traceanalyzer.report.fact import Fact
-from traceanalyzer.report.facts import facts_of
+from traceanalyzer.report.facts import Fact, facts_of
 from traceanalyzer.report.page.flame import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.report.page.ops import MOST_OPS, OpTable, op_table
 from traceanalyzer.report.page.plots import (

@@ -8,24 +8,104 @@ from functools import partial
 
 import numpy as np
 
+from traceanalyzer.job.cross_rank_indexes import moved
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.job.ranks import JobView, Ranks
+from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import JobReport, RankReport, TraceReport, Verdict
+from traceanalyzer.model.report import Clock, JobReport, RankReport, Slowdown, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
-from traceanalyzer.report.of_rank import OfRank
-from traceanalyzer.report.step_line import by_whom
+from traceanalyzer.report.rank_report import OfRank
 from traceanalyzer.report.summary import attempt
+from traceanalyzer.report.verdict import by_whom
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
+
+SAME_SHARE = 0.05
+"""Of the step: half of the replays are nearer than that to what was measured, so that ranks so near are alike."""
+
+_COMMUNICATION = ("communication", "compute_over_communication")  # classes of the accounting begin so
+
+
+def slowest_of(traces: Sequence[TraceReport]) -> TraceReport | None:
+    """The rank with the longest step without the profiler, of ranks that all communicate; the first of equal ones.
+
+    A rank is replayed alone, as if the others were there in time: all of them take as long as the slowest. Where
+    waiting was measured, of ranks that take about as long the one that waits least: the others wait for it. None where
+    there are fewer than two traces, the step of one is unknown, or all take as long (a time that the user gave).
+    """
+    if len(traces) < 2 or not all(trace.step is not None and _communicates(trace) for trace in traces):
+        return None
+    if len({unprofiled_ns(trace) for trace in traces}) == 1:
+        return None
+    longest = max(traces, key=unprofiled_ns)
+    if any(trace.waiting_ns is None for trace in traces):
+        return longest
+    least = (1 - SAME_SHARE) * unprofiled_ns(longest)
+    return min((one for one in traces if unprofiled_ns(one) >= least), key=lambda one: one.waiting_ns or 0)
+
+
+def rank_of(trace: TraceReport, slowest: TraceReport | None) -> str:
+    """What stands before its verdict: `rank 1, the slowest`; `rank 0, replayed alone`, whose time is not the job's."""
+    role = "" if slowest is None else ", the slowest" if trace is slowest else ", replayed alone"
+    return f"rank {trace.rank}{role}"
+
+
+def unprofiled_ns(trace: TraceReport) -> int:
+    """Its step without the profiler; 0 where that is unknown."""
+    return trace.step.unprofiled_ns if trace.step is not None else 0
+
+
+def _communicates(trace: TraceReport) -> bool:
+    return any(
+        ns > 0 and name.startswith(_COMMUNICATION)
+        for time in trace.accounting
+        for name, ns in time.parts_ns.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivesReport:
+    """What a job's ranks exchange.
+
+    Attributes:
+        collectives: by kind, group and size, the longest in all first.
+        clocks: rank -> its clock.
+        slowdown: how much slower the job is than one of even ranks, as recorded.
+        alone: ranks that have no collective in common with another.
+    """
+
+    collectives: tuple[Rate, ...]
+    clocks: Mapping[int, Clock]
+    slowdown: Slowdown | None
+    alone: tuple[int, ...]
+
+
+def collectives_of_job(ranks: Ranks, view: JobView | None) -> CollectivesReport:
+    """
+    Args:
+        view: what `introduce` returned.
+
+    Raises:
+        Unavailable: the traces have no collective in common.
+    """
+    if view is None:
+        raise Unavailable(
+            "the traces have no collective in common: rates need those of several ranks of one job"
+        )
+    told = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
+    alone = tuple(rank for rank in ranks.all if rank is not None and rank not in view.waits)
+    return CollectivesReport(tuple(rate for rate, _ in told), view.clocks, of_job(view), alone)
+
 
 _NAMED = 3  # of the ranks that the others wait for
 _SURE = 0.6  # of the waiting: then it is one rank's; chosen

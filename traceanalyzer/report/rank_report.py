@@ -15,19 +15,34 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.report import DeviceTime, TraceReport
 from traceanalyzer.model.short_numbers import numbers_of, short
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
-from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.report.busy_bound import as_recorded
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.summary import attempt, scope_of, summarise
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
 from traceanalyzer.rule.registry import Rule, configured, select_rules
+
+
+def as_recorded(step: StepEstimate | None, devices: Sequence[DeviceTime]) -> StepEstimate | None:
+    """The estimate, whose bound is the GPU if all devices compute all the time even under the profiler.
+
+    The profiler only makes launches later, so without it a device that always computes does not wait for them. The
+    replay cannot tell, since it follows the busiest stream alone. Communication is no compute: it may be waiting.
+    """
+    if step is None or not step.open or not devices:
+        return step
+    computing = min(
+        sum(ns for name, ns in one.parts_ns.items() if name.startswith("compute")) / max(one.length_ns, 1)
+        for one in devices
+    )
+    return step if computing <= 1 - MIN_OPEN_SHARE else replace(step, bound="gpu", bounds=("gpu",))
+
 
 Settings = Mapping[str, str | int | float]
 Estimates = tuple[StepEstimate | None, StepEstimate | None]

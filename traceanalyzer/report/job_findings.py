@@ -9,7 +9,7 @@ from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
-from traceanalyzer.report.of_rank import Brief, OfRank, whole_findings
+from traceanalyzer.report.rank_report import Brief, OfRank, whole_findings
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.severity import blocking_severity, fault_severity, job_severity
 
