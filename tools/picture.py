@@ -23,8 +23,8 @@ def page() -> bytes:
     """The fixture's page; the file is named as README names it."""
     from traceanalyzer.read.load import load
     from traceanalyzer.render.html.document import render_html
+    from traceanalyzer.render.html.page_data import page_of
     from traceanalyzer.report.diagnosis import analyses_of, report_of
-    from traceanalyzer.report.page.page import page_of
 
     with chdir(REPOSITORY):
         analyses = analyses_of(load(PICTURED))

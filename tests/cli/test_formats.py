@@ -22,7 +22,7 @@ from traceanalyzer.cli.config import read_config
 from traceanalyzer.cli.report_output import known_findings
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Outcome, Severity, Status
-from traceanalyzer.render.data.junit import render_junit
+from traceanalyzer.render.data.ci import render_junit
 from traceanalyzer.rule.registry import all_rules
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

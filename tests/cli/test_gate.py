@@ -13,7 +13,7 @@ from tests.report import report_samples as samples
 from traceanalyzer.cli.report_output import failing, known_findings
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.render.data.source_lines import fingerprint
+from traceanalyzer.render.data.ci import fingerprint
 
 EVERY = tuple(replace(samples.finding(0), rule=str(severity), severity=severity) for severity in Severity)
 REPORT = samples.report(findings=EVERY)

@@ -18,7 +18,7 @@ from traceanalyzer.cli import report_output
 from traceanalyzer.cli.config import read_config
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.render.data.source_lines import fingerprint
+from traceanalyzer.render.data.ci import fingerprint
 from traceanalyzer.rule.registry import all_rules
 
 TODAY = datetime.date(2026, 6, 15)

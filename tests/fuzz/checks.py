@@ -13,8 +13,8 @@ from traceanalyzer.model.finding import Status
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import page_of
 
 MAX_SECONDS = 10.0  # for a file of at most a few MB; most take 0.01
 

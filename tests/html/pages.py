@@ -15,15 +15,13 @@ from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.render.data.facts import facts_fields
-from traceanalyzer.render.data.json import render_json
-from traceanalyzer.render.data.table import table_json
-from traceanalyzer.render.data.views import memory_fields, ops_fields
+from traceanalyzer.render.data.json import facts_fields, render_json
+from traceanalyzer.render.data.table import memory_fields, ops_fields, table_json
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.markup import UNITS
+from traceanalyzer.render.html.page_data import Analysed, Page, page_of
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.facts import facts_of
-from traceanalyzer.report.page.page import Analysed, Page, page_of
 from traceanalyzer.roofline.op_rates import OpWork
 
 # Numbers on the page that are neither quoted from a document nor marked as drawn or summed here.

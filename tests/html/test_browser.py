@@ -16,9 +16,9 @@ from tests.support.cached_reports import analysed, loaded
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.finding_order import triage
-from traceanalyzer.report.page.page import page_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -17,7 +17,7 @@ from traceanalyzer.model.report import Fault
 from traceanalyzer.render.html.amounts import Card, saving
 from traceanalyzer.render.html.card import card_of
 from traceanalyzer.render.html.cards import cards
-from traceanalyzer.report.page.strip import Earlier, Strip
+from traceanalyzer.render.html.strip_data import Earlier, Strip
 
 STRIP = Strip(ORIGIN + 2 * MS, ORIGIN + 9 * MS, ORIGIN + 3 * MS, ORIGIN + 8 * MS, (), (), 5, 5, None, None)
 

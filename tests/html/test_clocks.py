@@ -9,8 +9,8 @@ import pytest
 from tests.html.test_timeline import packed
 from tests.job.ranks import REDUCES, Recording, Reductions
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import page_of
 
 AHEAD_NS = 3_000_000
 

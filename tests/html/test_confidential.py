@@ -16,10 +16,10 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import IdleCause, Verdict
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
+from traceanalyzer.render.html.redaction import FILE, LINE, MARK, NO_REDACTION, PATH, redactor_of
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.flame import Node
-from traceanalyzer.report.page.page import page_of
-from traceanalyzer.report.page.redaction import FILE, LINE, MARK, NO_REDACTION, PATH, redactor_of
+from traceanalyzer.report.time_tree import Node
 
 SOME = [
     FIXTURES / name / "bad.json.gz"

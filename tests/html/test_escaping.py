@@ -16,16 +16,15 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.event_bars import Bar
 from traceanalyzer.render.html.markup import Html, escaped, json_block, said, tag
+from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable, Page, TracePage, page_of
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, Owner
+from traceanalyzer.render.html.strip_data import Earlier, Lane, Strip
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.report.page.bars import Bar
-from traceanalyzer.report.page.flame import Node
-from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable
-from traceanalyzer.report.page.page import Page, TracePage, page_of
-from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, Owner
-from traceanalyzer.report.page.strip import Earlier, Lane, Strip
+from traceanalyzer.report.time_tree import Node
 
 NASTY = (
     "<script>alert(1)</script>",

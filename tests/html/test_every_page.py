@@ -19,8 +19,8 @@ from tests.support.cached_reports import analysed, loaded
 from tests.support.paths import SHARED
 from tests.support.trace_selection import ALL
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import page_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 

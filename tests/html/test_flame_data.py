@@ -6,7 +6,7 @@ import pytest
 
 from tests.html.pages import parsed
 from traceanalyzer.render.html.flames import flame, flame_data
-from traceanalyzer.report.page.flame import Node
+from traceanalyzer.report.time_tree import Node
 
 GEMM = "void at::native::gemm_kernel<float, 4>(float*, int)"
 MODULE = "nn.Module: Linear_0"

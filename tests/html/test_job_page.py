@@ -14,8 +14,8 @@ from tests.html.pages import parsed
 from tests.support.browser import panel, ready, visited
 from tests.support.cached_reports import loaded
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
+from traceanalyzer.render.html.page_data import MOST_RANKS, Page, TracePage, page_of, thinner
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import MOST_RANKS, Page, TracePage, page_of, thinner
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -13,8 +13,8 @@ from tests.support.browser import Visit, ready, visited
 from tests.support.cached_reports import analysed, loaded, reported
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.page.page import page_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 

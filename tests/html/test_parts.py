@@ -20,11 +20,11 @@ from traceanalyzer.render.html.amounts import Card, cost, count, saving
 from traceanalyzer.render.html.cards import _choice
 from traceanalyzer.render.html.evidence import evidence
 from traceanalyzer.render.html.markup import tag, together
+from traceanalyzer.render.html.page_data import Stretch
+from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime
 from traceanalyzer.render.html.plots import parts_bar, range_bar, spread_svg, steps_svg
 from traceanalyzer.render.html.summary import summary_svg
 from traceanalyzer.render.html.tables import stretches
-from traceanalyzer.report.page.plots import KernelSpread, StepSeries, StepTime
-from traceanalyzer.report.page.stretches import Stretch
 from traceanalyzer.report.words import in_words
 
 

@@ -15,16 +15,16 @@ from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
-from traceanalyzer.render.html.tables import steps as steps_table
-from traceanalyzer.render.html.templates import style
-from traceanalyzer.report.page.plots import (
+from traceanalyzer.render.html.plot_data import (
     MOST_POINTS,
     MOST_STEPS,
     kernel_spreads,
     memory_curves,
     step_series,
 )
+from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
+from traceanalyzer.render.html.tables import steps as steps_table
+from traceanalyzer.render.html.templates import style
 from traceanalyzer.report.summary import accounting_of
 from traceanalyzer.rule.views import Work
 

@@ -15,8 +15,8 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.render.html.head import ranks, verdicts
+from traceanalyzer.render.html.plot_data import Owner
 from traceanalyzer.render.html.tables import memory
-from traceanalyzer.report.page.plots import Owner
 
 
 def places(page: Parsed) -> list[tuple[str, str]]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
 from traceanalyzer.render.html.roofline import roofline
-from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable
 
 
 def row(name: str, tflops: float | None, gbps: float | None) -> OpRow:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.html.pages import Parsed, parsed
+from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
 from traceanalyzer.render.html.roofline import roofline
-from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable
 
 
 def inputs(tflops: float | None, gbps: float | None, ns: int = 1_000, **more: Any) -> Inputs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.html.pages import Parsed, parsed
+from traceanalyzer.render.html.event_bars import Bar
+from traceanalyzer.render.html.strip_data import Lane, Link, Strip
 from traceanalyzer.render.html.strips import legend, strip_svg
-from traceanalyzer.report.page.bars import Bar
-from traceanalyzer.report.page.strip import Lane, Link, Strip
 
 GEMM = "void at::native::gemm_kernel<float, 4>(float*, int)"
 THREAD = Lane(

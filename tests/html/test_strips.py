@@ -16,11 +16,10 @@ from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.render.html.event_bars import Bar, _levels, rows_within
+from traceanalyzer.render.html.strip_data import Earlier, Lane, Link, Strip, _best, _fair, strip_of
 from traceanalyzer.render.html.strips import _Scale, strip_svg
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.bars import Bar, _levels
-from traceanalyzer.report.page.places import rows_within
-from traceanalyzer.report.page.strip import Earlier, Lane, Link, Strip, _best, _fair, strip_of
 from traceanalyzer.timeline.selection import Events
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "dataloader-stall")]

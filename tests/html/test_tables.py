@@ -8,11 +8,11 @@ import pytest
 
 from tests.html.pages import Parsed, parsed
 from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, Owner, StepSeries, StepTime
 from traceanalyzer.render.html.plots import memory_svg
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.report.page.ops import Inputs, OpRow, OpTable
-from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, Owner, StepSeries, StepTime
 
 MIB = 1 << 20
 

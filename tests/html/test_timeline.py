@@ -21,10 +21,9 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.render.html.timeline_data import Timeline, overviews, timeline_of
 from traceanalyzer.render.html.timelines import _causes
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.overview import overviews
-from traceanalyzer.report.page.timeline import Timeline, timeline_of
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "exposed-copy")]
 

@@ -19,9 +19,9 @@ from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.cross_rank_indexes import measured
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.overlay import Drift
-from traceanalyzer.render.perfetto.evened import evened
+from traceanalyzer.render.perfetto.archive import evened
+from traceanalyzer.render.perfetto.overlay import overlays_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.overlay.build import overlays_of
 
 JITTER_NS = 5_000  # by which ends differ between ranks; 2 H200
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.perfetto.reader import Drawing, read
 from tests.support.cached_reports import analysed, reported
 from traceanalyzer.model.overlay import Overlay
+from traceanalyzer.render.perfetto.overlay import overlays_of
 from traceanalyzer.render.perfetto.track_events import to_track_events
-from traceanalyzer.report.overlay.build import overlays_of
 
 
 def overlay_of(path: Path) -> Overlay:

@@ -16,11 +16,9 @@ from tests.perfetto.test_writer import drawn, track, written
 from traceanalyzer.model.overlay import Counter, Drift, Overlay
 from traceanalyzer.render.perfetto import archive, wire
 from traceanalyzer.render.perfetto.address import View
-from traceanalyzer.render.perfetto.archive import Member, write_tar, write_zip
+from traceanalyzer.render.perfetto.archive import Member, evened, write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
-from traceanalyzer.render.perfetto.evened import evened
-from traceanalyzer.render.perfetto.interned import Interned
-from traceanalyzer.render.perfetto.lanes import in_time
+from traceanalyzer.render.perfetto.track_events import Interned, in_time
 
 
 def test_texts_are_numbered_from_one_and_written_once() -> None:

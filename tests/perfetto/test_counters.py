@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, overlays_of, queue_counters
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.overlay.build import overlays_of
-from traceanalyzer.report.overlay.counters import MOST_SAMPLES, queue_counters
 from traceanalyzer.timeline.steps import Steps
 
 MS = 1_000_000

@@ -20,9 +20,8 @@ from tests.perfetto.test_bytes import events_of
 from tests.perfetto.test_writer import drawn, track, written
 from traceanalyzer.model.overlay import Counter, Drift
 from traceanalyzer.render.perfetto.address import View, viewer_address
-from traceanalyzer.render.perfetto.archive import Member, manifest, write_zip
+from traceanalyzer.render.perfetto.archive import Member, evened, manifest, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
-from traceanalyzer.render.perfetto.evened import evened
 
 
 def described(content: bytes) -> list[Any]:

@@ -9,8 +9,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Occurrence
 from traceanalyzer.model.overlay import Slices
-from traceanalyzer.report.overlay.evidence import evidence_tracks
-from traceanalyzer.report.overlay.findings import Numbered
+from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks
 
 US = 1_000
 

@@ -22,12 +22,10 @@ from traceanalyzer.model.intervals import length, union
 from traceanalyzer.model.overlay import Overlay
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
-from traceanalyzer.render.perfetto.interned import shown_name
-from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.render.perfetto.finding_tracks import numbered
+from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, overlays_of
+from traceanalyzer.render.perfetto.track_events import shown_name, to_track_events
 from traceanalyzer.report.diagnosis import analyses_of, report_of
-from traceanalyzer.report.overlay.build import overlays_of
-from traceanalyzer.report.overlay.counters import MOST_SAMPLES
-from traceanalyzer.report.overlay.findings import numbered
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.overlay.steps import step_tracks
+from traceanalyzer.render.perfetto.overlay import step_tracks
 
 US = 1_000
 

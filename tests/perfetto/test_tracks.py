@@ -15,11 +15,10 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
 from traceanalyzer.model.overlay import Drift
+from traceanalyzer.render.perfetto.archive import evened
 from traceanalyzer.render.perfetto.chrome import us
-from traceanalyzer.render.perfetto.evened import evened
-from traceanalyzer.report.overlay.counters import busy_counters, memory_counters
-from traceanalyzer.report.overlay.findings import Numbered, finding_tracks, numbered
-from traceanalyzer.report.overlay.idle import _track
+from traceanalyzer.render.perfetto.finding_tracks import Numbered, finding_tracks, numbered
+from traceanalyzer.render.perfetto.overlay import _idle_track, busy_counters, memory_counters
 
 US = 1_000
 
@@ -118,7 +117,7 @@ def test_stretches_that_touch_are_one_where_cause_and_op_are_one(
         cause=Names(["dispatching", cause]),
         op=SimpleNamespace(name=Names(["aten::mm", op])),
     )
-    track = _track(idle, 3)
+    track = _idle_track(idle, 3)
     assert track.name == "Idle: device 3"
     assert list(zip(track.start_ns.tolist(), track.end_ns.tolist(), strict=True)) == slices
     last = track.args[track.kind[-1]]

@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from tests.perfetto.reader import pb, read
 from traceanalyzer.model.overlay import Counter, Overlay, Slices
 from traceanalyzer.render.perfetto import wire
-from traceanalyzer.render.perfetto.chrome import to_chrome_events
-from traceanalyzer.render.perfetto.interned import NAME_LENGTH, VALUE_LENGTH, shown_name, shown_value
-from traceanalyzer.render.perfetto.lanes import lanes
-from traceanalyzer.render.perfetto.merged import merged
-from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.render.perfetto.chrome import merged, to_chrome_events
+from traceanalyzer.render.perfetto.track_events import (
+    NAME_LENGTH,
+    VALUE_LENGTH,
+    lanes,
+    shown_name,
+    shown_value,
+    to_track_events,
+)
 from traceanalyzer.render.words.escape import JOINED
 
 HOSTILE = st.one_of(

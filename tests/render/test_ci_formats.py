@@ -11,10 +11,7 @@ import pytest
 
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
-from traceanalyzer.render.data.github import render_github
-from traceanalyzer.render.data.junit import render_junit
-from traceanalyzer.render.data.sarif import render_sarif
-from traceanalyzer.render.data.source_lines import source_line
+from traceanalyzer.render.data.ci import render_github, render_junit, render_sarif, source_line
 
 
 def placed(lines: Any, **changes: Any) -> Finding:

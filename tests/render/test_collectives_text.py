@@ -8,7 +8,7 @@ import pytest
 
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.report import Clock, Slowdown
-from traceanalyzer.render.text.collectives import ranges, render_collectives
+from traceanalyzer.render.text.job import ranges, render_collectives
 from traceanalyzer.report.job_summary import CollectivesReport
 
 ONE = Rate(

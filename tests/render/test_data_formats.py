@@ -17,17 +17,14 @@ from tests.report.report_samples import MS
 from traceanalyzer.allocator.memory_view import DeviceMemory
 from traceanalyzer.comparison.result import Axes, Comparison, Part, Waterfall, Word
 from traceanalyzer.model.finding import Outcome, Status
+from traceanalyzer.render.data.ci import fingerprint, render_junit
 from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
 from traceanalyzer.render.data.encode import signature, to_json
-from traceanalyzer.render.data.facts import facts_fields, facts_frame
-from traceanalyzer.render.data.json import document
-from traceanalyzer.render.data.junit import render_junit
-from traceanalyzer.render.data.source_lines import fingerprint
+from traceanalyzer.render.data.json import document, facts_fields, facts_frame
 from traceanalyzer.render.data.speedscope import _profile
-from traceanalyzer.render.data.table import records, table_csv
-from traceanalyzer.render.data.views import memory_fields, ops_fields
+from traceanalyzer.render.data.table import memory_fields, ops_fields, records, table_csv
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.report.page.flame import Node
+from traceanalyzer.report.time_tree import Node
 
 # -- comparisons ------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from traceanalyzer.cli.output import ascii_only
 from traceanalyzer.comparison.ledger import _row
 from traceanalyzer.read.job_ranks import _apart
 from traceanalyzer.render.html.plots import _CURVE_HEIGHT, _stairs
+from traceanalyzer.render.html.timeline_data import _FIRST, _marks
 from traceanalyzer.render.perfetto.address import View
-from traceanalyzer.report.page.timeline import _FIRST, _marks
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.report.report_samples import MS
 from traceanalyzer.model.finding import NOTHING_TO_DO, Severity
 from traceanalyzer.model.report import Fault
 from traceanalyzer.model.step_times import Saving
-from traceanalyzer.render.text.fitting import put_fitted
+from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.savings import (

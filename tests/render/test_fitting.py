@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceanalyzer.render.text.fitting import put_fitted, short_paths
+from traceanalyzer.render.text.finding import put_fitted, short_paths
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import JOINED, joined_units
 

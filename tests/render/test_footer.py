@@ -10,7 +10,7 @@ from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Outcome, Status
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Damage
-from traceanalyzer.render.text.fitting import put_fitted, short_paths
+from traceanalyzer.render.text.finding import put_fitted, short_paths
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 

@@ -20,8 +20,7 @@ from traceanalyzer.render.data.parquet import write_findings
 from traceanalyzer.render.data.table import table_csv
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.escape import JOINED, printable
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import JOINED, printable, to_markdown
 
 EVIL = "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J"
 SHOWN = r"aten::\x1b[31mred\u202egnirts\x07 \x9b2J"

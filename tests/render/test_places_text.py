@@ -12,12 +12,11 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import AnalysedWindow, Iteration, Iterations, JobReport, RankReport, Verdict
-from traceanalyzer.render.text.facts import render_facts
 from traceanalyzer.render.text.finding import put_places
+from traceanalyzer.render.text.listings import render_facts, rule_page
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.text.rules import rule_page
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import to_markdown
 from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.facts import Fact
 
@@ -168,7 +167,7 @@ def rule(page: str, min_share: float = 0.05) -> Any:
 
 
 def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceanalyzer.render.text.rules.limits_of", lambda _: [])
+    monkeypatch.setattr("traceanalyzer.render.text.listings.limits_of", lambda _: [])
     page = f"It is slow.\nBad: this.\n- one {'word ' * 16}\n- two\n\nThe end,\nand more."
     assert rule_page(rule(page)).splitlines() == [
         "slow  (group ops, added in version 0.1)",
@@ -194,7 +193,7 @@ def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.Monkey
 def test_what_the_least_share_means_is_told_in_full(
     share: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traceanalyzer.render.text.rules.limits_of", lambda _: [])
+    monkeypatch.setattr("traceanalyzer.render.text.listings.limits_of", lambda _: [])
     text = " ".join(rule_page(rule("It is slow.", share), verbose=True).split())
     assert f"slow.min_share={share} ({100 * share:.1f} %) {said}" in text.replace("(0 %)", "(0.0 %)")
 

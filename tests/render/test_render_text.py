@@ -13,9 +13,8 @@ from tests.support.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import IdleCause, Report, Verdict
-from traceanalyzer.render.text.footer import times_count_from
 from traceanalyzer.render.text.page import WIDEST, Page, bar
-from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.report import render_text, times_count_from
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.version import __version__
 

@@ -12,7 +12,7 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.report import AnalysedWindow, DeviceBusy, TraceReport
 from traceanalyzer.model.trace import Device
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.trace import put_trace
+from traceanalyzer.render.text.report import put_trace
 
 
 def said(trace: TraceReport, *, several: bool = False) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
-from traceanalyzer.report.page.chosen import Chosen, _bound, _longest, _representative, chosen
+from traceanalyzer.render.html.timeline_events import Chosen, _bound, _longest, _representative, chosen
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps

@@ -12,11 +12,11 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.render.html.timeline_events import _representative
+from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, _drawn
 from traceanalyzer.report.facts import dispatch_chains
 from traceanalyzer.report.finding_order import by_fault
 from traceanalyzer.report.job_summary import _pace
-from traceanalyzer.report.overlay.counters import MOST_SAMPLES, _drawn
-from traceanalyzer.report.page.chosen import _representative
 from traceanalyzer.rule.faults import FaultOf
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.page.flame import (
+from traceanalyzer.report.time_tree import (
     ALL_CPU,
     ALL_GPU,
     NO_OP,

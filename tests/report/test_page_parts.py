@@ -7,10 +7,9 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.page.bars import cpu_bars
-from traceanalyzer.report.page.ops import MOST_INPUTS, op_table
-from traceanalyzer.report.page.overview import overviews
-from traceanalyzer.report.page.places import entries_of, rows_of
+from traceanalyzer.render.html.event_bars import cpu_bars, entries_of, rows_of
+from traceanalyzer.render.html.page_data import MOST_INPUTS, op_table
+from traceanalyzer.render.html.timeline_data import overviews
 from traceanalyzer.timeline.selection import Events
 
 US = 1_000

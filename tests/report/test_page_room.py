@@ -13,12 +13,11 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.render.html.page_data import MOST_OPS, Page, TracePage, _detailed, _Room, page_of, thinner
+from traceanalyzer.render.html.strip_data import MOST_BARS
+from traceanalyzer.render.html.timeline_events import _bound
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.page.chosen import _bound
-from traceanalyzer.report.page.flame import MOST_NODES
-from traceanalyzer.report.page.ops import MOST_OPS
-from traceanalyzer.report.page.page import Page, TracePage, _detailed, _Room, page_of, thinner
-from traceanalyzer.report.page.strip import MOST_BARS
+from traceanalyzer.report.time_tree import MOST_NODES
 from traceanalyzer.rule.registry import all_rules
 
 US = 1_000

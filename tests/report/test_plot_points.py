@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.page.plots import (
+from traceanalyzer.render.html.plot_data import (
     MOST_OWNERS,
     MOST_POINTS,
     StepSeries,

@@ -9,7 +9,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.page.strip import Strip, strip_of
+from traceanalyzer.render.html.strip_data import Strip, strip_of
 
 US = 1_000
 

@@ -7,8 +7,8 @@ import pytest
 from tests.report.test_timeline_parts import US, rows
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.page.chosen import chosen
-from traceanalyzer.report.page.timeline import timeline_of
+from traceanalyzer.render.html.timeline_data import timeline_of
+from traceanalyzer.render.html.timeline_events import chosen
 
 
 def steps_of(*kernels: int) -> TraceBuilder:

@@ -13,8 +13,15 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
-from traceanalyzer.report.page.columns import Track
-from traceanalyzer.report.page.timeline import Marks, Timeline, _marks, _steps, _waits, timeline_of
+from traceanalyzer.render.html.timeline_data import (
+    Marks,
+    Timeline,
+    Track,
+    _marks,
+    _steps,
+    _waits,
+    timeline_of,
+)
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps

@@ -11,19 +11,23 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
-from traceanalyzer.report.page.bars import Bar
-from traceanalyzer.report.page.flame import Node
-from traceanalyzer.report.page.plots import MemoryCurve, Owner, StepSeries, StepTime
-from traceanalyzer.report.page.redacted import (
+from traceanalyzer.render.html.event_bars import Bar
+from traceanalyzer.render.html.page_data import Stretch
+from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime
+from traceanalyzer.render.html.redaction import (
+    FILE,
+    LINE,
+    MARK,
+    Redactor,
     redacted_curve,
     redacted_node,
     redacted_steps,
     redacted_stretch,
     redacted_strip,
+    redactor_of,
 )
-from traceanalyzer.report.page.redaction import FILE, LINE, MARK, Redactor, redactor_of
-from traceanalyzer.report.page.stretches import Stretch
-from traceanalyzer.report.page.strip import Earlier, Lane, Strip
+from traceanalyzer.render.html.strip_data import Earlier, Lane, Strip
+from traceanalyzer.report.time_tree import Node
 
 SECRET = "my secret phase"
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.cli.commands import call
 from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import to_markdown
 
 PAGE = REPOSITORY / "docs/sql.md"
 ANSWERED = FIXTURES / "exposed-communication" / "bad.json.gz"

@@ -114,8 +114,7 @@ def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> Non
 def _merged(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
     from traceanalyzer.cli.overlays import split_at_events
     from traceanalyzer.read.text.source import Source
-    from traceanalyzer.render.perfetto.chrome import to_chrome_events
-    from traceanalyzer.render.perfetto.merged import merged
+    from traceanalyzer.render.perfetto.chrome import merged, to_chrome_events
 
     overlay = _only(overlays)
     if (Source(overlay.source).plain_bytes() or 0) > MOST_MERGED_BYTES:

@@ -37,7 +37,7 @@ def collectives(
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.model.interpreter import pd
     from traceanalyzer.render.data.encode import INDENTED, to_json
-    from traceanalyzer.render.text.collectives import render_collectives
+    from traceanalyzer.render.text.job import render_collectives
     from traceanalyzer.report.job_summary import collectives_of_job
 
     for trace in traces:

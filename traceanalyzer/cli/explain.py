@@ -32,7 +32,7 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
       traceanalyzer explain scheduler-gap --verbose
       traceanalyzer explain launch not recorded
     """
-    from traceanalyzer.render.text.rules import rule_page
+    from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule import registry
 
     name, known = " ".join(words), registry.all_rules()
@@ -64,8 +64,8 @@ def _cause_page(name: str, known: tuple[Rule, ...], verbose: bool) -> str:
     Raises:
         BadOption: no rule names such a cause; says which names come close.
     """
+    from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.render.text.page import Page
-    from traceanalyzer.render.text.rules import rule_page
     from traceanalyzer.rule.registry import find_rule
 
     page = Page(width())

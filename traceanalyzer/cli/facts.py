@@ -23,8 +23,8 @@ def facts(trace: Path, form: str, output: Path | None, force: bool) -> None:
       traceanalyzer facts trace.json --format json
     """
     from traceanalyzer.model.analysis import Analysis
-    from traceanalyzer.render.data.facts import facts_fields, facts_frame
-    from traceanalyzer.render.text.facts import render_facts
+    from traceanalyzer.render.data.json import facts_fields, facts_frame
+    from traceanalyzer.render.text.listings import render_facts
     from traceanalyzer.report.facts import facts_of
 
     loaded = opened(trace, form, [output], force)

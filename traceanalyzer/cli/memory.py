@@ -34,7 +34,7 @@ def memory(
       traceanalyzer memory trace.json --parquet curve.parquet
     """
     from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
-    from traceanalyzer.render.data.views import memory_fields
+    from traceanalyzer.render.data.table import memory_fields
     from traceanalyzer.render.text.memory import render_memory
 
     loaded = opened(trace, form, [output, parquet], force)

@@ -195,8 +195,8 @@ def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
 def _address(report: Report, overlays: Sequence[Overlay], number: int | None, page: str, file: str) -> str:
     from traceanalyzer.render.perfetto.address import View, viewer_address
     from traceanalyzer.render.perfetto.archive import offset_ns
-    from traceanalyzer.render.perfetto.interned import shown_name
-    from traceanalyzer.report.overlay.findings import numbered, track_name
+    from traceanalyzer.render.perfetto.finding_tracks import numbered, track_name
+    from traceanalyzer.render.perfetto.track_events import shown_name
 
     if number is None:
         return viewer_address(file, viewer=page)

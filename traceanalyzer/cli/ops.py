@@ -26,7 +26,7 @@ def ops(trace: Path, limit: int, form: str, output: Path | None, force: bool) ->
       traceanalyzer ops trace.json --limit 3
       traceanalyzer ops trace.json --format parquet --output ops.parquet
     """
-    from traceanalyzer.render.data.views import ops_fields
+    from traceanalyzer.render.data.table import ops_fields
     from traceanalyzer.render.text.ops import ops_markdown, render_ops
     from traceanalyzer.roofline.op_rates import OpWork
 

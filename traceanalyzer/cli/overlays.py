@@ -28,8 +28,8 @@ def overlays_of_files(
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.model.errors import BadOption
     from traceanalyzer.model.trace import Job
+    from traceanalyzer.render.perfetto.overlay import overlays_of
     from traceanalyzer.report.diagnosis import analyses_of, report_of
-    from traceanalyzer.report.overlay.build import overlays_of
 
     loaded = load_all(traces)
     if isinstance(loaded, Job) and len({trace.meta.source for trace in loaded.values()}) < len(loaded):

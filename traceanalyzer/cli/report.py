@@ -55,8 +55,8 @@ def report(
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.job.ranks import Here
     from traceanalyzer.render.html.document import render_html
+    from traceanalyzer.render.html.page_data import page_of
     from traceanalyzer.report.diagnosis import analyses_of, report_of
-    from traceanalyzer.report.page.page import page_of
 
     asked = parse_window(window) if window else None
     _check_ending(output)

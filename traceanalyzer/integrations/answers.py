@@ -69,7 +69,7 @@ def diagnosed(roots: Roots, trace: str, verbose: bool = False) -> str:
 
 def explained(name: str) -> str:
     """The page of a rule, or of all rules of a group."""
-    from traceanalyzer.render.text.rules import rule_page
+    from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule.registry import all_rules, find_rule
 
     chosen = [rule for rule in all_rules() if name in (rule.slug, rule.group)] or [find_rule(name)]

@@ -103,7 +103,7 @@ def _counted(path: Path, name: str, limit: float) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     """The user's lines that findings name."""
-    from traceanalyzer.render.data.source_lines import source_line
+    from traceanalyzer.render.data.ci import source_line
 
     places = [place for finding in _report(path).findings if (place := source_line(finding))]
     return list(dict.fromkeys(f"{place.file}:{place.line}" for place in places))[:_PLACES]
@@ -127,7 +127,7 @@ def _idle(path: Path, limit: str) -> list[str]:
 
 def _findings(path: Path, severity: str) -> list[str]:
     from traceanalyzer.model.finding import Severity
-    from traceanalyzer.render.data.source_lines import source_line
+    from traceanalyzer.render.data.ci import source_line
 
     if severity not in ("high", "medium", "low"):
         raise BadOption(f"{severity!r} is no severity", remedy="It is high, medium or low.")

@@ -22,7 +22,7 @@ def summary_of(path: Path) -> dict[str, Any]:
     """
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.read.load import load
-    from traceanalyzer.render.data.source_lines import fingerprint
+    from traceanalyzer.render.data.ci import fingerprint
     from traceanalyzer.render.words.savings import finding_name
     from traceanalyzer.report.diagnosis import diagnose
 

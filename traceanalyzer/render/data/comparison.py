@@ -11,8 +11,7 @@ from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.data.encode import INDENTED, signature, to_json, unicode_text, write_parquet
-from traceanalyzer.render.words.escape import printable
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import printable, to_markdown
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _ROWS = 10

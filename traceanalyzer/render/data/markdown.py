@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.words.escape import printable
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import printable, to_markdown
 from traceanalyzer.render.words.savings import amount_words, finding_name
 from traceanalyzer.report.words import in_words
 

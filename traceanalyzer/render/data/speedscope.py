@@ -9,7 +9,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.data.encode import to_json
-from traceanalyzer.report.page.flame import Node, flame_of, flame_of_cpu, flame_of_idle
+from traceanalyzer.report.time_tree import Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.version import __version__
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

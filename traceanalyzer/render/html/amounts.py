@@ -11,7 +11,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, number, pointer, tag, together
 from traceanalyzer.render.html.plots import range_bar
-from traceanalyzer.report.page.strip import Strip
+from traceanalyzer.render.html.strip_data import Strip
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from traceanalyzer.render.html.amounts import Card, cost, count, saving
 from traceanalyzer.render.html.evidence import evidence, linked
 from traceanalyzer.render.html.markup import Html, code, number, pointer, prose, quoted, said, tag, together
 from traceanalyzer.render.html.remedy import coded, copied, example, explained
+from traceanalyzer.render.html.strip_data import Earlier, Strip
 from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.report.page.strip import Earlier, Strip
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
 _OPEN = 1  # cards whose timeline is shown at once

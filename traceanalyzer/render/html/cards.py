@@ -15,8 +15,8 @@ from traceanalyzer.render.html.markup import (
     tag,
     together,
 )
+from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.report.finding_order import triage
-from traceanalyzer.report.page.page import Page
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
 _SMALL = "Too small to act on, or profiler overhead"

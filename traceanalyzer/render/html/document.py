@@ -15,12 +15,12 @@ from traceanalyzer.render.html.flames import flame, flame_data
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 from traceanalyzer.render.html.markup import Html, json_block, packed, pointer, quoted, tag, together
+from traceanalyzer.render.html.page_data import Page, thinner
 from traceanalyzer.render.html.roofline import roofline
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
 from traceanalyzer.render.html.templates import filled, head, script, style
 from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
 from traceanalyzer.report.finding_order import triage
-from traceanalyzer.report.page.page import Page, thinner
 from traceanalyzer.version import __version__
 
 MOST_BYTES = 600_000  # of a page: what mail and chat take without asking

@@ -10,7 +10,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.names import kernel_names
 from traceanalyzer.render.html.templates import filled
-from traceanalyzer.report.page.flame import WORK_KINDS, Node
+from traceanalyzer.report.time_tree import WORK_KINDS, Node
 
 _MODULE = "nn.Module: "
 _ABOVE = ("module", "annotation", "op")  # kinds of frames around work

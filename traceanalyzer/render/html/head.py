@@ -10,9 +10,9 @@ from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_offset
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, quoted, scrolled, tag, together
+from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.job_summary import rank_of, slowest_of
-from traceanalyzer.report.page.page import Page
 from traceanalyzer.report.words import in_words
 
 _FIXES = 3  # that are named below the verdict

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from traceanalyzer.model.report import JobReport, RankReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, number, pointer, prose, scrolled, tag, together
-from traceanalyzer.report.page.page import Page
+from traceanalyzer.render.html.page_data import Page
 
 _RANKS, _STEPS = 48, 40  # that are drawn: culprits first, then those that wait most; the first steps
 _ROW, _BAR = 26, 18  # pixels

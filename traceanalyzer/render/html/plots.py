@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.html.markup import Html, tag
-from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries
 from traceanalyzer.report.words import in_words
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, said, tag
-from traceanalyzer.report.page.ops import Inputs, OpTable
+from traceanalyzer.render.html.page_data import Inputs, OpTable
 
 _HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
 _ROOM = 1.6  # of the range on either side, as a factor

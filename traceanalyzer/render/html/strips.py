@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.units import format_ns, format_offset
+from traceanalyzer.render.html.event_bars import Bar
 from traceanalyzer.render.html.markup import Html, said, tag, together
-from traceanalyzer.report.page.bars import Bar
-from traceanalyzer.report.page.strip import Lane, Strip
+from traceanalyzer.render.html.strip_data import Lane, Strip
 
 _HEADING, _LEVEL, _GAP, _AXIS = 18, 19, 8, 22  # pixels
 _LABELLED = 3.5  # percent of the width: a narrower bar has no room for letters

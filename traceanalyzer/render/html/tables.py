@@ -19,12 +19,11 @@ from traceanalyzer.render.html.markup import (
     together,
 )
 from traceanalyzer.render.html.names import kernel_names, told_apart
+from traceanalyzer.render.html.page_data import Inputs, OpTable, Stretch
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, StepTime
 from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, swatch
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.report.page.ops import Inputs, OpTable
-from traceanalyzer.report.page.plots import KernelSpread, MemoryCurve, StepSeries, StepTime
-from traceanalyzer.report.page.stretches import Stretch
 from traceanalyzer.report.words import in_words
 
 _LONGEST_KERNEL, _LONGEST_OP = 100, 200  # characters; the script knows ops by as many

@@ -8,12 +8,10 @@ from typing import Any
 from traceanalyzer.model.report import IDLE, Report
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, packed, said, tag, together
+from traceanalyzer.render.html.page_data import Page, Stretch
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.html.templates import filled
-from traceanalyzer.report.page.columns import Columns, Track
-from traceanalyzer.report.page.page import Page
-from traceanalyzer.report.page.stretches import Stretch
-from traceanalyzer.report.page.timeline import Marks, Timeline
+from traceanalyzer.render.html.timeline_data import Columns, Marks, Timeline, Track
 from traceanalyzer.report.words import in_words
 
 _LONGEST = 200  # characters of a name

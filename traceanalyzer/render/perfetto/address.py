@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.data.encode import json_text
-from traceanalyzer.render.perfetto.interned import shown_name
+from traceanalyzer.render.perfetto.track_events import shown_name
 
 ORIGIN = "https://ui.perfetto.dev"
 _ROOM = 2.0  # of the occurrence's length, shown on each side of it

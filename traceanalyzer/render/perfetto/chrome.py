@@ -4,7 +4,7 @@ archive."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,32 @@ import numpy as np
 from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.overlay import Arg, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import to_json
-from traceanalyzer.render.perfetto.interned import shown_name, shown_value
-from traceanalyzer.render.perfetto.lanes import in_time, lanes
-from traceanalyzer.render.perfetto.track_events import group_name
+from traceanalyzer.render.perfetto.track_events import group_name, in_time, lanes, shown_name, shown_value
+
+
+def merged(head: bytes, events: Iterable[bytes], rest: Iterable[bytes]) -> Iterator[bytes]:
+    """The file, part by part; the trace's own bytes stay as they are.
+
+    Args:
+        head: the trace up to where its first event may begin.
+        events: JSON objects.
+        rest: the trace from there on.
+    """
+    yield head
+    comma = b"\n"
+    for event in events:
+        yield comma + event
+        comma = b",\n"
+    following = iter(rest)
+    blank = b""
+    for block in following:
+        blank += block
+        if stripped := blank.lstrip():
+            ends = stripped.startswith(b"]") or comma == b"\n"
+            yield (b"" if ends else b",") + blank
+            break
+    yield from following
+
 
 _PID = 1_900_000_000  # no process of Linux has such an id: they end at 4,194,304
 _FIRST = -1_000  # process_sort_index: above the trace's own processes, where viewers heed it

@@ -6,6 +6,7 @@ of a slice is in two packets, its begin and its end; where one ends as the next 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 
@@ -15,9 +16,85 @@ from traceanalyzer.model.arrays import Ns
 from traceanalyzer.model.overlay import Arg, Args, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import json_text
 from traceanalyzer.render.perfetto import wire
-from traceanalyzer.render.perfetto.interned import Interned
-from traceanalyzer.render.perfetto.lanes import in_time, lanes
 from traceanalyzer.render.perfetto.wire import double, fixed64, number, sized, text
+from traceanalyzer.render.words.escape import printable, shortened
+
+NAME_LENGTH = 200  # characters of a slice's name that tell it from others
+VALUE_LENGTH = 10_000  # of a text in its details; names of 100 kB are no use to anybody
+_NAMES, _KEYS, _VALUES = 2, 3, 29  # fields of InternedData
+
+
+def shown_name(name: str) -> str:
+    """A name as it is drawn: no control characters, no marks that turn the direction of writing, not too long."""
+    return printable(shortened(name, NAME_LENGTH))
+
+
+def shown_value(value: str) -> str:
+    """A text of the details as it is shown."""
+    return printable(shortened(value, VALUE_LENGTH))
+
+
+class Interned:
+    """Numbers of texts from 1, and what of them has not been written yet."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], int] = {}
+        self._news: list[bytes] = []
+
+    def name(self, value: str) -> int:
+        """Number of a slice's name."""
+        return self._number(_NAMES, shown_name(value))
+
+    def key(self, value: str) -> int:
+        """Number of the name of a detail."""
+        return self._number(_KEYS, shown_name(value))
+
+    def value(self, value: str) -> int:
+        """Number of the text of a detail."""
+        return self._number(_VALUES, shown_value(value))
+
+    def news(self) -> bytes:
+        """InternedData with what was not written yet."""
+        content = b"".join(self._news)
+        self._news.clear()
+        return content
+
+    def _number(self, field: int, value: str) -> int:
+        ident = self._known.get((field, value))
+        if ident is None:
+            ident = self._known[field, value] = len(self._known) + 1
+            self._news.append(sized(field, number(1, ident) + text(2, value)))
+        return ident
+
+
+def in_time(track: Slices) -> Ns:
+    """Positions of its slices by start, then by end, int64; without those before time zero.
+
+    Perfetto's times begin at zero, and so do all that torch writes; an occurrence that is nowhere has none.
+    """
+    order = np.lexsort((track.end_ns, track.start_ns))
+    return order[track.start_ns[order] >= 0]
+
+
+def lanes(start_ns: Ns, end_ns: Ns) -> Ns:
+    """A lane for each slice, int64 (slices,), so that those of one lane do not overlap: the lowest that is free.
+
+    Args:
+        start_ns, end_ns: int64 (slices,), by start, and by end where they start together.
+    """
+    found = np.zeros(len(start_ns), np.int64)
+    if np.all(start_ns[1:] >= end_ns[:-1]):
+        return found
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []
+    for at, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
+        while taken and taken[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        lane = heapq.heappop(free) if free else len(taken)
+        found[at] = lane
+        heapq.heappush(taken, (end, lane))
+    return found
+
 
 GROUP = "traceanalyzer"
 _BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type

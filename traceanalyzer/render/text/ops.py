@@ -10,8 +10,7 @@ from traceanalyzer.model.short_names import plain_kernel, short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import as_text
-from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import printable, shortened, to_markdown
 from traceanalyzer.roofline.op_rates import OpWork
 
 if TYPE_CHECKING:

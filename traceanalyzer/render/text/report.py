@@ -2,18 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.finding import Finding, Outcome, Status
+from traceanalyzer.model.report import Report, StepsSummary, StepTimes, TraceReport
+from traceanalyzer.model.trace import Device, Meta
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
-from traceanalyzer.render.text.footer import footer
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
-from traceanalyzer.render.text.trace import put_trace
-from traceanalyzer.report.finding_order import triage
+from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
+from traceanalyzer.report.finding_order import Triage, triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
+
+
+def footer(page: Page, report: Report, parts: Triage) -> None:
+    """Nothing that was left out goes unsaid: what the profiler itself did, and what is too little to act on."""
+    own, minor = parts.profilers_own, parts.minor
+    page.blank()
+    page.lines.append(page.styled("-" * page.width, "dim"))
+    several = len(report.traces) > 1
+    if own:
+        _recording(page, own, several=several)
+    if minor:
+        page.pair("also", f"too small to act on: {_priced(minor)}")
+    listed = {finding.rule for finding in parts.others.values()}
+    _rules(page, report.outcomes, listed, several=several)
+    for trace in report.traces:
+        prefix = f"{trace.meta.source}: " if several else ""
+        for problem in _not_understood(trace.meta):
+            page.pair("events", prefix + problem)
+        for damage in trace.meta.damage:
+            page.pair("damage", prefix + damage.message)
+    if any(finding.saving is not None for finding in report.findings):
+        page.put(OF_SAVINGS, style="dim")
+    page.put(times_count_from(report), style="dim")
+
+
+def times_count_from(report: Report) -> str:
+    """Where the offsets of a report begin, how far that is from where Perfetto's ruler does, and what it takes."""
+    metas = [trace.meta for trace in report.traces]
+    marked = [meta.origin_ns - meta.window_ns[0] for meta in metas if meta.window_ns is not None]
+    before = sorted({format_offset(ns) for ns in marked if format_offset(ns) != format_offset(0) and ns > 0})
+    several = before and (len(before) > 1 or len(marked) < len(metas))
+    ruler = (
+        f"Perfetto's ruler begins {'up to ' * bool(several)}{format_offset(max(marked))} earlier"
+        if before
+        else ""
+    )
+    return (
+        "Times count from the first op, annotation, call or kernel"
+        + (f"; {ruler}, at the profiler's own mark" if ruler else "")
+        + '. A timestamp goes into Perfetto\'s command "Pan to timestamp".'
+    )
+
+
+def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None:
+    """What the profiler cost, in one line, and what is to be known of the recording, each once."""
+    costly = {number: finding for number, finding in own.items() if finding.cost_ns}
+    if costly:
+        page.pair("profiler", f"done by the profiler, not by the program: {_priced(costly)}")
+    said: dict[str, list[int | None]] = {}
+    for finding in own.values():
+        if not finding.cost_ns:
+            said.setdefault(f"{finding.message}. {finding.advice}", []).append(finding.rank)
+    for text, ranks in said.items():
+        page.pair("recording", (_ranks(ranks) + ": " if several else "") + text)
+
+
+def _priced(findings: Mapping[int, Finding]) -> str:
+    """Each by its number and name, and what it costs."""
+    return "; ".join(f"#{number} {_one_priced(finding)}" for number, finding in findings.items())
+
+
+def _one_priced(finding: Finding) -> str:
+    rank = "" if finding.rank is None else f" (rank {finding.rank})"
+    cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
+    return f"{finding_name(finding)}{rank}{cost}"
+
+
+def _ranks(ranks: Sequence[int | None]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, several: bool) -> None:
+    """How many rules ran and what they found; which say nothing, do not apply, or failed, each reason once.
+
+    What is clear and not named found nothing.
+    """
+    found, clear = (
+        {outcome.rule for outcome in outcomes if outcome.status is status}
+        for status in (Status.FOUND, Status.CLEAR)
+    )
+    if found or clear:
+        noted = len(found - set(listed))
+        also = f", {noted} noted above in this footer" if noted else ""
+        page.pair(
+            "rules",
+            f"{len(found | clear)} ran: {len(found) - noted} with findings{also}, {len(clear - found)} clear",
+        )
+    unsaid = (one for one in outcomes if one.status is Status.CLEAR and one.why and one.rule not in found)
+    _reasons(page, unsaid, several=several)
+    for status in (Status.NOT_APPLICABLE, Status.FAILED):
+        concerned = [outcome for outcome in outcomes if outcome.status is status]
+        if concerned:
+            page.pair("rules", f"{len({outcome.rule for outcome in concerned})} {status}")
+        _reasons(page, concerned, several=several)
+
+
+def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
+    for why, (rules, ranks) in _by_reason(outcomes).items():
+        where = f" ({_ranks(ranks)})" if several and None not in ranks else ""
+        page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
+
+
+def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:
+    """Reason -> the rules and the ranks that have it, each once."""
+    grouped: dict[str | None, tuple[list[str], list[int | None]]] = {}
+    for outcome in outcomes:
+        rules, ranks = grouped.setdefault(outcome.why, ([], []))
+        if outcome.rule not in rules:
+            rules.append(outcome.rule)
+        if outcome.rank not in ranks:
+            ranks.append(outcome.rank)
+    return grouped
+
+
+def _not_understood(meta: Meta) -> list[str]:
+    """Kinds of events that were counted but not analysed, each with its number."""
+    kinds = {
+        "not understood": meta.not_understood,
+        "of unknown categories": meta.unknown_categories,
+        "mended": meta.anomalies,
+    }
+    return [f"{_total(counts)} {kind}: {_listed(counts)}" for kind, counts in kinds.items() if counts]
+
+
+def _total(counts: Mapping[str, int]) -> str:
+    return f"{sum(counts.values()):,}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+
+def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
+    """One line per part."""
+    page.blank()
+    meta, unavailable = trace.meta, trace.unavailable or {}
+    rank = f"rank {trace.rank}: " if several or meta.rank is not None else ""
+    page.pair("trace", f"{rank}{meta.source}")
+    busy = {entry.device: entry.share for entry in trace.busy}
+    known = {device.ordinal: device for device in meta.devices}
+    for ordinal in sorted({*known, *busy}):
+        page.pair(f"device {ordinal}", _device(known.get(ordinal, Device(ordinal)), busy.get(ordinal)))
+    if not known and not busy:
+        page.pair("device", f"none: {unavailable.get('busy', 'no event of a GPU')}")
+    page.pair("window", _window(trace))
+    page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")) + _recorded(trace))
+    if trace.steps is not None and trace.steps.cold is not None:
+        page.pair("cold start", _cold(trace.steps.cold))
+    page.pair("events", f"{meta.events:,} read")
+    if trace.missing:
+        page.pair("without", f"{', '.join(trace.missing)} (not recorded)")
+    for part, why in unavailable.items():
+        if why.startswith("failed"):
+            page.pair("failed", f"{part}: {why}")
+
+
+def _device(device: Device, busy: float | None) -> str:
+    known = [device.name or "name not recorded"]
+    known += [f"{device.sms} SMs"] if device.sms else []
+    known += [format_bytes(device.memory_bytes)] if device.memory_bytes else []
+    return ", ".join(known) + ("" if busy is None else f"; busy {format_share(busy)} of the window")
+
+
+def _window(trace: TraceReport) -> str:
+    window = trace.window
+    start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    asked = ", as asked for with --window" if window.asked else ""
+    return f"{format_ns(window.length_ns)}, from {start} to {end}{asked}"
+
+
+def _steps(steps: StepsSummary | None, why: str) -> str:
+    """Number, times and definition, of the steady ones where there is a cold start."""
+    if steps is None:
+        return f"none: {why}"
+    if not steps.marked:
+        return steps.source
+    times = steps.every if steps.steady is None else steps.steady
+    busy = "" if steps.steady is None else _while_busy(times)
+    empty = f"; {steps.empty} more launched nothing" if steps.empty else ""
+    cut = f"; {steps.cut} more cut by --window" if steps.cut else ""
+    return f"{_times(times)}{busy} ({steps.source}){empty}{cut}"
+
+
+def _recorded(trace: TraceReport) -> str:
+    """What the recorded step of the verdict is, where it is another number than the median."""
+    steps, step = trace.steps, trace.step
+    if steps is None or step is None or step.traced_ns == (steps.steady or steps.every).median_ns:
+        return ""
+    sampled = step.basis.partition(" replayed")[0]
+    return f"; the recorded step of {format_ns(step.traced_ns)} is the mean of those replayed, {sampled}"
+
+
+def _cold(times: StepTimes) -> str:
+    steps = "the first step" if times.count == 1 else f"the first {times.count} steps"
+    return f"apart from these: {steps} took {format_ns(times.total_ns)}{_while_busy(times)}"
+
+
+def _times(times: StepTimes) -> str:
+    median, least, most = (format_ns(ns) for ns in (times.median_ns, times.min_ns, times.max_ns))
+    return f"{times.count:,}; " + (f"median {median}, from {least} to {most}" if times.count > 1 else median)
+
+
+def _while_busy(times: StepTimes) -> str:
+    return "" if times.busy_share is None else f", device busy {format_share(times.busy_share)}"
+
 
 _VERDICTS = 3  # of ranks that stand before the findings: more would push these off the first screen
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from traceanalyzer.render.words.escape import printable
-from traceanalyzer.render.words.markdown import to_markdown
+from traceanalyzer.render.words.escape import printable, to_markdown
 from traceanalyzer.torch_table.printed import PrintedTable
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.trace import ints, ints_at
-from traceanalyzer.report.page.places import entries_of, rows_of, rows_within
+from traceanalyzer.render.html.event_bars import entries_of, rows_of, rows_within
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 

@@ -23,7 +23,6 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.texts import Texts, shifted
 from traceanalyzer.model.trace import ints, ints_at, matching
-from traceanalyzer.report.page.places import around
 from traceanalyzer.report.words import in_words
 from traceanalyzer.timeline.device_work import KINDS
 from traceanalyzer.timeline.selection import Events
@@ -293,3 +292,12 @@ def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int, whole_name: s
             left = int(sum(ns[p] for p in small)), int(sum(count[p] for p in small))
             node.inside.append(Node(OTHER, "other", *left))
     return whole
+
+
+def around(events: Events, rows: Rows, counted: Mask | None = None) -> Rows:
+    """How many rows of `trace.cpu` (of those `counted`) are around each; int64 (len(rows),)."""
+    count, going = np.zeros(len(rows), np.int64), pick(events.nesting.parent, rows)
+    while (going >= 0).any():
+        count += (going >= 0) if counted is None else (going >= 0) & counted[going]
+        going = pick(events.nesting.parent, going)
+    return count

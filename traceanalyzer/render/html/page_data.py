@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import numpy as np
+
+from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
-from traceanalyzer.report.facts import Fact, facts_of
-from traceanalyzer.report.page.flame import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
-from traceanalyzer.report.page.ops import MOST_OPS, OpTable, op_table
-from traceanalyzer.report.page.plots import (
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.render.html.plot_data import (
     MOST_STEPS,
     KernelSpread,
     MemoryCurve,
@@ -22,19 +23,172 @@ from traceanalyzer.report.page.plots import (
     memory_curves,
     step_series,
 )
-from traceanalyzer.report.page.redacted import (
+from traceanalyzer.render.html.redaction import (
+    NO_REDACTION,
+    Redactor,
     redacted_curve,
     redacted_node,
     redacted_steps,
     redacted_stretch,
     redacted_strip,
+    redactor_of,
 )
-from traceanalyzer.report.page.redaction import NO_REDACTION, Redactor, redactor_of
-from traceanalyzer.report.page.stretches import Stretch, longest_stretches
-from traceanalyzer.report.page.strip import MOST_BARS, Strip, strip_of
-from traceanalyzer.report.page.timeline import Timeline, timeline_of
+from traceanalyzer.render.html.strip_data import MOST_BARS, Strip, strip_of
+from traceanalyzer.render.html.timeline_data import Timeline, timeline_of
+from traceanalyzer.report.facts import Fact, facts_of
 from traceanalyzer.report.summary import attempt
+from traceanalyzer.report.time_tree import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
+from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.steps import Steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+MOST_OPS, MOST_INPUTS = 40, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """One op with inputs of one shape and type: its row in `OpWork.shapes`, and what is shown of it.
+
+    Attributes:
+        position: in `OpWork.shapes`, which `ops --format json` calls `inputs`.
+        peak_share, limit: of the device's peak (1 is all of it), and which peak; None where not known.
+    """
+
+    position: int
+    shapes: str
+    dtypes: str
+    calls: int
+    gpu_ns: int
+    tflops: float | None
+    gbps: float | None
+    peak_share: float | None
+    limit: str | None
+    why: str | None
+    peak_tflops: float | None = None
+    peak_gbps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One op: GPU time, share of the window, and its inputs with most time; `more` inputs are left out."""
+
+    name: str
+    calls: int
+    gpu_ns: int
+    share: float
+    inputs: tuple[Inputs, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpTable:
+    """The ops with most GPU time, the number and time of the others, and where the peaks are from."""
+
+    rows: tuple[OpRow, ...]
+    others: int
+    others_ns: int
+    peaks: tuple[str, ...]
+
+
+def op_table(analysis: Analysis, most: int) -> OpTable:
+    """The ops of the trace, at most `most` of them one by one.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    work = analysis.index(OpWork)
+    rest = work.ops.iloc[most:]
+    columns = (work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share"))
+    rows = tuple(
+        OpRow(op, calls, gpu_ns, share, *_inputs(work.shapes, op))
+        for op, calls, gpu_ns, share in zip(*columns, strict=True)
+    )
+    sources = tuple(f"{peaks.name}, {peaks.source}" for _, peaks in sorted(work.peaks.items()) if peaks)
+    return OpTable(rows, len(rest), int(rest["gpu_ns"].sum()), tuple(dict.fromkeys(sources)))
+
+
+def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
+    """The inputs of one op with most time, and how many more there are."""
+    own = shapes[shapes["op"] == op]
+    top = own.head(MOST_INPUTS).astype(object)
+    top = top.where(top.notna(), None)
+    names = (
+        "shapes",
+        "dtypes",
+        "calls",
+        "gpu_ns",
+        "tflops",
+        "gbps",
+        "peak_share",
+        "limit",
+        "why",
+        "peak_tflops",
+        "peak_gbps",
+    )
+    rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
+    return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
+
+
+MOST_STRETCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A gap on a device, with what is known of its longest piece.
+
+    Attributes:
+        cause: `idle:...`.
+        op: the op to name, else the call that decided; None where there is neither.
+        line: the user's `path.py(12): function` around that; None where no stacks were recorded.
+    """
+
+    device: int
+    start_ns: int
+    end_ns: int
+    cause: str
+    op: str | None
+    step: int | None
+    line: str | None = None
+
+
+def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[Stretch, ...]:
+    """Longest first, of those that lie in the window.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    idle, steps = analysis.index(Idle), analysis.index(Steps)
+    inside = (idle.start_ns >= steps.window_start_ns) & (idle.end_ns <= steps.window_end_ns)
+    pieces = np.flatnonzero(inside)
+    order = pieces[np.lexsort((pieces, -idle.dur_ns[pieces], idle.gap[pieces], -idle.gap_dur_ns[pieces]))]
+    _, first = np.unique(idle.gap[order], return_index=True)
+    chosen = order[np.sort(first)[:most]]
+    row = np.where(idle.op[chosen] >= 0, idle.op[chosen], idle.row[chosen])
+    names = Texts.column(analysis.trace.lanes.cpu, "name", row).values()
+    lines = analysis.index(Events).user_code.around(row).values()
+    found = zip(chosen.tolist(), names, lines, strict=True)
+    return tuple(
+        _stretch(idle, steps, piece, op and str(op), line and str(line)) for piece, op, line in found
+    )
+
+
+def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | None) -> Stretch:
+    whole = idle.gap == idle.gap[piece]
+    start, end, device = (
+        int(idle.start_ns[whole].min()),
+        int(idle.end_ns[whole].max()),
+        int(idle.device[piece]),
+    )
+    edges = steps.bounds_ns.get(device) if steps.marked else None
+    at = -1 if edges is None else int(np.searchsorted(edges, start, side="right")) - 1
+    number = int(steps.number[at]) if 0 <= at < len(steps) else None
+    return Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", op, number, line)
+
 
 Analysed = Sequence[tuple[int | None, Analysis]]
 

@@ -15,8 +15,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at
-from traceanalyzer.report.page.bars import Bar, cpu_bars, gpu_bars
-from traceanalyzer.report.page.places import rows_of, rows_within
+from traceanalyzer.render.html.event_bars import Bar, cpu_bars, gpu_bars, rows_of, rows_within
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.user_code import is_user_code
 

@@ -1,0 +1,161 @@
+"""Report -> workflow commands of GitHub Actions, which become annotations; the job's summary is Markdown."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+from xml.etree import ElementTree as xml
+
+from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
+from traceanalyzer.model.report import Report
+from traceanalyzer.render.data.encode import INDENTED, to_json, unicode_text
+from traceanalyzer.render.words.savings import finding_name
+from traceanalyzer.version import __version__
+
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
+    """One document: a suite per trace, and one for a whole job, in which a rule fails that has one of `failing`."""
+    root = xml.Element("testsuites", name="traceanalyzer")
+    sources = {trace.rank: trace.meta.source for trace in report.traces}
+    for rank in dict.fromkeys(outcome.rank for outcome in report.outcomes):
+        outcomes = [outcome for outcome in report.outcomes if outcome.rank == rank]
+        found = {outcome.rule: [f for f in failing if _is_of(f, outcome)] for outcome in outcomes}
+        suite = xml.SubElement(root, "testsuite", name=_clean(sources.get(rank, "all ranks")))
+        suite.set("tests", str(len(outcomes)))
+        suite.set("failures", str(sum(bool(findings) for findings in found.values())))
+        suite.set("errors", str(sum(one.status is Status.FAILED for one in outcomes)))
+        suite.set("skipped", str(sum(one.status is Status.NOT_APPLICABLE for one in outcomes)))
+        for outcome in outcomes:
+            _case(suite, outcome, found[outcome.rule])
+    text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _is_of(finding: Finding, outcome: Outcome) -> bool:
+    return finding.rule == outcome.rule and (outcome.rank is None or finding.rank == outcome.rank)
+
+
+def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> None:
+    case = xml.SubElement(
+        suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0"
+    )
+    if outcome.status is Status.NOT_APPLICABLE:
+        xml.SubElement(case, "skipped", message=_clean(outcome.why or ""))
+    if outcome.status is Status.FAILED:
+        xml.SubElement(case, "error", message=_clean(outcome.why or ""), type="failed")
+    texts = [f"{f.severity}: {f.message}. {f.advice}" for f in failing]
+    if texts:
+        failure = xml.SubElement(case, "failure", message=_clean(texts[0]), type="finding")
+        failure.text = _clean("\n".join(texts))
+
+
+def _clean(text: str) -> str:
+    """What XML can hold."""
+    return _NO_XML.sub("\ufffd", unicode_text(text))
+
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "none"}
+
+
+def render_sarif(report: Report, titles: Mapping[str, str]) -> bytes:
+    """One SARIF document. `titles`: rule -> what it finds, of every rule that may be named."""
+    placed = [(finding, place) for finding in report.findings if (place := source_line(finding))]
+    rules = sorted({finding.rule for finding, _ in placed})
+    described = [{"id": rule, "shortDescription": {"text": titles.get(rule, rule)}} for rule in rules]
+    driver = {"name": "traceanalyzer", "semanticVersion": __version__, "rules": described}
+    results = [_result(finding, place, rules.index(finding.rule)) for finding, place in placed]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return to_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, INDENTED)
+
+
+def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, Any]:
+    region = {"startLine": max(place.line, 1)}
+    location = {
+        "artifactLocation": {"uri": place.file.replace("\\", "/").replace(" ", "%20")},
+        "region": region,
+    }
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}. {finding.advice}"},
+        "locations": [{"physicalLocation": location}],
+        "partialFingerprints": {"traceanalyzer/v1": fingerprint(finding)},
+        "properties": {
+            "severity": str(finding.severity),
+            "cause": finding.cause,
+            "saving": None if finding.saving is None else finding.saving.share,
+        },
+    }
+
+
+_LINE = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of Python: the file as the trace names it, the line from 1, the function."""
+
+    file: str
+    line: int
+    function: str
+
+
+def source_line(finding: Finding) -> SourceLine | None:
+    """The user's line that most of the finding's time belongs to; None without stacks."""
+    return _largest(finding.evidence.get("lines"))
+
+
+def _largest(lines: Any) -> SourceLine | None:
+    if not isinstance(lines, Mapping):
+        return None
+    timed = {str(name): ns for name, ns in lines.items() if isinstance(ns, int | float)}
+    for text in sorted(timed, key=lambda name: (-timed[name], name)):
+        if match := _LINE.match(text):
+            return SourceLine(match["file"], int(match["line"]), match["function"])
+    return None
+
+
+def fingerprint(finding: Finding) -> str:
+    """32 hexadecimal digits that stay when lines move: of the rule, its cause, what it names, file and function."""
+    return fingerprint_of(finding.rule, finding.cause, finding.by, finding.evidence.get("lines"))
+
+
+def fingerprint_of(rule: str, cause: str, by: str | None, lines: Any) -> str:
+    """The same of a finding's fields, as they are in the JSON."""
+    place = _largest(lines)
+    known = [rule, cause, by or ""]
+    known += [PurePosixPath(place.file).name, place.function] if place else []
+    return hashlib.sha256("\0".join(known).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+_COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}
+
+
+def render_github(report: Report) -> str:
+    """One command per finding above `info`, at the user's line where it is known."""
+    return "".join(_command(f) for f in report.findings if f.severity in _COMMANDS)
+
+
+def _command(finding: Finding) -> str:
+    place = source_line(finding)
+    where = {"file": place.file, "line": str(place.line)} if place else {}
+    properties = {**where, "title": f"{finding_name(finding)} ({finding.severity})"}
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{_COMMANDS[finding.severity]} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
+
+
+def _data(text: str) -> str:
+    """As the runner reads it: percent signs and ends of lines are escaped."""
+    return unicode_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

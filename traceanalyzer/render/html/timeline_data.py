@@ -1,0 +1,375 @@
+"""The timeline that one can move in: what happened on threads and streams, thinned, and where findings are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traceanalyzer.idle.accounting import CLASSES, Accounting, class_name
+from traceanalyzer.idle.causes import Idle
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints, ints_at
+from traceanalyzer.render.html.event_bars import cpu_kinds
+from traceanalyzer.render.html.timeline_events import Band, Chosen, chosen
+from traceanalyzer.report.summary import attempt
+from traceanalyzer.report.time_tree import around
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.steps import Steps
+
+_LEVELS = 12  # of a thread: what is nested deeper is drawn at the last
+Said = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Events of one thread or stream, by start; `first` is the position of its first event in `Timeline`'s columns."""
+
+    kind: str  # "thread" or "stream"
+    device: int | None
+    number: int
+    levels: int
+    first: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Events of all tracks, one after the other; -1 stands for none.
+
+    Attributes:
+        name, op, shapes, line: positions in `Timeline.texts`; `op` is the innermost around a call or a launch.
+        kind: position in `Timeline.kinds`.
+        launch: of work the position of the call that launched it, among these events.
+        delay_ns: work.start - launch.start, None where the trace has no launch.
+    """
+
+    event_id: tuple[int, ...]
+    name: tuple[int, ...]
+    kind: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    dur_ns: tuple[int, ...]
+    level: tuple[int, ...]
+    launch: tuple[int, ...]
+    delay_ns: tuple[int | None, ...]
+    op: tuple[int, ...]
+    shapes: tuple[int, ...]
+    line: tuple[int, ...]
+
+
+class Writer:
+    """Columns of events, with each text once."""
+
+    def __init__(self, events: Events, said: Said | None) -> None:
+        self.events, self.said = events, said
+        self.texts: dict[str, int] = {}
+        self.kinds: dict[str, int] = {}
+        self.parts: list[dict[str, Rows | list[int | None]]] = []
+
+    def written(self, kept: Chosen) -> tuple[tuple[Track, ...], Columns, tuple[str, ...], tuple[str, ...]]:
+        """Tracks that have events, and their columns."""
+        tracks, first = [], 0
+        place = np.full(len(self.events.nesting.thread) + 1, -1, np.int64)
+        for _, rows in kept.threads:
+            if len(rows):
+                tid = int(ints_at(self.events.trace.lanes.cpu, "tid", rows[:1])[0])
+                levels = self._calls(rows)
+                tracks.append(Track("thread", None, tid, levels, first, len(rows)))
+                place[rows] = np.arange(first, first + len(rows))
+                first += len(rows)
+        for device, stream, entries in kept.streams:
+            if len(entries):
+                self._work(entries, place)
+                tracks.append(Track("stream", device, stream, 1, first, len(entries)))
+                first += len(entries)
+        joined: dict[str, Any] = {
+            name: tuple(one for part in self.parts for one in _plain(part[name]))
+            for name in Columns.__slots__
+        }
+        return tuple(tracks), Columns(**joined), tuple(self.texts), tuple(self.kinds)
+
+    def _calls(self, rows: Rows) -> int:
+        """One thread's rows; returns how many levels they take."""
+        events, cpu = self.events, self.events.trace.lanes.cpu
+        level = np.minimum(around(events, rows, _mask(events, rows)), _LEVELS - 1)
+        op = pick(events.nesting.op, rows)
+        names = Texts.column(cpu, "name", rows)
+        kind = [self._kind(one) for one in cpu_kinds(events, rows, names)]
+        lines = Texts.none(len(rows)) if self.said else events.user_code.around(rows)
+        none = np.full(len(rows), -1, np.int64)
+        self.parts.append(
+            {
+                "event_id": ints(cpu, "event_id")[rows],
+                "name": self._codes(names),
+                "kind": np.array(kind, np.int64),
+                "start_ns": events.nesting.start_ns[rows],
+                "dur_ns": events.nesting.end_ns[rows] - events.nesting.start_ns[rows],
+                "level": level,
+                "launch": none,
+                "delay_ns": [None] * len(rows),
+                "op": np.where(op == rows, -1, self._codes(Texts.column(cpu, "name", op))),
+                "shapes": self._codes(Texts.column(cpu, "input_dims", rows)),
+                "line": self._codes(lines),
+            }
+        )
+        return int(level.max(initial=0)) + 1
+
+    def _work(self, entries: Rows, place: Rows) -> None:
+        """Some work of one stream; `place` is where each row of `trace.cpu` stands among the events."""
+        events, work, gpu = self.events, self.events.work, self.events.trace.lanes.gpu
+        assert work is not None
+        row, call, op = work.row[entries], work.call[entries], work.op[entries]
+        lines = Texts.none(len(row)) if self.said else events.user_code.around(call)
+        delays = zip(work.delay_ns[entries].tolist(), (call >= 0).tolist(), strict=True)
+        self.parts.append(
+            {
+                "event_id": ints(gpu, "event_id")[row],
+                "name": self._codes(Texts.column(gpu, "name", row)),
+                "kind": np.array([self._kind(KINDS[kind]) for kind in work.kind[entries].tolist()], np.int64),
+                "start_ns": work.start_ns[entries],
+                "dur_ns": work.end_ns[entries] - work.start_ns[entries],
+                "level": np.zeros(len(row), np.int64),
+                "launch": np.where(call >= 0, place[call], -1),
+                "delay_ns": [delay if linked else None for delay, linked in delays],
+                "op": self._codes(Texts.column(events.trace.lanes.cpu, "name", op)),
+                "shapes": self._codes(Texts.column(events.trace.lanes.cpu, "input_dims", op)),
+                "line": self._codes(lines),
+            }
+        )
+
+    def _codes(self, texts: Texts) -> Rows:
+        """Positions in `self.texts`, in the order in which texts are first met."""
+        table = np.full(len(texts.names) + 1, -1, np.int64)
+        for code in texts.occurring():
+            text = str(texts.names[code])
+            shown = self.said(text) if self.said else text
+            table[code] = self.texts.setdefault(shown, len(self.texts))
+        return table[texts.code]
+
+    def _kind(self, kind: str) -> int:
+        return self.kinds.setdefault(kind, len(self.kinds))
+
+
+def _plain(column: Rows | list[int | None]) -> list[int | None]:
+    return column if isinstance(column, list) else column.tolist()
+
+
+def _mask(events: Events, rows: Rows) -> Mask:
+    """Of rows of `trace.cpu` those that are kept."""
+    kept = np.zeros(len(events.nesting.parent), np.bool_)
+    kept[rows] = True
+    return kept
+
+
+PARTS = 900  # of the window that are told apart
+_IDLE = CLASSES.index("idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One device over the window, in `len(busy)` equal parts.
+
+    Attributes:
+        names: classes of `Accounting`, idle time as `idle:<cause>`.
+        busy: percent of each part in which anything ran.
+        doing: position in `names` of the class with most time among what ran, -1 where nothing did.
+        why: position in `names` of the cause with most idle time, -1 where it was never idle.
+    """
+
+    device: int
+    names: tuple[str, ...]
+    busy: tuple[int, ...]
+    doing: tuple[int, ...]
+    why: tuple[int, ...]
+
+
+def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
+    """One per device.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
+    low, high = steps.window_start_ns, steps.window_end_ns
+    edges = np.unique(np.linspace(low, high, parts + 1).astype(np.int64))
+    code = np.where(
+        accounting.piece >= 0, len(CLASSES) + pick(idle.cause, accounting.piece), accounting.time_class
+    )
+    return tuple(
+        _overview(accounting, code, edges, device) for device in distinct(accounting.device).tolist()
+    )
+
+
+def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> Overview:
+    own = np.flatnonzero(accounting.device == device)
+    own = own[np.argsort(accounting.start_ns[own], kind="stable")]
+    known, number = np.unique(code[own], return_inverse=True)
+    cuts = np.union1d(accounting.start_ns[own], edges)
+    at = np.maximum(np.searchsorted(accounting.start_ns[own], cuts[:-1], side="right") - 1, 0)
+    part = np.searchsorted(edges, cuts[:-1], side="right") - 1
+    size = max(len(edges) - 1, 1)
+    cell = np.clip(part, 0, size - 1) * len(known) + number[at]
+    sums = np.bincount(cell, weights=np.diff(cuts), minlength=size * len(known)).reshape(size, len(known))
+    busy = known < _IDLE
+    ran, rested = np.where(busy, sums, 0.0), np.where(busy, 0.0, sums)
+    share = np.rint(100 * ran.sum(axis=1) / np.maximum(sums.sum(axis=1), 1.0))
+    return Overview(
+        device,
+        tuple(class_name(int(one)) for one in known),
+        tuple(share.astype(np.int64).tolist()),
+        _most(ran),
+        _most(rested),
+    )
+
+
+def _most(sums: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[int, ...]:
+    return tuple(np.where(sums.max(axis=1) > 0, sums.argmax(axis=1), -1).tolist())
+
+
+_MARKS = 400  # of steps
+_WAITS = 300  # in collectives
+_FIRST = 20  # occurrences of a finding that are never left out
+_THINNED = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Occurrences of one finding: positions in `Finding.occurrences`, by start.
+
+    Attributes:
+        finding: position in `Report.findings`.
+        event: of each the position of its event in `Timeline`'s columns (work, if it has any), -1 where it has none,
+            -2 where none of its events is kept.
+    """
+
+    finding: int
+    position: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    end_ns: tuple[int, ...]
+    event: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One trace from `start_ns` to `end_ns`.
+
+    Attributes:
+        least_ns: outside the bands and away from occurrences, events that last as long are kept.
+        steps: (number, start, end) on the first device, or on the CPU.
+        waits: (start, ns, rank that came last) of the collectives in which it waits longest for other ranks.
+    """
+
+    start_ns: int
+    end_ns: int
+    least_ns: int
+    bands: tuple[Band, ...]
+    steps: tuple[tuple[int, int, int], ...]
+    overviews: tuple[Overview, ...]
+    tracks: tuple[Track, ...]
+    kinds: tuple[str, ...]
+    texts: tuple[str, ...]
+    events: Columns
+    marks: tuple[Marks, ...]
+    waits: tuple[tuple[int, int, int], ...] = ()
+
+
+def timeline_of(
+    analysis: Analysis,
+    findings: Sequence[tuple[int, Finding]],
+    spans: Sequence[tuple[int, int]],
+    most: int,
+    marks: int,
+    said: Said | None,
+) -> Timeline:
+    """The timeline of one trace, with about `most` events and `marks` occurrences.
+
+    Args:
+        findings: of this trace, with their positions in the report.
+        spans: (start, end) of what else is looked at closely.
+        said: what a name becomes in a confidential page, which has no annotations and lines; None to keep all.
+
+    Raises:
+        Unavailable: the trace has no events that can be placed.
+    """
+    events, steps = analysis.index(Events), analysis.index(Steps)
+    kept = chosen(analysis, [finding for _, finding in findings], spans, most)
+    if said is not None:
+        kept = _without_annotations(events, kept)
+    tracks, columns, texts, kinds = Writer(events, said).written(kept)
+    none: tuple[Overview, ...] = ()
+    unmeasured: tuple[tuple[int, int, int], ...] = ()
+    share = marks // max(len(findings), 1)
+    return Timeline(
+        start_ns=steps.window_start_ns,
+        end_ns=steps.window_end_ns,
+        least_ns=kept.least_ns,
+        bands=kept.bands,
+        steps=_steps(steps),
+        overviews=attempt({}, "overview", lambda: overviews(analysis), none),
+        tracks=tracks,
+        kinds=kinds,
+        texts=texts,
+        events=columns,
+        marks=tuple(_marks(i, finding, columns, tracks, share) for i, finding in findings),
+        waits=attempt({}, "waits", lambda: _waits(analysis), unmeasured),
+    )
+
+
+def _waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
+    """
+    Raises:
+        Unavailable: the traces of other ranks are not there.
+    """
+    waits, work = analysis.index(CollectiveWaits), analysis.index(DeviceWork)
+    longest = np.lexsort((waits.entry, -waits.waiting_ns))[:_WAITS]
+    longest = np.sort(longest[waits.waiting_ns[longest] > 0])
+    columns = work.start_ns[waits.entry[longest]], waits.waiting_ns[longest], waits.last[longest]
+    return tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _without_annotations(events: Events, kept: Chosen) -> Chosen:
+    threads = tuple((thread, rows[~events.nesting.annotation[rows]]) for thread, rows in kept.threads)
+    return Chosen(threads, kept.streams, kept.bands, kept.least_ns)
+
+
+def _steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
+    """Steps with their edges; every n-th where there are very many."""
+    if not steps.marked:
+        return ()
+    edges = steps.bounds_ns.get(min(steps.bounds_ns, default=-1))
+    if edges is None:
+        edges = np.append(steps.cpu_start_ns, steps.cpu_end_ns[-1:])
+    every = -(-len(steps) // _MARKS)
+    rows = zip(steps.number.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return tuple(list(rows)[::every])
+
+
+def _marks(position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int) -> Marks:
+    """The first occurrences, the typical one, and the costliest as far as there is room."""
+    every = finding.occurrences
+    numbers = list(range(len(every)))
+    if len(every) > max(share, _FIRST):
+        dear = sorted(numbers[_FIRST:], key=lambda i: (-every[i].cost_ns, i))
+        typical = [i for i in numbers if every[i].start_ns == finding.start_ns][:1]
+        numbers = sorted({*numbers[:_FIRST], *dear[: max(share - _FIRST, 0)], *typical})
+    place = {event: at for at, event in enumerate(columns.event_id)}
+    streams = min((track.first for track in tracks if track.kind == "stream"), default=len(place))
+    found = []
+    for i in numbers:
+        own = [place[event] for event in every[i].event_ids[:_FIRST] if event in place]
+        none = _THINNED if every[i].event_ids else -1
+        found.append(next((at for at in own if at >= streams), own[0] if own else none))
+    return Marks(
+        position,
+        tuple(numbers),
+        tuple(every[i].start_ns for i in numbers),
+        tuple(every[i].end_ns for i in numbers),
+        tuple(found),
+    )

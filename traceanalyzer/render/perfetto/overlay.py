@@ -1,0 +1,243 @@
+"""Report and analyses -> overlays, one per trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from traceanalyzer.allocator.memory_view import MemoryView
+from traceanalyzer.model import intervals
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Floats, Ns, Rows, distinct, grouped, starts_of_runs
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.overlay import NO_DRIFT, Args, Counter, Drift, Overlay, Slices
+from traceanalyzer.model.report import Report
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks, finding_tracks, numbered
+from traceanalyzer.report.words import in_words
+from traceanalyzer.rule.views import IdleTime
+from traceanalyzer.timeline.busy import Busy
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.steps import Steps
+
+MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
+_BUSY_STRETCHES = 1_000  # of the window
+_LEAST_STRETCH_NS = 10_000  # shorter ones are within or between single kernels
+
+Values = Floats
+
+
+def queue_counters(analysis: Analysis) -> Iterator[Counter]:
+    """Per device: work that was launched and has not finished.
+
+    Raises:
+        Unavailable: nothing ran on a device.
+    """
+    work, steps = analysis.index(DeviceWork), analysis.index(Steps)
+    for device in distinct(work.device).tolist():
+        own = (work.device == device) & (work.call >= 0)
+        at, depth = _depth(work.call_start_ns[own], work.end_ns[own])
+        about = "Work launched but not finished; large while the CPU is ahead of the device."
+        at, depth, how = _drawn(at, depth, steps)
+        yield Counter(f"Queue depth: device {device}", at, depth, "launches", about + how)
+
+
+def _depth(launched: Ns, finished: Ns) -> tuple[Ns, Values]:
+    """(instants of change, work queued from then on)."""
+    instants = np.concatenate((launched, finished))
+    change = np.repeat((1, -1), len(launched))
+    order = np.argsort(instants, kind="stable")
+    last = np.append(np.diff(instants[order]) > 0, True)[: len(order)]
+    return instants[order][last], np.cumsum(change[order])[last].astype(np.float64)
+
+
+def _drawn(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:
+    """The curve, or its mean over equal stretches of the window where it changes too often."""
+    if len(at) <= MOST_SAMPLES:
+        return at, value, ""
+    edges = _edges(steps.window_start_ns, steps.window_end_ns, MOST_SAMPLES)
+    area = np.append(0.0, np.cumsum(value[:-1] * np.diff(at)))
+    place = np.clip(np.searchsorted(at, edges, side="right") - 1, 0, len(at) - 1)
+    reached = area[place] + value[place] * np.maximum(edges - at[place], 0)
+    mean = np.diff(reached) / np.maximum(np.diff(edges), 1)
+    return edges[:-1], mean, f" Mean of every {format_ns(edges[1] - edges[0])}."
+
+
+def _edges(start: int, end: int, stretches: int) -> Ns:
+    """Edges of equal stretches, none shorter than it needs to be."""
+    count = max(1, min(stretches, (end - start) // _LEAST_STRETCH_NS))
+    return start + (end - start) * np.arange(count + 1) // count
+
+
+def busy_counters(analysis: Analysis) -> Iterator[Counter]:
+    """Per device: the share of each thousandth of the window in which anything ran, in percent.
+
+    Raises:
+        Unavailable: nothing ran on a device.
+    """
+    steps = analysis.index(Steps)
+    edges = _edges(steps.window_start_ns, steps.window_end_ns, _BUSY_STRETCHES)
+    about = f"Share of every {format_ns(edges[1] - edges[0])} in which any work ran on the device."
+    for device, busy in analysis.index(Busy).devices.items():
+        ran = intervals.covered(busy, edges[:-1], edges[1:])
+        share = 100.0 * ran / np.maximum(np.diff(edges), 1)
+        at, value = np.append(edges[:-1], edges[-1]), np.append(share, 0.0)
+        yield Counter(f"Busy: device {device}", at, value, "%", about)
+
+
+def memory_counters(analysis: Analysis) -> Iterator[Counter]:
+    """Per allocator: allocated and reserved bytes.
+
+    Raises:
+        Unavailable: no memory events were recorded.
+    """
+    for device in analysis.index(MemoryView).devices:
+        at = device.curve["time_ns"].to_numpy(np.int64)
+        for what in ("allocated", "reserved"):
+            value = device.curve[f"{what}_bytes"].to_numpy(np.float64, na_value=np.nan)
+            if len(at) and not np.isnan(value).any():
+                yield Counter(f"Memory {what}: {device.device}", *_peaks(at, value), "bytes")
+
+
+def _peaks(at: Ns, value: Values) -> tuple[Ns, Values]:
+    """The curve, or the maximum of every stretch of samples where there are too many: no peak is lost."""
+    if len(at) <= MOST_SAMPLES:
+        return at, value
+    first = np.arange(MOST_SAMPLES) * len(at) // MOST_SAMPLES
+    return at[first], np.maximum.reduceat(value, first)
+
+
+_ABOUT = "Nothing ran on the device; a slice is named after the cause."
+
+
+def idle_tracks(analysis: Analysis) -> Iterator[Slices]:
+    """One track per device.
+
+    Raises:
+        Unavailable: nothing ran on a device.
+    """
+    idle = analysis.index(IdleTime)
+    for device in distinct(idle.device).tolist():
+        own = idle[idle.device == device]
+        yield _idle_track(own[np.argsort(own.start_ns, kind="stable")], device)
+
+
+def _idle_track(idle: IdleTime, device: int) -> Slices:
+    """Stretches that touch and have one cause and op are one: they are cut at steps only."""
+    cause, op = idle.cause, idle.op.name
+    start, end = idle.start_ns, idle.end_ns
+    kind, first = grouped([cause.code, op.code])
+    apart = starts_of_runs(kind) | np.append(True, start[1:] != end[:-1])
+    last = np.append(apart[1:], True)
+    return Slices(
+        name=f"Idle: device {device}",
+        start_ns=start[apart],
+        end_ns=end[last],
+        kind=kind[apart],
+        names=[in_words(str(cause[row])) for row in first.tolist()],
+        args=[_idle_args(cause[row], op[row]) for row in first.tolist()],
+        about=_ABOUT,
+    )
+
+
+def _idle_args(cause: str | None, op: str | None) -> Args:
+    return {"cause": str(cause)} | ({"op": op} if op else {})
+
+
+def step_tracks(analysis: Analysis) -> Iterator[Slices]:
+    """One track per device; none where nothing marks steps.
+
+    Raises:
+        Unavailable: there is nothing that could be a step.
+    """
+    steps = analysis.index(Steps)
+    if not steps.marked:
+        return
+    for device, bounds in steps.bounds_ns.items():
+        yield _step_track(steps, f"Steps: device {device}", bounds[:-1], bounds[1:])
+    if not steps.bounds_ns:
+        yield _step_track(steps, "Steps: CPU", steps.cpu_start_ns, steps.cpu_end_ns)
+
+
+def _step_track(steps: Steps, name: str, start: Rows, end: Rows) -> Slices:
+    return Slices(
+        name=name,
+        start_ns=start,
+        end_ns=end,
+        kind=np.arange(len(steps)),
+        names=[f"Step {number}" for number in steps.number.tolist()],
+        args=[_step_args(steps, at) for at in range(len(steps))],
+        about=steps.source,
+    )
+
+
+def _step_args(steps: Steps, at: int) -> Args:
+    phase = steps.phase[at]
+    said: dict[str, str | bool] = {"mark": steps.kind, "steady": bool(steps.steady[at])}
+    return said | ({"phase": phase} if phase else {})
+
+
+T = TypeVar("T")
+
+
+def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[Overlay, ...]:
+    """One overlay per trace, in the report's order. What a trace cannot show, such as memory, is not drawn.
+
+    Args:
+        analysed: what the report was made of.
+    """
+    findings, clocks = numbered(report), _clocks(report)
+    return tuple(_overlay(rank, analysis, findings, *clocks.get(rank, _RIGHT)) for rank, analysis in analysed)
+
+
+_RIGHT = (0, NO_DRIFT)
+
+
+def _clocks(report: Report) -> dict[int | None, tuple[int, Drift]]:
+    """Rank -> what its clock reads more than the reference's in the middle of its window, and what it gains.
+
+    Of clocks that are off by more than their uncertainty.
+    """
+    known = {one.rank: one for one in report.job.ranks} if report.job else {}
+    found: dict[int | None, tuple[int, Drift]] = {}
+    for trace in report.traces:
+        one = known.get(-1 if trace.rank is None else trace.rank)
+        if one is not None and (clock := one.clock) is not None:
+            middle_ns = (trace.window.start_ns + trace.window.end_ns) // 2
+            ahead = clock.ahead_within_ns(*[one.base_ns + middle_ns] * 2)
+            if abs(ahead) > clock.uncertainty_ns or clock.drift_ppm:
+                found[trace.rank] = ahead, Drift(clock.drift_ppm, middle_ns)
+    return found
+
+
+def _overlay(
+    rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int, drift: Drift
+) -> Overlay:
+    own = [one for one in findings if one.finding.rank == rank]
+    meta = analysis.trace.meta
+    drawn = Overlay(
+        rank=rank,
+        source=meta.source,
+        base_time_ns=meta.base_time_ns - ahead_ns,
+        slices=(
+            *finding_tracks(own),
+            *_made(lambda: idle_tracks(analysis)),
+            *_made(lambda: step_tracks(analysis)),
+            *_made(lambda: evidence_tracks(analysis, own)),
+        ),
+        counters=(
+            *_made(lambda: queue_counters(analysis)),
+            *_made(lambda: busy_counters(analysis)),
+            *_made(lambda: memory_counters(analysis)),
+        ),
+    )
+    return drawn.evened(drift) if drift.ppm else drawn
+
+
+def _made(make: Callable[[], Iterator[T]]) -> tuple[T, ...]:
+    try:
+        return tuple(make())
+    except Unavailable:
+        return ()
