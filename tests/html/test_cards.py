@@ -14,9 +14,8 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.report import Fault
-from traceanalyzer.render.html.amounts import Card, saving
-from traceanalyzer.render.html.card import card_of
-from traceanalyzer.render.html.cards import cards
+from traceanalyzer.render.html.cards import card_of, cards
+from traceanalyzer.render.html.evidence import Card, saving
 from traceanalyzer.render.html.strip_data import Earlier, Strip
 
 STRIP = Strip(ORIGIN + 2 * MS, ORIGIN + 9 * MS, ORIGIN + 3 * MS, ORIGIN + 8 * MS, (), (), 5, 5, None, None)

@@ -13,8 +13,12 @@ from tests.render.test_comparison_text import SOURCE, STEP, VERDICT, WORK, count
 from tests.report.report_samples import MS
 from traceanalyzer.comparison.result import Axes, Comparison, DeviceAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import Piece, StepStrip
-from traceanalyzer.render.html.comparison import render_comparison_page
-from traceanalyzer.render.html.comparison_drawings import difference_flame, fall_drawing, strips_drawing
+from traceanalyzer.render.html.comparison import (
+    difference_flame,
+    fall_drawing,
+    render_comparison_page,
+    strips_drawing,
+)
 
 Box = tuple[str, float, float]
 

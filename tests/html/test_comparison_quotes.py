@@ -16,8 +16,12 @@ from tests.report.report_samples import MS
 from traceanalyzer.comparison.result import Axes, Comparison, DeviceAxis, Word
 from traceanalyzer.comparison.snapshot import Piece
 from traceanalyzer.render.data.comparison import comparison_json
-from traceanalyzer.render.html.comparison import render_comparison_page
-from traceanalyzer.render.html.comparison_drawings import difference_flame, fall_drawing, strips_drawing
+from traceanalyzer.render.html.comparison import (
+    difference_flame,
+    fall_drawing,
+    render_comparison_page,
+    strips_drawing,
+)
 from traceanalyzer.version import __version__
 
 

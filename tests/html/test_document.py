@@ -20,9 +20,9 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.html.document import MOST_BYTES as MOST_OF_PAGE
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.markup import filled, script, style, template
 from traceanalyzer.render.html.page_data import page_of, thinner
 from traceanalyzer.render.html.summary import MOST_BYTES, summary_svg
-from traceanalyzer.render.html.templates import filled, script, style, template
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.finding_order import triage

@@ -13,7 +13,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.render.html.flames import flame, flame_data
+from traceanalyzer.render.html.timelines import flame, flame_data
 from traceanalyzer.report.time_tree import NO_OP, OUTSIDE, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import Work

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.html.pages import parsed
-from traceanalyzer.render.html.flames import flame, flame_data
+from traceanalyzer.render.html.timelines import flame, flame_data
 from traceanalyzer.report.time_tree import Node
 
 GEMM = "void at::native::gemm_kernel<float, 4>(float*, int)"

@@ -15,9 +15,8 @@ from tests.support.fixtures import FIXTURES
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.html.flames import flame_data
-from traceanalyzer.render.html.markup import said
-from traceanalyzer.render.html.names import kernel_names, told_apart
+from traceanalyzer.render.html.markup import kernel_names, said, told_apart
+from traceanalyzer.render.html.timelines import flame_data
 from traceanalyzer.rule.views import Work
 
 pytestmark = pytest.mark.xdist_group("browser")

@@ -9,10 +9,9 @@ import pytest
 from tests.html.pages import parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from traceanalyzer.render.html.accounting_bar import accounting_bar
-from traceanalyzer.render.html.names import kernel_names, told_apart
+from traceanalyzer.render.html.markup import kernel_names, told_apart
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, StepTime
-from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
+from traceanalyzer.render.html.plots import accounting_bar, class_of, memory_svg, spread_svg, steps_svg
 
 CURVE = MemoryCurve(0, "GPU 0", 100, 200, None, 0, (100, 200, 300), (-5, 50, 100), None, (), 0, 0)
 

@@ -15,6 +15,7 @@ from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.html.markup import style
 from traceanalyzer.render.html.plot_data import (
     MOST_POINTS,
     MOST_STEPS,
@@ -24,7 +25,6 @@ from traceanalyzer.render.html.plot_data import (
 )
 from traceanalyzer.render.html.plots import class_of, memory_svg, spread_svg, steps_svg
 from traceanalyzer.render.html.tables import steps as steps_table
-from traceanalyzer.render.html.templates import style
 from traceanalyzer.report.summary import accounting_of
 from traceanalyzer.rule.views import Work
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.html.pages import page, parsed, rendered
 from tests.support.fixtures import FIXTURES
+from traceanalyzer.render.html.cards import code_in, coded, copied, example, explained
 from traceanalyzer.render.html.markup import Html
-from traceanalyzer.render.html.remedy import code_in, coded, copied, example, explained
 from traceanalyzer.rule.registry import all_rules
 
 

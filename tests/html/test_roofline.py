@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
-from traceanalyzer.render.html.roofline import roofline
+from traceanalyzer.render.html.plots import roofline
 
 
 def row(name: str, tflops: float | None, gbps: float | None) -> OpRow:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.html.pages import Parsed, parsed
 from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
-from traceanalyzer.render.html.roofline import roofline
+from traceanalyzer.render.html.plots import roofline
 
 
 def inputs(tflops: float | None, gbps: float | None, ns: int = 1_000, **more: Any) -> Inputs:

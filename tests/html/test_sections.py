@@ -14,7 +14,7 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.model.report import Clock, DeviceTime, JobReport, RankReport
 from traceanalyzer.render.html import document, timelines
-from traceanalyzer.render.html.names import told_apart
+from traceanalyzer.render.html.markup import told_apart
 from traceanalyzer.render.html.summary import summary_svg
 
 

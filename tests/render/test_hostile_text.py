@@ -16,7 +16,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.render.data.encode import json_text, signature, to_json
 from traceanalyzer.render.data.json import render_json
-from traceanalyzer.render.data.parquet import write_findings
+from traceanalyzer.render.data.results import write_findings
 from traceanalyzer.render.data.table import table_csv
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text

@@ -21,7 +21,7 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.json import render_json, render_jsonl
 from traceanalyzer.render.data.markdown import render_markdown
-from traceanalyzer.render.data.parquet import FINDINGS, write_accounting, write_findings
+from traceanalyzer.render.data.results import FINDINGS, write_accounting, write_findings
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 REPORTS = {

@@ -154,7 +154,7 @@ def _file_names() -> dict[str, str]:
 
 
 def _write_frames(ranks: Ranks, folder: Path) -> None:
-    from traceanalyzer.render.data.frames import write_frame, write_meta
+    from traceanalyzer.render.data.results import write_frame, write_meta
 
     for rank, one in ranks:
         place = made(folder if rank is None else folder / f"rank{rank}")

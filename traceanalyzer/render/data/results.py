@@ -13,9 +13,9 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -27,14 +27,116 @@ from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.finding import Finding, Occurrence
+from traceanalyzer.model.report import Report
+from traceanalyzer.model.schema import FRAMES, Column
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name
 from traceanalyzer.read.remote import as_path, is_url
-from traceanalyzer.render.data.encode import signature, write_parquet
-from traceanalyzer.render.data.parquet import FINDINGS, finding_row
+from traceanalyzer.render.data.encode import (
+    INDENTED,
+    json_text,
+    signature,
+    to_json,
+    unicode_text,
+    write_parquet,
+)
+from traceanalyzer.render.data.json import document
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.summary import accounting_of, attempt
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.version import SCHEMA_VERSION, __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from traceanalyzer.model.trace import Meta, Trace
+
+
+_IDS = pa.list_(pa.int64())
+_Columns = list[tuple[str, pa.DataType]]
+_PLACE: _Columns = [(name, pa.int64()) for name in ("device", "stream", "thread", "step")]
+_TIMES: _Columns = [(name, pa.int64()) for name in ("start_ns", "end_ns", "cost_ns")]
+_TEXTS: _Columns = [
+    (name, pa.string()) for name in ("rule", "cause", "severity", "confidence", "message", "advice")
+]
+_PROOF: _Columns = [("event_ids", _IDS), ("evidence", pa.string())]
+_OCCURRENCES = pa.list_(pa.struct([*_TIMES, *_PLACE, ("event_ids", _IDS)]))
+_SHARES: _Columns = [("cost_share", pa.float64()), ("count", pa.int64()), ("occurrences", _OCCURRENCES)]
+_SAVING = pa.struct(
+    [
+        *((name, pa.int64()) for name in ("step_ns", "low_ns", "high_ns")),
+        *((name, pa.float64()) for name in ("share", "low_share", "high_share")),
+        ("basis", pa.string()),
+        ("beyond", pa.bool_()),
+    ]
+)
+_STEPS: _Columns = [
+    ("by", pa.string()),
+    ("steps", pa.int64()),
+    ("cost_per_step_ns", pa.int64()),
+    ("saving", _SAVING),
+    ("fault", pa.string()),
+    ("ranks", _IDS),
+    ("cost_by_rank_ns", _IDS),
+]
+FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
+"""Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""
+
+
+def write_findings(report: Report, stream: BinaryIO) -> None:
+    """One row per finding, in the report's order; zstd."""
+    rows = [finding_row(finding) for finding in report.findings]
+    rest = {name: value for name, value in document(report).items() if name != "findings"}
+    sources = [trace.meta.source for trace in report.traces]
+    write_parquet(pa.Table.from_pylist(rows, FINDINGS), stream, signature(sources=sources, report=rest))
+
+
+def write_accounting(frame: pd.DataFrame, sources: list[str], stream: BinaryIO) -> None:
+    """One row per rank, device, step, class, cause and op, in ns; zstd."""
+    write_parquet(pa.Table.from_pandas(frame, preserve_index=False), stream, signature(sources=sources))
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """A finding as a row of `FINDINGS`."""
+    saving = None if finding.saving is None else asdict(finding.saving)
+    occurrences = [_flat(occurrence) for occurrence in finding.occurrences]
+    evidence = json_text(finding.evidence)
+    return _flat(finding) | {"occurrences": occurrences, "evidence": evidence, "saving": saving}
+
+
+def _flat(item: Finding | Occurrence) -> dict[str, Any]:
+    """Fields as they are, texts as UTF-8 can hold them."""
+    row = {field.name: getattr(item, field.name) for field in fields(item)}
+    return row | {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}
+
+
+_TYPES = {"int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64()}
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
+    """Write one frame, zstd, each column with unit and meaning in its metadata; returns the row count."""
+    columns = FRAMES[name].columns
+    schema = pa.schema([_field(column) for column in columns])
+    frame = getattr(trace, name)
+    names = [column.name for column in columns]
+    table = pa.Table.from_pandas(frame[names], schema=schema, preserve_index=False)
+    write_parquet(table, stream, signature(source=trace.meta.source, frame=name))
+    return len(frame)
+
+
+def write_meta(meta: Meta, stream: BinaryIO) -> None:
+    """What the file says of itself and the account of what was read, as JSON."""
+    stream.write(to_json(meta, INDENTED))
+
+
+def _field(column: Column) -> pa.Field[Any]:
+    described: dict[str | bytes, str | bytes] = {
+        "meaning": column.meaning,
+        **({"unit": column.unit} if column.unit else {}),
+    }
+    return pa.field(column.name, _TYPES.get(column.storage.dtype, _TEXT), metadata=described)
+
 
 TABLES = ("steps", "collectives", "accounting", "findings")  # in the order in which they are written
 _OF_JOB = ("rank", "ranks", "cost_by_rank_ns")  # columns that the folders tell, or one rank does not

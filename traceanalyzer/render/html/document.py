@@ -8,18 +8,26 @@ from collections.abc import Iterator, Sequence
 
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.model.report import Report
-from traceanalyzer.render.html.accounting_bar import accounting_bar
-from traceanalyzer.render.html.card import MARKS
-from traceanalyzer.render.html.cards import cards
-from traceanalyzer.render.html.flames import flame, flame_data
+from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
 from traceanalyzer.render.html.jobs import job_drawings, job_verdict
-from traceanalyzer.render.html.markup import Html, json_block, packed, pointer, quoted, tag, together
+from traceanalyzer.render.html.markup import (
+    Html,
+    filled,
+    head,
+    json_block,
+    packed,
+    pointer,
+    quoted,
+    script,
+    style,
+    tag,
+    together,
+)
 from traceanalyzer.render.html.page_data import Page, thinner
-from traceanalyzer.render.html.roofline import roofline
+from traceanalyzer.render.html.plots import accounting_bar, roofline
 from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
-from traceanalyzer.render.html.templates import filled, head, script, style
-from traceanalyzer.render.html.timelines import packed_timelines, timeline_section
+from traceanalyzer.render.html.timelines import flame, flame_data, packed_timelines, timeline_section
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.version import __version__
 

@@ -6,12 +6,101 @@ import base64
 import html
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from traceanalyzer.model.short_names import plain_kernel, short_kernel
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.words.escape import joined_units, printable, shortened
+
+_STYLES = ("report.css", "drawings.css", "timeline.css", "media.css")  # a later one overrules those before it
+
+
+_MARGIN = re.compile(r"^ +|^ *//.*\n", re.MULTILINE)
+
+# The first has what the others share.
+_SCRIPTS = ("base", "strips", "copy", "flame", "tables", "cards")
+_TIMELINE = ("timeline_model", "timeline_draw", "timeline_panel", "timeline")
+
+
+@cache
+def template(name: str) -> str:
+    """One of them."""
+    return files("traceanalyzer.render.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The whole style sheet."""
+    return "\n".join(map(template, _STYLES))
+
+
+def script() -> str:
+    """The whole script, without what only its readers need: margins, and comments on lines of their own."""
+    whole = "\n".join(template(f"scripts/{name}.js") for name in (*_SCRIPTS, *_TIMELINE))
+    return _MARGIN.sub("", whole)
+
+
+def head(title: object, styles: str, scripts: str = "") -> Html:
+    """What stands before a page's body; `scripts` are the only ones that may run, as the content policy names them."""
+    return filled("head.html", {"title": title, "style": Html(styles), "scripts": Html(scripts)})
+
+
+def filled(name: str, slots: Mapping[str, object]) -> Html:
+    """A template with something in each `{{slot}}`; what is put in is never searched for slots itself.
+
+    Raises:
+        KeyError: a slot has nothing to go in.
+    """
+    first, *parts = template(name).split("{{")
+    whole = [first]
+    for part in parts:
+        slot, _, after = part.partition("}}")
+        whole += [escaped(slots[slot]), after]
+    return Html("".join(whole))
+
+
+_HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where two names part
+
+
+def told_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Each name in at most `longest` characters; those that would look alike with the part in which they differ."""
+    shown = [shortened(name, longest) for name in names]
+    alike: dict[str, set[str]] = {}
+    for text, name in zip(shown, names, strict=True):
+        alike.setdefault(text, set()).add(name)
+    return [
+        said(text if len(alike[text]) == 1 else _apart(name, alike[text], longest))
+        for text, name in zip(shown, names, strict=True)
+    ]
+
+
+def kernel_names(names: Sequence[str], longest: int) -> list[str]:
+    """Kernels without namespaces and template arguments, as findings name them; those alike with what differs."""
+    shown = [short_kernel(name) for name in names]
+    known: dict[str, set[str]] = {}
+    for text, name in zip(shown, names, strict=True):
+        known.setdefault(text, set()).add(name)
+    full = told_apart([plain_kernel(name) for name in names], longest)
+    pairs = zip(shown, full, strict=True)
+    return [said(text) if len(known[text]) == 1 else whole for text, whole in pairs]
+
+
+def _apart(name: str, others: set[str], longest: int) -> str:
+    """The beginning of a name, and what is left of it where the others part from it; whole where that is no shorter."""
+    parted = max(_common(name, other) for other in others if other != name)
+    begin = max(parted - _BESIDE, _HEAD)
+    cut = f"{name[:_HEAD]}…{name[begin : begin + longest - _HEAD - 1]}"
+    return cut if begin > _HEAD + 1 else name
+
+
+def _common(one: str, other: str) -> int:
+    """Length of what both begin with."""
+    parted = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(parted, min(len(one), len(other)))
+
 
 LONGEST = 400  # characters of a name: those of generated kernels have thousands
 _EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})

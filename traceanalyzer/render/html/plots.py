@@ -2,12 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
+from traceanalyzer.model.report import IDLE, DeviceTime, Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
-from traceanalyzer.render.html.markup import Html, tag
+from traceanalyzer.render.html.markup import Html, number, pointer, said, scrolled, tag
+from traceanalyzer.render.html.page_data import Inputs, OpTable
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries
 from traceanalyzer.report.words import in_words
+
+_NAMED_OPS = 3
+
+
+def accounting_bar(report: Report, trace_index: int) -> list[Html]:
+    """One figure per device of a trace."""
+    position = sum(len(trace.accounting) for trace in report.traces[:trace_index])
+    devices = report.traces[trace_index].accounting
+    return [_device(time, position + i, trace_index, len(devices) > 1) for i, time in enumerate(devices)]
+
+
+def _device(time: DeviceTime, position: int, trace_index: int, several: bool) -> Html:
+    parts = _ordered(time)
+    label = f"Where the time of device {time.device} went; the table says the same in numbers"
+    rows = [_row(name, ns, time, position) for name, ns in parts]
+    where = pointer("diagnose", "traces", trace_index, "window", "length_ns")
+    whole = tag(
+        "tr",
+        tag("th", "the window", scope="row"),
+        tag("td", ""),
+        tag("td", tag("data", "100 %", value=1, class_="derived")),
+        tag("td", number(where, time.length_ns, "ns")),
+    )
+    header = tag(
+        "tr",
+        *(tag("th", text, scope="col") for text in ("what the GPU did", "before or in", "share", "time")),
+    )
+    table = tag("table", tag("thead", header), tag("tbody", *rows), tag("tfoot", whole), class_="books")
+    heading = tag("h4", f"device {time.device}") if several else None
+    return tag(
+        "div",
+        heading,
+        parts_bar(parts, label),
+        scrolled(f"Time of device {time.device}", table),
+        class_="device",
+    )
+
+
+def _ordered(time: DeviceTime) -> list[tuple[str, int]]:
+    """Busy classes, then causes of idle time, the largest of each first."""
+    parts = [(name, ns) for name, ns in time.parts_ns.items() if ns]
+    return sorted(parts, key=lambda part: (part[0].partition(":")[0] == IDLE, -part[1], part[0]))
+
+
+def _row(name: str, ns: int, time: DeviceTime, position: int) -> Html:
+    idle = name.partition(":")[0] == IDLE
+    ops = [one.op for one in time.idle_causes if one.cause == name and one.op]
+    named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
+    share = ns / max(time.length_ns, 1)
+    return tag(
+        "tr",
+        tag("th", swatch(name), "idle: " if idle else "", in_words(name), scope="row"),
+        tag("td", named, class_="ops"),
+        tag("td", tag("data", format_share(share), value=share, class_="derived")),
+        tag("td", number(pointer("accounting", position, "parts_ns", name), ns, "ns")),
+    )
+
+
+_HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
+_ROOM = 1.6  # of the range on either side, as a factor
+
+
+def roofline(table: OpTable) -> Html | None:
+    """A point per op and inputs whose FLOPs and bytes are known; None where there are fewer than two."""
+    every = [(row.name, one) for row in table.rows for one in row.inputs if one.tflops and one.gbps]
+    points = sorted(every, key=lambda point: -point[1].gpu_ns)[:_MOST]
+    if len(points) < 2:
+        return None
+    scale = _Scale([one for _, one in points])
+    most = max(one.gpu_ns for _, one in points)
+    body = (*_roofs(scale, points), *(_point(scale, name, one, most) for name, one in points), *_axes(scale))
+    named: dict[str, object] = {
+        "role": "img",
+        "aria-label": f"Roofline of {len(points)} ops; the table has their rates",
+    }
+    caption = (
+        f"Roofline: {len(points)} ops by FLOPs per byte (to the right) and TFLOP/s (up), on logarithmic axes; "
+        "larger points take more GPU time; lines are the device's peaks."
+    )
+    drawn = tag("svg", *body, class_="roofline", width="100%", height=_HEIGHT + 20, **named)
+    return tag("figure", tag("figcaption", caption), drawn, class_="drawn")
+
+
+def _intensity(one: Inputs) -> float:
+    """FLOPs per byte."""
+    return 1e3 * (one.tflops or 0.0) / (one.gbps or 1.0)
+
+
+class _Scale:
+    """Both axes: logarithms to percent of the width and to pixels."""
+
+    def __init__(self, points: Sequence[Inputs]) -> None:
+        across = [_intensity(one) for one in points]
+        up = [one.tflops or 0.0 for one in points] + [one.peak_tflops for one in points if one.peak_tflops]
+        self.left, self.right = min(across) / _ROOM, max(across) * _ROOM
+        self.low, self.high = min(up) / _ROOM, max(up) * _ROOM
+
+    def x(self, intensity: float) -> float:
+        return 100 * math.log(intensity / self.left) / math.log(self.right / self.left)
+
+    def y(self, tflops: float) -> float:
+        return _HEIGHT * (1 - math.log(tflops / self.low) / math.log(self.high / self.low))
+
+
+def _roofs(scale: _Scale, points: Sequence[tuple[str, Inputs]]) -> Iterator[Html]:
+    """Peaks of arithmetic as level lines, and the memory's as slopes below the highest of them."""
+    peaks = sorted({one.peak_tflops for _, one in points if one.peak_tflops})
+    for peak in peaks:
+        y = f"{scale.y(peak):.1f}"
+        yield tag("line", class_="roof", x1="0", x2="100%", y1=y, y2=y)
+        yield tag("text", f"{peak:,.0f} TFLOP/s", class_="tick", x="4", y=f"{scale.y(peak) - 4:.1f}")
+    for gbps in sorted({one.peak_gbps for _, one in points if one.peak_gbps}):
+        top = min(max(peaks, default=scale.high), scale.high)
+        begin = max(scale.left, 1e3 * scale.low / gbps)
+        end = min(scale.right, 1e3 * top / gbps)
+        if begin < end:
+            ends = [(scale.x(at), scale.y(at * gbps / 1e3)) for at in (begin, end)]
+            (x1, y1), (x2, y2) = ends
+            yield tag("line", class_="roof", x1=f"{x1:.2f}%", x2=f"{x2:.2f}%", y1=f"{y1:.1f}", y2=f"{y2:.1f}")
+
+
+def _point(scale: _Scale, name: str, one: Inputs, most: int) -> Html:
+    share = "" if one.peak_share is None else f", {100 * one.peak_share:.0f} % of the {one.limit} peak"
+    text = (
+        f"{said(name, 80)} [{said(one.shapes, 80)}]: {one.tflops:,.2f} TFLOP/s, {_intensity(one):,.2f} FLOPs per byte, "
+        f"{format_ns(one.gpu_ns)} of GPU time{share}"
+    )
+    radius = 3 + 9 * math.sqrt(one.gpu_ns / max(most, 1))
+    place = {"cx": f"{scale.x(_intensity(one)):.2f}%", "cy": f"{scale.y(one.tflops or scale.low):.1f}"}
+    return tag("circle", tag("title", text), class_="op", r=f"{radius:.1f}", **place)
+
+
+def _axes(scale: _Scale) -> Iterator[Html]:
+    yield tag("line", class_="axis", x1="0", x2="100%", y1=_HEIGHT, y2=_HEIGHT)
+    for power in range(math.ceil(math.log10(scale.left)), math.floor(math.log10(scale.right)) + 1):
+        x = f"{scale.x(10.0**power):.2f}%"
+        yield tag("line", class_="axis", x1=x, x2=x, y1=_HEIGHT, y2=_HEIGHT + 4)
+        side = {"text-anchor": "end" if scale.x(10.0**power) > 92 else "start"}
+        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16, **side)
+
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
 _STEPS_HEIGHT, _CURVE_HEIGHT = 150, 170

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import DeviceTime, Report
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.html.card import MARKS
+from traceanalyzer.render.html.cards import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.words.savings import finding_name

@@ -9,6 +9,7 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_offset
 from traceanalyzer.render.html.markup import (
     Html,
     code,
+    kernel_names,
     number,
     pointer,
     prose,
@@ -17,8 +18,8 @@ from traceanalyzer.render.html.markup import (
     scrolled,
     tag,
     together,
+    told_apart,
 )
-from traceanalyzer.render.html.names import kernel_names, told_apart
 from traceanalyzer.render.html.page_data import Inputs, OpTable, Stretch
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, StepTime
 from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, swatch
