@@ -18,8 +18,7 @@ from traceanalyzer.model.report import DeviceTime, IdleCause
 from traceanalyzer.render.html.cards import _choice
 from traceanalyzer.render.html.evidence import Card, cost, count, evidence, saving
 from traceanalyzer.render.html.markup import tag, together
-from traceanalyzer.render.html.page_data import Stretch
-from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime
+from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.plots import accounting_bar, parts_bar, range_bar, spread_svg, steps_svg
 from traceanalyzer.render.html.summary import summary_svg
 from traceanalyzer.render.html.tables import stretches

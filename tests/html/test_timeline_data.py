@@ -15,7 +15,7 @@ from tests.html.pages import parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Report
-from traceanalyzer.render.html.page_data import Stretch
+from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Overview, Timeline, Track
 from traceanalyzer.render.html.timeline_events import Band
 from traceanalyzer.render.html.timelines import _note, _shifts, packed_timelines, timeline_section

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.html.page_data import Stretch, longest_stretches
+from traceanalyzer.render.html.plot_data import Stretch, longest_stretches
 
 US = 1_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -12,8 +12,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.render.html.event_bars import Bar
-from traceanalyzer.render.html.page_data import Stretch
-from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime
+from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.redaction import (
     FILE,
     LINE,

@@ -7,19 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
-
-from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.render.html.plot_data import (
     MOST_STEPS,
     KernelSpread,
     MemoryCurve,
     StepSeries,
+    Stretch,
     kernel_spreads,
+    longest_stretches,
     memory_curves,
     step_series,
 )
@@ -40,8 +38,6 @@ from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.time_tree import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.rule.registry import all_rules
-from traceanalyzer.timeline.selection import Events
-from traceanalyzer.timeline.steps import Steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,62 +128,6 @@ def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
     )
     rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
     return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
-
-
-MOST_STRETCHES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A gap on a device, with what is known of its longest piece.
-
-    Attributes:
-        cause: `idle:...`.
-        op: the op to name, else the call that decided; None where there is neither.
-        line: the user's `path.py(12): function` around that; None where no stacks were recorded.
-    """
-
-    device: int
-    start_ns: int
-    end_ns: int
-    cause: str
-    op: str | None
-    step: int | None
-    line: str | None = None
-
-
-def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[Stretch, ...]:
-    """Longest first, of those that lie in the window.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
-    idle, steps = analysis.index(Idle), analysis.index(Steps)
-    inside = (idle.start_ns >= steps.window_start_ns) & (idle.end_ns <= steps.window_end_ns)
-    pieces = np.flatnonzero(inside)
-    order = pieces[np.lexsort((pieces, -idle.dur_ns[pieces], idle.gap[pieces], -idle.gap_dur_ns[pieces]))]
-    _, first = np.unique(idle.gap[order], return_index=True)
-    chosen = order[np.sort(first)[:most]]
-    row = np.where(idle.op[chosen] >= 0, idle.op[chosen], idle.row[chosen])
-    names = Texts.column(analysis.trace.lanes.cpu, "name", row).values()
-    lines = analysis.index(Events).user_code.around(row).values()
-    found = zip(chosen.tolist(), names, lines, strict=True)
-    return tuple(
-        _stretch(idle, steps, piece, op and str(op), line and str(line)) for piece, op, line in found
-    )
-
-
-def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | None) -> Stretch:
-    whole = idle.gap == idle.gap[piece]
-    start, end, device = (
-        int(idle.start_ns[whole].min()),
-        int(idle.end_ns[whole].max()),
-        int(idle.device[piece]),
-    )
-    edges = steps.bounds_ns.get(device) if steps.marked else None
-    at = -1 if edges is None else int(np.searchsorted(edges, start, side="right")) - 1
-    number = int(steps.number[at]) if 0 <= at < len(steps) else None
-    return Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", op, number, line)
 
 
 Analysed = Sequence[tuple[int | None, Analysis]]

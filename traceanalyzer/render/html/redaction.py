@@ -17,8 +17,7 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
 from traceanalyzer.render.html.event_bars import Bar
-from traceanalyzer.render.html.page_data import Stretch
-from traceanalyzer.render.html.plot_data import MemoryCurve, StepSeries
+from traceanalyzer.render.html.plot_data import MemoryCurve, StepSeries, Stretch
 from traceanalyzer.render.html.strip_data import Earlier, Lane, Strip
 from traceanalyzer.report.time_tree import Node
 

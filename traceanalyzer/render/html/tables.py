@@ -20,8 +20,8 @@ from traceanalyzer.render.html.markup import (
     together,
     told_apart,
 )
-from traceanalyzer.render.html.page_data import Inputs, OpTable, Stretch
-from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, StepTime
+from traceanalyzer.render.html.page_data import Inputs, OpTable
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.plots import memory_svg, spread_svg, steps_svg, swatch
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.facts import Fact

@@ -9,7 +9,8 @@ from traceanalyzer.model.report import IDLE, Report
 from traceanalyzer.model.short_names import ENGINE, short_kernel, short_op
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, filled, kernel_names, packed, said, tag, together
-from traceanalyzer.render.html.page_data import Page, Stretch
+from traceanalyzer.render.html.page_data import Page
+from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Timeline, Track
 from traceanalyzer.report.time_tree import WORK_KINDS, Node
