@@ -27,18 +27,18 @@ FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif")
 def rendered(form: str, report: Report, failing: Sequence[Finding]) -> bytes:
     """The bytes of the report. `failing`: the findings that fail the run."""
     if form == "junit":
-        from traceanalyzer.render.data.junit import render_junit
+        from traceanalyzer.render.data.ci import render_junit
 
         return render_junit(report, failing)
     if form == "sarif":
-        from traceanalyzer.render.data.sarif import render_sarif
+        from traceanalyzer.render.data.ci import render_sarif
         from traceanalyzer.rule.registry import all_rules
 
         return render_sarif(report, {rule.slug: rule.title for rule in all_rules()})
     if form == "markdown":
         return _markdown(report)
     if form == "github":
-        from traceanalyzer.render.data.github import render_github
+        from traceanalyzer.render.data.ci import render_github
 
         _summarise(_markdown(report))
         return render_github(report).encode("utf-8", "backslashreplace")
@@ -68,12 +68,12 @@ def _summarise(markdown: bytes) -> None:
 def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, accounting: Path | None) -> None:
     """The findings, and where every nanosecond went, as Parquet where a file for it is given."""
     if findings is not None:
-        from traceanalyzer.render.data.parquet import write_findings
+        from traceanalyzer.render.data.results import write_findings
 
         with written(findings) as stream:
             write_findings(report, stream)
     if accounting is not None:
-        from traceanalyzer.render.data.parquet import write_accounting
+        from traceanalyzer.render.data.results import write_accounting
         from traceanalyzer.report.summary import accounting_of
 
         frame = accounting_of(ranks)
@@ -91,7 +91,7 @@ def known_findings(path: Path) -> Mapping[str, int]:
         BadOption: the file is none.
     """
     from traceanalyzer.model.finding import Severity
-    from traceanalyzer.render.data.source_lines import fingerprint_of
+    from traceanalyzer.render.data.ci import fingerprint_of
 
     known: dict[str, int] = {}
     for told in _findings(path):
@@ -121,7 +121,7 @@ def _findings(path: Path) -> list[Any]:
 def failing(report: Report, fail_on: str, known: Mapping[str, int] | None) -> list[Finding]:
     """The findings that fail the run: with a baseline only those that are new, or more severe than they were."""
     from traceanalyzer.model.finding import Severity
-    from traceanalyzer.render.data.source_lines import fingerprint
+    from traceanalyzer.render.data.ci import fingerprint
 
     if fail_on == "never":
         return []

@@ -89,7 +89,7 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf], leading: Set
         members: list[list[Finding]] = [[] for _ in of_trace.savings]
         behind = {
             id(own[one]): frozenset(id(own[reason]) for reason in reasons)
-            for one, reasons in of_trace.behind.items()
+            for one, reasons in of_trace.preceded_by.items()
         }
         for number, finding in zip(of_trace.number, own, strict=True):
             members[number].append(finding)

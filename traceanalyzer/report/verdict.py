@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Saving, TraceReport, Verdict, fixed_along
-from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Saving, TraceReport
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.markup import (
     Html,

@@ -18,8 +18,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks, finding_tracks, numbered
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
-from traceanalyzer.timeline.busy import Busy
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
 MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
