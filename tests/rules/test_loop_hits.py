@@ -17,6 +17,7 @@ from traceanalyzer.rule import Calls, IdleTime, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.gpu_idle.repeated_calls import Judge
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
+    Batching,
     launched_text,
     list_ops,
     loop_advice,
@@ -60,6 +61,12 @@ def ops_of(analysis: Analysis, *numbers: int) -> Calls:
     return tops[np.array(numbers, np.int64)]
 
 
+def batching(analysis: Analysis) -> Batching:
+    """The index views, with kernels of at least 2 us."""
+    views = analysis.index(Work), analysis.index(IdleTime), analysis.index(Gpus)
+    return Batching(*views, 2 * US)
+
+
 def evaluated(analysis: Analysis, begin: int, passes: int) -> Evaluations:
     """So many evaluations of two ops from the one with this number on; a node of each but the first comes last."""
     at = ops_of(analysis, *range(begin, begin + 2 * passes, 2))
@@ -78,7 +85,7 @@ def test_the_first_evaluation_of_each_step_stays() -> None:
     """Three in the first step and two in the second, of 30 us each from one op to the end of the next."""
     analysis = built()
     found = [evaluated(analysis, 0, 3), evaluated(analysis, 10, 2)]
-    hits = evaluation_hits(found, analysis.index(Work), analysis.index(IdleTime))
+    hits = evaluation_hits(found, batching(analysis))
     assert (hits.occurrences.start_ns // US).tolist() == [40, 80, 240]
     assert spans(hits) == [(40, 70), (80, 110), (240, 270), (120, 130), (140, 150), (280, 290)]
     assert hits.evidence is not None
@@ -101,7 +108,7 @@ def test_evaluations_are_told_with_the_line_that_takes_longest() -> None:
     """Two evaluations more of 30 us in the first step, one in the second."""
     analysis = built(("a.py(1): first", "b.py(2): second"))
     found = [evaluated(analysis, 0, 3), evaluated(analysis, 10, 2)]
-    hits = evaluation_hits(found, analysis.index(Work), analysis.index(IdleTime))
+    hits = evaluation_hits(found, batching(analysis))
     assert hits.evidence is not None
     assert hits.evidence["lines"] == {"a.py(1): first": 60 * US, "b.py(2): second": 30 * US}
     assert hits.message.endswith(", at {lines}")
@@ -118,8 +125,7 @@ def test_each_step_s_passes_become_one() -> None:
     """Three in the first step and two in the second."""
     analysis = built(("a.py(1): first", "b.py(2): second"))
     found = [passed(analysis, 0, 3), passed(analysis, 11, 2)]
-    views = analysis.index(Work), analysis.index(IdleTime), analysis.index(Gpus)
-    hits = passes_hits(found, *views, 2 * US)
+    hits = passes_hits(found, batching(analysis))
     assert (hits.occurrences.start_ns // US).tolist() == [0, 40, 80, 220, 260]
     fix: Any = hits.fix
     assert (fix[1].starts_ns // US).tolist() == [0, 40, 80, 220, 260]
@@ -136,7 +142,7 @@ def test_each_step_s_passes_become_one() -> None:
     }
     assert hits.message.startswith("the same {members} ops run {passes} times in a row")
     assert lost_us(hits) == [2 * 18 - 9, 2 * 18, 2 * 18, 18 + 9, 2 * 18]
-    twice = passes_hits(found[1:], *views, 2 * US)
+    twice = passes_hits(found[1:], batching(analysis))
     assert twice.message.startswith("the same {members} ops run twice in a row")
 
 
@@ -153,8 +159,7 @@ def test_chains_of_each_step_and_their_backward_become_one_each() -> None:
     """Two chains in the first step and three in the second."""
     analysis = built()
     found = [taken(analysis, 0, 2), taken(analysis, 10, 3)]
-    views = analysis.index(Work), analysis.index(IdleTime), analysis.index(Gpus)
-    hits = inputs_hits(found, *views, 2 * US)
+    hits = inputs_hits(found, batching(analysis))
     starts = [0, 40, 80, 100, 200, 240, 280, 320, 340, 360]
     assert (hits.occurrences.start_ns // US).tolist() == starts
     fix: Any = hits.fix
@@ -172,7 +177,7 @@ def test_chains_of_each_step_and_their_backward_become_one_each() -> None:
     }
     assert "at {lines}" not in hits.message
     with_lines = built(("a.py(1): first", "b.py(2): second"))
-    told = inputs_hits([taken(with_lines, 0, 2), taken(with_lines, 10, 3)], *views, 2 * US)
+    told = inputs_hits([taken(with_lines, 0, 2), taken(with_lines, 10, 3)], batching(analysis))
     assert told.named_by == "b.py(2): second"
     assert told.evidence is not None
     assert told.evidence["lines"] == {"b.py(2): second": 6 * OP, "a.py(1): first": 4 * OP}
@@ -198,8 +203,7 @@ def test_time_steps_and_their_backward_become_one_each() -> None:
     names = ("aten::select", "aten::lstm_cell", "aten::linear")
     loops = [stepping(analysis, 0, 2, names), stepping(analysis, 10, 3, names)]
     nodes = [recorded(analysis, [4, 5, 6, 7], [1, 1, 0, 0], [0, 1, 0, 1]), recorded(analysis, [16], [2], [0])]
-    views = analysis.index(Work), analysis.index(IdleTime), analysis.index(Gpus)
-    hits = recurrent_hits(loops, nodes, "aten::lstm_cell", *views, 2 * US)
+    hits = recurrent_hits(loops, nodes, "aten::lstm_cell", batching(analysis))
     fix: Any = hits.fix
     assert (fix[1].starts_ns // US).tolist() == [0, 40, 200, 240, 280, 80, 100, 120, 140, 320]
     assert fix[1].group.tolist() == [0, 0, 1, 1, 1, 2, 3, 2, 3, 4]
@@ -223,8 +227,7 @@ def test_a_layer_that_nothing_follows_is_called_once() -> None:
     analysis = built(("a.py(1): first", "b.py(2): second"))
     loops = [stepping(analysis, 0, 3, ("aten::select", "aten::lstm"))]
     nodes = [recorded(analysis, [], [], [])]
-    views = analysis.index(Work), analysis.index(IdleTime), analysis.index(Gpus)
-    hits = recurrent_hits(loops, nodes, "aten::lstm", *views, 2 * US)
+    hits = recurrent_hits(loops, nodes, "aten::lstm", batching(analysis))
     assert hits.advice.startswith("Call the layer once on the whole sequence")
     assert "what follows" not in hits.advice
     assert "{follows}" not in hits.message

@@ -13,6 +13,7 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
     HEAVY,
+    Batching,
     fewer_parameters,
     loop_hits,
     stacked_results,
@@ -153,13 +154,13 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    recorded, floor_ns = Recorded.of(calls, outer), limits.kernel_floor_ns
+    recorded, batching = Recorded.of(calls, outer), Batching(work, idle, gpus, limits.kernel_floor_ns)
     loops = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
     judge = Judge.of(loops, calls, limits)
     recurrent = _recurrent(loops, recorded, limits.min_parts)
     for (layer, _), steps in recurrent.items():
         nodes = [recorded.of_loop(loop) for loop in steps]
-        yield recurrent_hits(steps, nodes, layer, work, idle, gpus, floor_ns)
+        yield recurrent_hits(steps, nodes, layer, batching)
     candidates = judge.by_ops(_without(loops, recurrent, recorded), recorded)
     for same in _with_backward(candidates, recorded):
         members = [candidate.loop for candidate in same]
@@ -169,22 +170,19 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
             [candidate.nodes for candidate in same],
             same[0].confidence,
             (*fewer_parameters(members, calls), *stacked_results([*members, *backward], outer)),
-            work,
-            idle,
-            gpus,
-            floor_ns,
+            batching,
             limits.min_copied_share,
             sized=judge.sized_by_data(members[0]),
         )
     for inputs in _equal(
         loop_inputs_of(outer, recorded, limits.min_parts), lambda each: (each.names, each.whole)
     ):
-        yield inputs_hits(inputs, work, idle, gpus, floor_ns)
+        yield inputs_hits(inputs, batching)
     passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
     for network in _equal(passes, lambda each: each.names):
-        yield passes_hits(network, work, idle, gpus, floor_ns)
+        yield passes_hits(network, batching)
     for evaluations in _equal(evaluations_of(calls, outer), lambda each: (each.names, each.input_shape)):
-        yield evaluation_hits(evaluations, work, idle)
+        yield evaluation_hits(evaluations, batching)
 
 
 def _equal(calls: Iterable[T], key: Callable[[T], Any]) -> Iterator[list[T]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -257,34 +258,47 @@ def lines_of(ops: Calls, times_ns: Rows) -> dict[str, int]:
     return ops.line.or_else(ops.annotation).sums(times_ns)
 
 
-def batched(
-    work: Work, starts_ns: Rows, ends_ns: Rows, group: Rows, gpus: Gpus, floor_ns: int
-) -> tuple[Resize, Batch]:
-    """The edits that leave one repeat of each group, which does the work of all. Arguments as in `batched_work`."""
-    return batched_work(work, starts_ns, ends_ns, group, gpus, floor_ns), Batch(starts_ns, ends_ns, group)
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The time that is lost, and saved, if one repeat could do the work of all.
 
-
-def batched_loops(
-    loops: list[Repeats], backward: list[LoopNodes], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int
-) -> tuple[LostTime, tuple[Resize, Batch]]:
-    """(idle time by repeat, the edits that leave one repeat of each loop), both with the loops' backward.
-
-    Args:
-        backward: the nodes that each loop recorded.
+    Attributes:
+        floor_ns: duration of a nearly empty kernel.
     """
-    parts = [(loop.first_ops, loop.ends_ns) for loop in loops]
-    parts += [(recorded.nodes, recorded.nodes.end_ns) for recorded in backward]
-    starts = np.concatenate([ops.start_ns for ops, _ in parts])
-    ends = np.concatenate([part_ends for _, part_ends in parts])
-    before = np.cumsum([0] + [loop.count for loop in loops])
-    owner = [np.arange(before[-1])]
-    group, groups = [np.full(loop.count, place) for place, loop in enumerate(loops)], len(loops)
-    for recorded, first in zip(backward, before[:-1], strict=True):
-        owner.append(recorded.repeat + first)
-        group.append(groups + recorded.place)
-        groups += int(recorded.place.max(initial=-1)) + 1
-    lost = LostTime.launched_within(idle, starts, ends).owned_by(np.concatenate(owner))
-    return lost, batched(work, starts, ends, np.concatenate(group), gpus, floor_ns)
+
+    work: Work
+    idle: IdleTime
+    gpus: Gpus
+    floor_ns: int
+
+    def lost(self, starts_ns: Rows, ends_ns: Rows) -> LostTime:
+        """Idle time before work that is launched in these spans."""
+        return LostTime.launched_within(self.idle, starts_ns, ends_ns)
+
+    def edits(self, starts_ns: Rows, ends_ns: Rows, group: Rows) -> tuple[Resize, Batch]:
+        """The edits that leave one span of each group, which does the work of all."""
+        grown = batched_work(self.work, starts_ns, ends_ns, group, self.gpus, self.floor_ns)
+        return grown, Batch(starts_ns, ends_ns, group)
+
+    def loops(self, loops: list[Repeats], nodes: list[LoopNodes]) -> tuple[LostTime, tuple[Resize, Batch]]:
+        """(idle time by repeat, the edits that leave one repeat of each loop), both with the loops' backward.
+
+        Args:
+            nodes: the nodes that each loop recorded.
+        """
+        parts = [(loop.first_ops, loop.ends_ns) for loop in loops]
+        parts += [(recorded.nodes, recorded.nodes.end_ns) for recorded in nodes]
+        starts = np.concatenate([ops.start_ns for ops, _ in parts])
+        ends = np.concatenate([part_ends for _, part_ends in parts])
+        before = np.cumsum([0] + [loop.count for loop in loops])
+        owner = [np.arange(before[-1])]
+        group, groups = [np.full(loop.count, place) for place, loop in enumerate(loops)], len(loops)
+        for recorded, first in zip(nodes, before[:-1], strict=True):
+            owner.append(recorded.repeat + first)
+            group.append(groups + recorded.place)
+            groups += int(recorded.place.max(initial=-1)) + 1
+        lost = self.lost(starts, ends).owned_by(np.concatenate(owner))
+        return lost, self.edits(starts, ends, np.concatenate(group))
 
 
 def loop_hits(
@@ -292,10 +306,7 @@ def loop_hits(
     backward: list[LoopNodes],
     confidence: Confidence,
     other_edits: tuple[Edit, ...],
-    work: Work,
-    idle: IdleTime,
-    gpus: Gpus,
-    floor_ns: int,
+    batching: Batching,
     min_copied_share: float,
     *,
     sized: bool,
@@ -305,11 +316,10 @@ def loop_hits(
     Args:
         backward: the nodes that each loop recorded.
         other_edits: edits of ops outside the loops that one call makes needless.
-        floor_ns: duration of a nearly empty kernel.
         sized: the device counts the rows of each repeat.
     """
     ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
-    lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
+    lost, fix = batching.loops(loops, backward)
     largest = max(loops, key=lambda loop: loop.launches)
     names, members = largest.names, len(largest.names)
     lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)

@@ -14,9 +14,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import batched, lines_of
+from traceanalyzer.rule import Calls, Hits, LostTime, Work
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
@@ -338,7 +337,7 @@ def result_elements(shapes: list[Shape], layer: re.Match[str] | None) -> int | N
     return math.prod((*data[:-1], shapes[1][0] if layer[1] == "linear" else shapes[1][-1]))
 
 
-def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
+def passes_hits(passes: list[Passes], batching: Batching) -> Hits:
     """Hits for passes through one network."""
     first_ops = passes[0].first_ops.joined([each.first_ops for each in passes])
     ends = np.concatenate([each.ends_ns for each in passes])
@@ -348,8 +347,8 @@ def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, fl
     return Hits(
         occurrences=first_ops,
         cause="passes",
-        lost=LostTime.launched_within(idle, first_ops.start_ns, ends),
-        fix=batched(work, first_ops.start_ns, ends, group, gpus, floor_ns),
+        lost=batching.lost(first_ops.start_ns, ends),
+        fix=batching.edits(first_ops.start_ns, ends, group),
         confidence=Confidence.MEDIUM,
         message=f"the same {{members}} ops run {'twice' if times == 2 else '{passes} times'} in a row on tensors of "
         "the same shapes, with {launches} launches each time, and then {taker} combines the results: calls of one "
@@ -365,7 +364,7 @@ def passes_hits(passes: list[Passes], work: Work, idle: IdleTime, gpus: Gpus, fl
     )
 
 
-def evaluation_hits(evaluations: list[Evaluations], work: Work, idle: IdleTime) -> Hits:
+def evaluation_hits(evaluations: list[Evaluations], batching: Batching) -> Hits:
     """Hits for evaluations of one network. The first one may replace the others."""
     first = evaluations[0]
     repeated = first.first_ops.joined([each.first_ops[1:] for each in evaluations])
@@ -374,7 +373,7 @@ def evaluation_hits(evaluations: list[Evaluations], work: Work, idle: IdleTime) 
     before = np.cumsum([0] + [len(each.first_ops) - 1 for each in evaluations])[:-1]
     owner = [each.owner - 1 + count for each, count in zip(evaluations, before, strict=True)]
     starts, stops = np.append(repeated.start_ns, nodes.start_ns), np.append(ends, nodes.end_ns)
-    lost = [LostTime.spent_within(work, starts, stops), LostTime.launched_within(idle, starts, stops)]
+    lost = [LostTime.spent_within(batching.work, starts, stops), batching.lost(starts, stops)]
     lines = lines_of(repeated, ends - repeated.start_ns)
     return Hits(
         occurrences=repeated,

@@ -13,15 +13,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.segments import rank_within
-from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
-    batched,
-    batched_loops,
-    lines_of,
-    list_ops,
-    short_name,
-)
+from traceanalyzer.rule import Calls, Hits
+from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of, list_ops, short_name
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recorded, Repeats, part_of
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
@@ -349,14 +342,11 @@ def recurrent_hits(
     loops: list[Repeats],
     backward: list[LoopNodes],
     layer: str,
-    work: Work,
-    idle: IdleTime,
-    gpus: Gpus,
-    floor_ns: int,
+    batching: Batching,
 ) -> Hits:
     """Hits for loops that call a recurrent layer with one time step at a time."""
     ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
-    lost, fix = batched_loops(loops, backward, work, idle, gpus, floor_ns)
+    lost, fix = batching.loops(loops, backward)
     largest = max(loops, key=lambda loop: loop.launches)
     lines = lines_of(ops, np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns)
     following = following_ops(largest, layer)
@@ -388,7 +378,7 @@ def recurrent_hits(
     )
 
 
-def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus, floor_ns: int) -> Hits:
+def inputs_hits(loops: list[LoopInputs], batching: Batching) -> Hits:
     """Hits for layers in a loop that take x[t] and no state."""
     ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
     ends = np.concatenate([loop.ends_ns for loop in loops])
@@ -398,8 +388,8 @@ def inputs_hits(loops: list[LoopInputs], work: Work, idle: IdleTime, gpus: Gpus,
         occurrences=ops,
         cause="loop-inputs",
         named_by=next(iter(lines), None) or short_name(first.names),
-        lost=LostTime.launched_within(idle, ops.start_ns, ends),
-        fix=batched(work, ops.start_ns, ends, group, gpus, floor_ns),
+        lost=batching.lost(ops.start_ns, ends),
+        fix=batching.edits(ops.start_ns, ends, group),
         confidence=Confidence.MEDIUM,
         message="{ops} run {repeats} times a step in a loop, each time on another part of one tensor, {part} of "
         "{whole}, and on nothing that the loop makes" + (", at {lines}" if lines else ""),
