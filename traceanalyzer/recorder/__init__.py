@@ -1,4 +1,4 @@
-"""Records a user's program: times steps without the profiler, records some, times again, and writes both into the file.
+"""Records a program: times steps without the profiler, records some, times again, and writes all of it into the file.
 
     from traceanalyzer.recorder import profile
 
@@ -31,6 +31,8 @@ def profile(
     shapes: bool = False,
     stacks: bool = False,
     memory: bool = False,
+    tensors: bool | None = None,
+    force: bool = False,
 ) -> Iterator[Session]:
     """A recording session for a loop that calls `step()` at the end of each step.
 
@@ -40,15 +42,17 @@ def profile(
         skip: how many to leave to warm-up first.
         timed: how many to time without the profiler, before the window and again after it.
         shapes, stacks, memory: switches of the profiler; stacks slow the recorded steps most.
+        tensors: record an execution trace of two more steps; None: if the program is a single process.
+        force: replace a file at `path`; else the trace gets another name, `trace-2.json.gz`.
 
     Yields:
         a `Session`; the path that it wrote is `session.written` afterwards, None where there were too few steps.
     """
-    from .session import Options, Session
+    from .options import Options
+    from .session import Session
 
-    session = Session(
-        Options(path=path, steps=steps, skip=skip, timed=timed, shapes=shapes, stacks=stacks, memory=memory)
-    )
+    switches = {"shapes": shapes, "stacks": stacks, "memory": memory, "tensors": tensors, "force": force}
+    session = Session(Options(path=path, steps=steps, skip=skip, timed=timed, **switches))  # type: ignore[arg-type]
     try:
         yield session
     finally:

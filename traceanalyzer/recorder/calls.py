@@ -10,11 +10,15 @@ from functools import reduce, wraps
 from types import FrameType
 from typing import Any
 
+from .patches import Patches
+
 Returned = Callable[[], None]
 
 
-def watch_calls(named: str, returned: Returned) -> None:
-    """`returned()` at every return of `pkg.module:function`; `__main__:function` is one of the script itself.
+def watch_calls(named: str, returned: Returned) -> Callable[[], None]:
+    """Call `returned()` at every return of `pkg.module:function`; the result ends that.
+
+    `__main__:function` is a function of the script itself.
 
     Raises:
         ValueError: the name has no colon, or on Python 3.11 is of a function within a function.
@@ -23,16 +27,15 @@ def watch_calls(named: str, returned: Returned) -> None:
     if not colon:
         raise ValueError(f"--every-call-of {named}: give pkg.module:function")
     if hasattr(sys, "monitoring"):
-        _monitor(where, function, returned)
-        return
+        return _monitor(where, function, returned)
     if "<locals>" in function:
         raise ValueError(
             f"--every-call-of {named}: before Python 3.12 name a function of a module or a class"
         )
-    _look_for_first_call(where, function, returned)
+    return _look_for_first_call(where, function, returned)
 
 
-def _monitor(where: str, function: str, returned: Returned) -> None:
+def _monitor(where: str, function: str, returned: Returned) -> Callable[[], None]:
     """From Python 3.12 on: returns of other functions are reported once each, and cost nothing afterwards."""
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     tool, events = monitoring.PROFILER_ID, monitoring.events
@@ -47,10 +50,18 @@ def _monitor(where: str, function: str, returned: Returned) -> None:
     monitoring.register_callback(tool, events.PY_RETURN, ended)
     monitoring.set_events(tool, events.PY_RETURN)
 
+    def end() -> None:
+        monitoring.set_events(tool, 0)
+        monitoring.register_callback(tool, events.PY_RETURN, None)
+        monitoring.free_tool_id(tool)
 
-def _look_for_first_call(where: str, function: str, returned: Returned) -> None:
+    return end
+
+
+def _look_for_first_call(where: str, function: str, returned: Returned) -> Callable[[], None]:
     """On Python 3.11: all calls are looked at until the function's first one ends, and it is wrapped then."""
     found = False
+    patches = Patches()
 
     def look(frame: FrameType, event: str, _: object) -> None:
         nonlocal found
@@ -64,14 +75,24 @@ def _look_for_first_call(where: str, function: str, returned: Returned) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
         with contextlib.suppress(AttributeError):  # the program deleted the name
-            _wrap(where, function, returned)
+            _wrap(where, function, returned, patches)
         returned()
 
     threading.setprofile(look)
     sys.setprofile(look)
 
+    def end() -> None:
+        nonlocal found
+        if not found:
+            found = True
+            sys.setprofile(None)
+            threading.setprofile(None)
+        patches.undo()
 
-def _wrap(where: str, function: str, returned: Returned) -> None:
+    return end
+
+
+def _wrap(where: str, function: str, returned: Returned, patches: Patches) -> None:
     """The function counts its returns, under its own name and in all modules that imported it."""
     *around, name = function.split(".")
     owner: Any = reduce(getattr, around, sys.modules[where])
@@ -84,8 +105,9 @@ def _wrap(where: str, function: str, returned: Returned) -> None:
         returned()
         return result
 
-    setattr(owner, name, type(own)(counted) if original is not own else counted)
+    changed = type(own)(counted) if original is not own else counted
+    patches.replace(owner, name, lambda _: changed)
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
         for other in [key for key, value in list(names.items()) if value is original]:
-            names[other] = counted
+            patches.replace(module, other, lambda _: counted)

@@ -1,4 +1,4 @@
-"""Runs the user's program with the hook in its interpreters, keeps its exit code, and collects what was recorded."""
+"""Runs the user's program with the hook in its interpreters, keeps its exit code, and publishes what was recorded."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from .notes import NO_STEP, NOTHING, PARTLY, STARTED, STEPPING, WRITTEN
+from .files import Recording, saved_recordings
+from .notes import NO_STEP, NOTED, NOTHING, READY, RIVAL, STARTED, STEPPING
 from .program import VARIABLE
+from .session import METADATA, counted
 
 _HOOK = Path(__file__).parent / "hook"
+_PREFIX = ".traceanalyzer-record-"
 _POLL_S = 0.2
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT")
 
 Note = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class NoFolder(Exception):
+    """The recorder's own folder cannot be created; the cause is an `OSError`."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +39,16 @@ class Outcome:
     """What became of a program.
 
     Attributes:
-        exit_code: its own; 128 and the signal where one ended it.
-        written: the traces, by rank.
+        exit_code: the program's; 128 and the signal where a signal ended it.
+        jobs: the traces: of each job those of its ranks, in their order; a process without ranks is a job.
         problem: why nothing was recorded; None where something was.
+        rivals: traces that the program's own profiler wrote.
     """
 
     exit_code: int
-    written: tuple[Path, ...]
-    problem: str | None
+    jobs: tuple[tuple[Path, ...], ...] = ()
+    problem: str | None = None
+    rivals: tuple[Path, ...] = ()
 
 
 def command_of(words: Sequence[str]) -> list[str]:
@@ -45,49 +58,178 @@ def command_of(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def run(words: Sequence[str], options: dict[str, Any], say: Callable[[str], None]) -> Outcome:
+def run(words: Sequence[str], options: dict[str, Any], say: Say) -> Outcome:
     """Run the command to its end. `options` are of `Options`; `say` gets a line when a trace is written.
 
+    Signals that ask the program to end or to save its state are passed on to it.
+
     Raises:
+        NoFolder: there is no place for what the program reports.
         OSError: the command cannot be started.
     """
     folder = os.path.dirname(os.path.abspath(options["path"]))
-    notes = tempfile.mkdtemp(prefix=".traceanalyzer-record-", dir=folder)
+    _remove_leftovers(folder)
     try:
-        asked = {**options, "path": os.path.abspath(options["path"]), "notes": notes}
-        with subprocess.Popen(command_of(words), env=_environment(asked)) as program:
-            told: list[Note] = []
-            for _ in _waiting(program):
-                told += _tell_new(notes, len(told), say)
-        told += _tell_new(notes, len(told), say)
-        return _outcome(program.returncode, told)
+        notes = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
+    except OSError as error:
+        raise NoFolder(folder) from error
+    try:
+        asked = {**options, "path": os.path.abspath(options["path"]), "notes": notes, "root": os.getpid()}
+        reports = _Reports(notes, bool(options.get("force")), say)
+        with _forwarded() as target:
+            program = subprocess.Popen(command_of(words), env=_environment(asked))
+            target.passed_to(program)
+            while program.returncode is None:
+                with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                    program.wait(_POLL_S)
+                reports.read()
+            reports.end()
+        code = program.returncode
+        return reports.outcome(128 - code if code < 0 else code)
     finally:
         shutil.rmtree(notes, ignore_errors=True)
 
 
 def _environment(options: dict[str, Any]) -> dict[str, str]:
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(options)}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        VARIABLE: json.dumps(options),
+        f"{VARIABLE}_NOTES": options["notes"],
+    }
 
 
-def _waiting(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Again and again until the program ends. Ctrl-C is the program's: it gets the signal, too, and decides."""
-    while program.returncode is None:
+def _remove_leftovers(folder: str) -> None:
+    """Folders of commands on this machine that were killed; those of commands that still run stay."""
+    for path in Path(folder).glob(f"{_PREFIX}*-*"):
+        number = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdigit() and int(number) != os.getpid() and path.is_dir() and not path.is_symlink():
+            try:
+                os.kill(int(number), 0)
+            except ProcessLookupError:
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError:  # it runs, and is somebody else's
+                continue
+
+
+class _Target:
+    """Passes signals on to the program, also those that came before it was started."""
+
+    def __init__(self) -> None:
+        self._program: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+
+    def passed_to(self, program: subprocess.Popen[bytes]) -> None:
+        self._program = program
+        for number in self._early:
+            program.send_signal(number)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and _in_foreground():
+            return  # a terminal sends Ctrl-C to the program, too
+        if self._program is None:
+            self._early.append(number)
+        else:
+            self._program.send_signal(number)
+
+
+@contextlib.contextmanager
+def _forwarded() -> Iterator[_Target]:
+    target, before = _Target(), {}
+    numbers = [number for name in _FORWARDED if (number := getattr(signal, name, None)) is not None]
+    with contextlib.suppress(ValueError):  # not the main thread, which alone gets signals
+        before = {
+            number: signal.signal(number, target.handle)
+            for number in numbers
+            if signal.getsignal(number) != signal.SIG_IGN  # nohup
+        }
+    try:
+        yield target
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Whether a terminal sends its signals to the process group of this command, and so to the program."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+@dataclass
+class _Reports:
+    """What the program's processes report while it runs, and the files that come of it."""
+
+    folder: str
+    force: bool
+    say: Say
+    notes: list[Note] = field(default_factory=list)
+    written: dict[str, Recording] = field(default_factory=dict)  # by final path
+    handled: set[str] = field(default_factory=set)  # raw traces
+    failed: str | None = None
+
+    def read(self) -> None:
+        """Publish recordings that were handed over since, and say what is new."""
+        known = {(note["process"], note["number"]) for note in self.notes}
+        notes = _read(self.folder)
+        for note in notes:
+            if (note["process"], note["number"]) in known:
+                continue
+            if note["event"] == READY:
+                self._publish(saved_recordings(self.folder)[note["raw"]])
+            elif note["event"] == NOTED:
+                self.say(note["text"])
+        self.notes = notes
+
+    def end(self) -> None:
+        """Publish what processes left that were killed after their recorded steps."""
+        self.read()
+        for raw, recording in saved_recordings(self.folder).items():
+            if raw not in self.handled and os.path.exists(raw):
+                cut = "the program was killed before steps were timed again"
+                self._publish(replace(recording, missing=cut))
+
+    def _publish(self, recording: Recording) -> None:
+        self.handled.add(recording.raw)
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(_POLL_S)
-            yield
-        except KeyboardInterrupt:
-            continue
+            path = recording.publish(METADATA, force=self.force, taken=self.written)
+        except OSError as error:
+            self.failed = f"{recording.path} cannot be written: {error.strerror or error}"
+            return
+        finally:
+            recording.discard()
+        self.written[path] = recording
+        self.say(f"{path}: {counted(recording.recorded)} recorded")
+        for text in recording.notes:
+            self.say(text)
+        if recording.missing:
+            self.say(f"{path}: {recording.missing}")
+
+    def outcome(self, exit_code: int) -> Outcome:
+        rivals = [note["path"] for note in self.notes if note["event"] == RIVAL and os.path.exists(note["path"])]
+        problem = None if self.written else self.failed or _why_nothing(self.notes, exit_code)
+        if self.failed and self.written:
+            self.say(self.failed)
+        return Outcome(exit_code, tuple(_jobs(self.written)), problem, tuple(map(Path, dict.fromkeys(rivals))))
 
 
-def _tell_new(folder: str, known: int, say: Callable[[str], None]) -> list[Note]:
-    """Notes that came since; the traces among them are told."""
-    new = _read(folder)[known:]
-    for note in new:
-        if note["event"] in (WRITTEN, PARTLY):
-            say(note["text"])
-    return new
+def _jobs(written: dict[str, Recording]) -> Iterator[tuple[Path, ...]]:
+    """Ranks of one job together, in their order; every other process by itself."""
+    ranks = sorted((one.rank, path) for path, one in written.items() if one.world > 1)
+    if ranks:
+        yield tuple(Path(path) for _, path in ranks)
+    for path, recording in written.items():
+        if recording.world <= 1:
+            yield (Path(path),)
 
 
 def _read(folder: str) -> list[Note]:
@@ -95,29 +237,32 @@ def _read(folder: str) -> list[Note]:
     notes: list[Note] = []
     for path in Path(folder).glob("*.jsonl"):
         lines = path.read_text("utf-8").splitlines(keepends=True)
-        notes += [{**json.loads(line), "process": path.stem} for line in lines if line.endswith("\n")]
+        notes += [
+            {**json.loads(line), "process": path.stem, "number": number}
+            for number, line in enumerate(lines)
+            if line.endswith("\n")
+        ]
     return sorted(notes, key=lambda note: (note["at"], note["process"]))
-
-
-def _outcome(code: int, notes: Sequence[Note]) -> Outcome:
-    written = {note["path"]: note for note in notes if note["event"] == WRITTEN}
-    paths = sorted(written, key=lambda path: (int(written[path]["rank"] or 0), path))
-    exit_code = 128 - code if code < 0 else code
-    return Outcome(exit_code, tuple(map(Path, paths)), None if paths else _why_nothing(notes, exit_code))
 
 
 def _why_nothing(notes: Sequence[Note], exit_code: int) -> str:
     reasons = [note for note in notes if note["event"] == NOTHING]
     if reasons:
-        return str(max(reasons, key=lambda note: note.get("seen") or 0)["text"])
+        reason = max(reasons, key=lambda note: note.get("seen") or 0)
+        text = str(reason["text"])
+        if exit_code and not reason.get("error"):
+            text = text.partition(", and the first recorded step")[0]
+        return f"{text} (exit code {exit_code})" if exit_code else text
     if not any(note["event"] == STARTED for note in notes):
         return (
-            "no process of the program imported torch, or its python does not read PYTHONPATH "
+            "no process of the program executed torch, or its python does not read PYTHONPATH "
             "(python -I and -E do not); use traceanalyzer.recorder.profile in the program instead"
         )
     if any(note["event"] == STEPPING for note in notes):
-        ended = f"the program ended with exit code {exit_code} and did not report a recording"
-        return f"{ended}: it was killed, or ends by os._exit"
+        return (
+            f"the program ended with exit code {exit_code} and did not report a recording: "
+            "it was killed, or ends by os._exit; let it run for longer, or lower --skip and --timed"
+        )
     if exit_code:
         return f"the program ended with exit code {exit_code} before it had a step"
     return NO_STEP

@@ -18,9 +18,23 @@ ENVIRONMENT = (
 )
 """The only variables that are read: switches that change how fast a program runs. None can hold a secret."""
 
-_SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 _HIDDEN = "***"
+_NAMES = {  # words of an option whose value is a secret
+    *("key", "apikey", "token", "secret", "password", "passwd", "passphrase", "pwd", "pass", "credential"),
+    *("credentials", "auth", "authorization", "bearer", "pat", "cookie"),
+}
+_HARMLESS = {"max", "min", "num", "n", "new", "value", "head", "heads", "length", "count", "size", "id", "per", "ids"}
+"""Words beside `key` and `token` that speak of lengths and of attention: --max-tokens, --num-key-value-heads."""
+_VALUES = re.compile(
+    r"hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|sk-[\w-]{4,}|xox[abprs]-[\w-]{8,}"
+    r"|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|-----BEGIN [A-Z ]+-----.*"
+    r"|(?<=://)[^/@\s]+(?=@)"  # the login of an address
+    r"|(?<=[Bb]earer )\S+|(?<=[Bb]asic )\S+",
+    re.DOTALL,
+)
+_PARAMETER = re.compile(r"([?&;])([^=&#\s]+)=([^&#\s]+)")
+_SIGNED = re.compile(r"sig|signature|credential|security|expires|policy|x-amz|x-goog", re.IGNORECASE)
+_FIELD = re.compile(r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;}&"']+)""")
 
 
 def described() -> dict[str, Any]:
@@ -31,7 +45,7 @@ def described() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": _gpu(),
         "python": sys.version.split()[0],
         "command": without_secrets(sys.argv),
         "commit": _commit(),
@@ -39,21 +53,59 @@ def described() -> dict[str, Any]:
     }
 
 
+def _gpu() -> str | None:
+    """Name of the current GPU; None without one, or where it has failed."""
+    import torch
+
+    try:
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    except RuntimeError:
+        return None
+
+
 def without_secrets(command: list[str]) -> list[str]:
-    """The command with logins of addresses hidden, and values of options whose names speak of keys or passwords."""
-    shown, hide = [], False
-    for word in (_LOGIN.sub(f"{_HIDDEN}@", word) for word in command):
+    """The command with secrets hidden: values that look like keys, logins and parameters of addresses, and the values
+    of options and fields whose names speak of keys, tokens and passwords."""
+    shown: list[str] = []
+    hide = False
+    for word in command:
         option, equals, _ = word.partition("=")
-        secret = bool(_SECRET.search(option)) and (word.startswith("-") or bool(equals))
-        shown.append(
-            _HIDDEN
-            if hide and not word.startswith("-")
-            else f"{option}={_HIDDEN}"
-            if secret and equals
-            else word
-        )
-        hide = secret and not equals
+        named = word.startswith("-") and _is_secret(option)
+        if hide and not word.startswith("--"):
+            shown.append(_HIDDEN)
+            hide = False
+            continue
+        shown.append(f"{option}={_HIDDEN}" if named and equals else _masked(word))
+        hide = named and not equals and not option.startswith("--no-")
     return shown
+
+
+def _masked(word: str) -> str:
+    """One word of a command, without the secrets in it."""
+    word = _PARAMETER.sub(_parameter, word)
+    word = _FIELD.sub(_field, word)
+    return _VALUES.sub(_HIDDEN, word)
+
+
+def _parameter(match: re.Match[str]) -> str:
+    secret = _is_secret(match[2]) or _SIGNED.search(match[2])
+    return f"{match[1]}{match[2]}={_HIDDEN}" if secret else match[0]
+
+
+def _field(match: re.Match[str]) -> str:
+    if not _is_secret(match[2]) or match[4].startswith("//") or _HIDDEN in match[4]:
+        return match[0]
+    if match[2].lower().endswith("authorization"):
+        return match[0]  # its scheme stays, and its value is hidden by its form
+    quote = match[4][0] if match[4][0] in "\"'" else ""
+    return f"{match[1]}{match[2]}{match[1]}{match[3]}{quote}{_HIDDEN}{quote}"
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a name speaks of a secret, by its words."""
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
+    return any(word in _NAMES for word in words) and not any(word in _HARMLESS for word in words)
 
 
 def _commit() -> str | None:
@@ -66,5 +118,5 @@ def _commit() -> str | None:
 
 
 def _git(*words: str) -> str:
-    told = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=5)
-    return told.stdout.strip()
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=5)
+    return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""What a recorded process tells `traceanalyzer record`: a file of JSON lines per process."""
+"""What a recorded process reports to `traceanalyzer record`: a file of JSON lines per process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from typing import Any
 
 STARTED = "started"  # torch is imported, and the hooks are in
 STEPPING = "stepping"  # a step has ended
+READY = "ready"  # a recording lies in the folder
 WRITTEN = "written"
 NOTHING = "nothing"  # recorded, with the reason
 PARTLY = "partly"  # recorded, with what is missing
-
+NOTED = "noted"  # anything else that the user should know
+RIVAL = "rival"  # a trace that the program's own profiler wrote
 
 NO_STEP = (
-    "no step was found: no optimizer stepped, no CUDA graph was replayed, and no module with parameters ran; "
-    "name the function that is one step: --every-call-of pkg.module:function"
+    "no step was found: no optimizer stepped, no CUDA graph was replayed, no backward pass ran, and no module with "
+    "parameters was called; name the function that is one step: --every-call-of pkg.module:function"
 )
+_SILENT = (STARTED, STEPPING, RIVAL)
 
 
 class Notes:
-    """Attributes: folder: of the notes; None where nobody reads them, and standard error is told instead."""
+    """Attributes: folder: of the notes; None where nobody reads them, and standard error is written to instead."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder
@@ -30,7 +33,7 @@ class Notes:
     def tell(self, event: str, text: str, **more: Any) -> None:
         """One event of this process."""
         if self.folder is None:
-            if event not in (STARTED, STEPPING):
+            if event not in _SILENT:
                 print(f"traceanalyzer record: {text}", file=sys.stderr, flush=True)
             return
         known = {"event": event, "text": text, "rank": os.environ.get("RANK"), "at": time.time()}
@@ -41,30 +44,15 @@ class Notes:
         except OSError:  # the command was stopped, and its folder is gone
             pass
 
-    def beside(self, path: str) -> str:
+    @property
+    def abandoned(self) -> bool:
+        """Whether the command has ended: nothing is to be written any more."""
+        return self.folder is not None and not os.path.isdir(self.folder)
+
+    def workspace(self, path: str) -> str:
         """The folder for files that are not finished: it vanishes with the command, whatever ends the program."""
-        return self.folder or os.path.dirname(os.path.abspath(path))
-
-    def free_path(self, path: str) -> str:
-        """The path, or one with `-2`, `-3`, ... where another process of this run writes it."""
-        if self.folder is None:
-            return path
-        ending = ending_of(path)
-        wanted, number = path, 1
-        while not self._claimed(wanted):
-            number += 1
-            wanted = f"{path.removesuffix(ending)}-{number}{ending}"
-        return wanted
-
-    def _claimed(self, path: str) -> bool:
-        claim = os.path.join(self.folder or "", f"{os.path.basename(path)}.claim")
-        try:
-            os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        return True
-
-
-def ending_of(path: str) -> str:
-    """`.json.gz`, `.json`, or nothing."""
-    return next((end for end in (".json.gz", ".json") if path.endswith(end)), "")
+        if self.folder is not None:
+            return self.folder
+        folder = os.path.dirname(os.path.abspath(path))
+        os.makedirs(folder, exist_ok=True)
+        return folder

@@ -5,13 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 
 from .notes import NOTHING, STARTED, Notes
-from .session import Options, Session
+from .options import Options
+from .session import Session
 from .steps import Watch, watch
 
 VARIABLE = "TRACEANALYZER_RECORD"
 """The environment variable that holds the `Options` as JSON."""
+
+_recorder: Recorder | None = None
 
 
 class Recorder:
@@ -19,37 +23,48 @@ class Recorder:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._session = Session(options)
-        self._process = os.getpid()
         self._watch: Watch = watch(self.step, self.restart, options.every_call_of)
+        self._process = os.getpid()
+        self._session = self._new_session()
+
+    @property
+    def device_failed(self) -> bool:
+        """Whether the device failed while the profiler ran."""
+        return self._session.device_failed
+
+    def _new_session(self) -> Session:
+        session = Session(self._options)
+        session.doubt = lambda: self._watch.doubt
+        session.at_close = self._watch.remove
+        return session
 
     def step(self, unit: str) -> None:
-        """One step has ended; a fault of the recorder never reaches the program."""
-        session = self._session
-        if session.closed or (os.getpid() != self._process and not self._take_over()):
+        """One step has ended."""
+        if self._session.closed or not self._records():
             return
-        try:
-            self._session.graphs = self._watch.graphs
-            self._session.step(unit)
-        except Exception as error:  # the program comes first
-            self._session.give_up(error)
+        self._session.graphs = self._watch.graphs
+        self._session.step(unit)
 
-    def restart(self) -> bool:
+    def restart(self, already: int) -> bool:
         """Another kind of event is a step after all; False where it is too late."""
-        return self._session.restart()
+        return self._records() and self._session.restart(already)
 
     def close(self) -> None:
         """The process ends. One without any step, such as a launcher, is silent."""
         if os.getpid() == self._process and self._session.seen:
             self._session.close()
 
-    def _take_over(self) -> bool:
-        """Whether this forked child may record: not where its parent's profiler may be running."""
+    def _records(self) -> bool:
+        """Whether this process may record: not a forked child whose parent's profiler may be running."""
+        if os.getpid() == self._process:
+            return True
         if self._session.seen:
             self._session.closed = True
             return False
         self._process = os.getpid()
-        self._session = Session(self._options)
+        self._session.at_close = lambda: None
+        self._session.leave()
+        self._session = self._new_session()
         Notes(self._options.notes).tell(STARTED, "forked")
         from multiprocessing import util
 
@@ -59,12 +74,24 @@ class Recorder:
 
 def start_from_environment() -> None:
     """Hook into torch of this process, as the environment variable says."""
+    global _recorder
     options = Options(**json.loads(os.environ[VARIABLE]))
     notes = Notes(options.notes)
     notes.tell(STARTED, "torch is imported")
     try:
-        recorder = Recorder(options)
+        _recorder = Recorder(options)
     except Exception as error:  # the program comes first
         notes.tell(NOTHING, str(error))
         return
-    atexit.register(recorder.close)
+    atexit.register(_recorder.close)
+
+
+def end_process() -> None:
+    """The last exit handler. With a failed device the profiler's own cleaning up would crash a process that fails."""
+    kind = getattr(sys, "last_type", None)
+    if _recorder is None or not _recorder.device_failed or kind in (None, SystemExit):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(1)

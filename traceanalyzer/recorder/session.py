@@ -2,79 +2,48 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import shutil
-import tempfile
-from dataclasses import asdict, dataclass
-from functools import cached_property
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from statistics import median
 from typing import Any
 
+from .files import Recording, path_of_rank
 from .metadata import described
-from .notes import NO_STEP, NOTHING, PARTLY, STEPPING, WRITTEN, Notes, ending_of
-from .timer import StepTimer
+from .monitor import Monitor
+from .notes import NO_STEP, NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
+from .options import (
+    FEWEST,
+    LONG_STEP_S,
+    SETTLE_STEPS,
+    TENSORS_MOST_S,
+    WARM_STEPS,
+    Options,
+)
+from .patches import Patches
+from .rivals import Rivals
+from .tensors import Tensors
+from .timer import StepTimer, parts_of
+from .window import Window
 
 METADATA = "traceanalyzer_recording"
 """The key of the trace's envelope that holds the times without the profiler, and what `described()` says."""
 
-BLOCKS = 3  # of timed steps: their spread says how sure the time of a step is
-WARM_STEPS = 2  # under the profiler before the window: its first steps load its own code
-SETTLE_STEPS = 2  # after the window, before steps are timed again: the profiler's buffers are being freed
+FORMAT = 2
+_ATTEMPTS = 3  # to record between the windows of a profiler of the program
+_SETTLED = 0.8  # of the time of the first third of the steps is the least that the last third of settled ones takes
+_REPEATS = 3  # timings that are thrown away for that
+_SHORTEST_MS = 0.5  # a step of less is not marked by itself
+_WORKING_S = 10.0  # for the device to finish at the end of the program
+_LISTED = 4096  # times of steps that are stored
 
-
-@dataclass(frozen=True)
-class Options:
-    """What to record.
-
-    Attributes:
-        path: the trace to write.
-        steps, skip, timed: numbers of steps: recorded, left to warm-up, and timed before the window and again after it.
-        shapes, stacks, memory: switches of the profiler.
-        stop: end the program once all is written.
-        every_call_of: `pkg.module:function`, each call of which is a step.
-        notes: folder for `Notes`.
-    """
-
-    path: str
-    steps: int = 6
-    skip: int = 10
-    timed: int = 24
-    shapes: bool = False
-    stacks: bool = False
-    memory: bool = False
-    stop: bool = False
-    every_call_of: str | None = None
-    notes: str | None = None
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.timed) < 1 or self.skip < 0:
-            raise ValueError("steps and timed are at least 1, skip at least 0")
-
-    @cached_property
-    def block(self) -> int:
-        """Steps of a block of timed steps."""
-        return -(-self.timed // BLOCKS)
-
-    @cached_property
-    def recorded_from(self) -> int:
-        """Steps before the profiler starts."""
-        return self.skip + self.block * BLOCKS
-
-    @cached_property
-    def recorded_to(self) -> int:
-        """Steps before the profiler ends."""
-        return self.recorded_from + WARM_STEPS + self.steps
-
-    @cached_property
-    def timed_again_from(self) -> int:
-        """Steps before the second timing starts."""
-        return self.recorded_to + SETTLE_STEPS
-
-    @cached_property
-    def total(self) -> int:
-        """Steps that the whole recording takes."""
-        return self.timed_again_from + self.block * BLOCKS
+SKIPPING, TIMING, WAITING, RECORDING, OBSERVING, SETTLING, AGAIN = (
+    *("skipping", "timing", "waiting", "recording", "observing", "settling", "timing again"),
+)
 
 
 class Session:
@@ -85,20 +54,43 @@ class Session:
         seen: steps so far.
         written: path of the trace once it is written, else None.
         graphs: whether the program has captured a CUDA graph.
+        doubt: returns why a step may not be what the user takes for one; None where it is sure.
         closed: whether steps no longer matter.
+        device_failed: whether the device failed while the profiler ran: then nothing may touch the profiler.
+        at_close: called once, when the session needs the program's steps no more.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.seen = 0
         self.written: str | None = None
-        self.closed = self.graphs = False
+        self.closed = self.graphs = self.device_failed = False
+        self.doubt: Callable[[], str | None] = lambda: None
+        self.at_close: Callable[[], None] = lambda: None
         self._notes = Notes(options.notes)
+        self._patches = Patches()
+        self._rivals = Rivals(self._patches)
+        self._rivals.starting = self._make_way
+        self._rivals.observing = self._drop_tensors
         self._unit = "step"
-        self._profiler: Any = None
-        self._raw: str | None = None
-        self._before = StepTimer(options.block)
-        self._after = StepTimer(options.block)
+        self._rank, self._world = 0, 1
+        self._phase = SKIPPING
+        self._phase_steps = 0
+        self._already = 0
+        self._phase_from_s = self._timing_from_s = time.perf_counter()
+        self._timer = StepTimer()
+        self._monitor: Monitor | None = None
+        self._compiled = 0
+        self._window: Window | None = None
+        self._tensors: Tensors | None = None
+        self._tensors_done = False
+        self._settled = True
+        self._attempts = 0
+        self._repeats = 0  # of timings without a compilation
+        self._begun = False
+        self._results: dict[str, dict[str, Any]] = {}
+
+    # -- steps -------------------------------------------------------------------------------------------
 
     def step(self, unit: str = "step") -> None:
         """One step has ended.
@@ -108,63 +100,259 @@ class Session:
         """
         if self.closed or _capturing():
             return
-        wanted, ended, self._unit = self.options, self.seen, unit
+        self._unit = unit
         self.seen += 1
-        if 0 < ended < wanted.skip:
-            return
-        if not ended:
-            self._notes.tell(STEPPING, unit)
-        if wanted.skip <= ended <= wanted.recorded_from:
-            self._mark(self._before, ended - wanted.skip)
-        if ended == wanted.recorded_from:
-            self._start()
-        elif wanted.recorded_from < ended <= wanted.recorded_to:
-            self._profiler.step()
-            if ended == wanted.recorded_to:
-                self._finish_window()
-        elif wanted.timed_again_from <= ended <= wanted.total:
-            self._mark(self._after, ended - wanted.timed_again_from)
-            if ended == wanted.total:
-                self.close()
-                if wanted.stop:
-                    raise SystemExit(0)
+        self._phase_steps += 1
+        try:
+            if not self._begun:
+                self._begin()
+            getattr(self, f"_while_{self._phase.replace(' ', '_')}")()
+        except Exception as error:  # the program comes first
+            self.give_up(error)
 
-    def restart(self) -> bool:
-        """Count from the first step again; False where the profiler has been started."""
-        if self.seen > self.options.recorded_from:
+    def _begin(self) -> None:
+        self._begun = True
+        self._phase_from_s = time.perf_counter()
+        self._remember_rank()
+        self._notes.tell(STEPPING, self._unit)
+
+    def restart(self, already: int = 0) -> bool:
+        """Count from the first step again, of which there were `already` some; False once the profiler has started."""
+        if self._phase not in (SKIPPING, TIMING):
             return False
-        self.seen, self._before = 0, StepTimer(self.options.block)
+        self._begin_timing_again()
+        self.seen = self._phase_steps = self._already = already
+        self._phase, self._phase_from_s = SKIPPING, time.perf_counter()
         return True
 
-    def _mark(self, timer: StepTimer, steps: int) -> None:
-        if steps % self.options.block == 0:
-            timer.mark()
+    @property
+    def _alone(self) -> bool:
+        """Whether no other rank has to record the same steps."""
+        return self._world <= 1
 
-    def _start(self) -> None:
-        from torch.profiler import profile, schedule, supported_activities
+    def _enter(self, phase: str) -> None:
+        self._phase, self._phase_steps, self._phase_from_s = phase, 0, time.perf_counter()
 
-        self._before.step_ms()  # the device has caught up
-        wanted = self.options
-        if not self.graphs or _detaches_from_graphs():
-            os.environ.setdefault("TEARDOWN_CUPTI", "1")  # else every launch after the window takes longer
-        self._profiler = profile(
-            activities=supported_activities(),
-            schedule=schedule(wait=0, warmup=WARM_STEPS, active=wanted.steps, repeat=1),
-            record_shapes=wanted.shapes,
-            with_stack=wanted.stacks,
-            profile_memory=wanted.memory,
-        )
-        self._profiler.start()
+    def _while_skipping(self) -> None:
+        elapsed_s = time.perf_counter() - self._phase_from_s
+        if not self.options.enough_skipped(self._phase_steps - 1, elapsed_s, alone=self._alone):
+            return
+        every, known = 1, self._phase_steps - self._already - 1
+        if known >= FEWEST and elapsed_s > 0:
+            step_ms = elapsed_s * 1e3 / known
+            every = max(1, min(int(-(-_SHORTEST_MS // step_ms)), self.options.timed // FEWEST))
+        self._timing_from_s = time.perf_counter()
+        self._enter(TIMING)
+        self._time(every)
+
+    def _time(self, every: int) -> None:
+        """Steps are timed from here on, without any profiler."""
+        self._compiled = _compilations()
+        self._timer = StepTimer(every)
+        self._monitor = Monitor(self.options.root or os.getpid())
+        self._monitor.start()
+        self._timer.step()
+
+    def _while_timing(self) -> None:
+        if self._rivals.running():
+            self._begin_timing_again()
+            self._enter(WAITING)
+            return
+        if not self._timed():
+            return
+        waited_s = time.perf_counter() - self._timing_from_s
+        if self._alone and self.options.max_wait and not self._has_settled():
+            compiling = self._compiled != _compilations()
+            self._repeats += not compiling
+            if waited_s < self.options.max_wait and self._repeats <= _REPEATS:
+                self._begin_timing_again()
+                self._time(self._timer.every)
+                return
+            self._settled = False
+        self._keep_times("before")
+        self._enter(WAITING)
+        self._while_waiting()
+
+    def _timed(self) -> bool:
+        """Whether enough steps are timed, this one included."""
+        assert self._monitor is not None
+        self._timer.step()
+        self._monitor.step()
+        return self.options.enough_timed(self._timer.steps, self._timer.elapsed_s, alone=self._alone)
+
+    def _has_settled(self) -> bool:
+        """Whether the last steps take as long as the first, and nothing was compiled."""
+        if self._compiled != _compilations():
+            return False
+        times = self._timer.clock_ms
+        third = len(times) // 3
+        return third < 1 or median(times[-third:]) >= _SETTLED * median(times[:third])
+
+    def _begin_timing_again(self) -> None:
+        if self._monitor is not None:
+            self._monitor.drop()
+            self._monitor = None
+
+    def _keep_times(self, name: str) -> None:
+        assert self._monitor is not None
+        timer, monitor, self._monitor = self._timer, self._monitor, None
+        measured = monitor.stop()
+        self._results[name] = {
+            "every": timer.every,
+            "step_ms": _rounded(timer.step_ms()),
+            "clock_ms": _rounded(timer.clock_ms),
+            "drained_share": timer.drained_share,
+            **measured,
+        }
+
+    def _while_waiting(self) -> None:
+        if self._rivals.running():
+            return
+        if "before" not in self._results:
+            self._timing_from_s = time.perf_counter()
+            self._enter(TIMING)
+            self._time(1)
+            return
+        if self._notes.abandoned:
+            self._end()
+            return
+        self._start_window()
+
+    def _start_window(self) -> None:
+        self._remember_rank()
+        times = self._results["before"]["clock_ms"]
+        long_steps = bool(times) and median(times) >= LONG_STEP_S * 1e3
+        self._attempts += 1
+        with self._rivals.recorder_acts():
+            self._window = Window(self.options, min(self.options.steps, 2) if long_steps else self.options.steps)
+            self._window.start(graphs=self.graphs)
+        self._compiled = _compilations()
+        self._enter(RECORDING)
+
+    def _while_recording(self) -> None:
+        assert self._window is not None
+        with self._rivals.recorder_acts():
+            if not self._window.step():
+                return
+            self._finish_window()
+        self._after_window()
 
     def _finish_window(self) -> None:
         """The window is over: its trace goes to a file of its own until the times after it are known."""
-        profiler, self._profiler = self._profiler, None
-        profiler.stop()
-        folder = self._notes.beside(self.options.path)
-        os.makedirs(folder, exist_ok=True)
-        handle, self._raw = tempfile.mkstemp(prefix=".recording-", suffix=".json", dir=folder)
-        os.close(handle)
-        profiler.export_chrome_trace(self._raw)
+        assert self._window is not None
+        self._results["window"] = {"compilations": _compilations() - self._compiled}
+        self._window.export(self._notes.workspace(self.options.path))
+        if self._notes.folder is not None:  # if the program is killed from here on, the command publishes this
+            self._recording().save()
+
+    def _after_window(self) -> None:
+        if self._wants_tensors():
+            self._start_tensors()
+        else:
+            self._enter(SETTLING)
+
+    def _while_settling(self) -> None:
+        if self._phase_steps < SETTLE_STEPS or self._rivals.running():
+            return
+        every = self._results["before"]["every"]
+        self._enter(AGAIN)
+        self._time(every)
+
+    def _while_timing_again(self) -> None:
+        if self._rivals.running():
+            self._begin_timing_again()
+            self._enter(SETTLING)
+            return
+        if not self._timed():
+            return
+        self._keep_times("after")
+        self.close()
+        if self.options.stop:
+            raise SystemExit(0)
+
+    # -- execution traces --------------------------------------------------------------------------------
+
+    def _wants_tensors(self) -> bool:
+        times = self._results["before"]["clock_ms"]
+        if self.options.tensors is False or (self.options.tensors is None and self._world > 1):
+            return False
+        return not times or median(times) <= TENSORS_MOST_S * 1e3
+
+    def _start_tensors(self) -> None:
+        try:
+            with self._rivals.recorder_acts():
+                self._tensors = Tensors(self._notes.workspace(self.options.path))
+                self._tensors.start()
+        except Exception as error:
+            self._without_tensors(error)
+            return
+        self._enter(OBSERVING)
+
+    def _while_observing(self) -> None:
+        assert self._tensors is not None
+        try:
+            with self._rivals.recorder_acts():
+                if not self._tensors.step():
+                    return
+                self._tensors.finish()
+            self._tensors_done = True
+        except Exception as error:
+            self._without_tensors(error)
+            return
+        self._enter(SETTLING)
+
+    def _without_tensors(self, error: Exception) -> None:
+        self._notes.tell(NOTED, f"no execution trace is recorded: {error}")
+        self._drop_tensors()
+
+    def _drop_tensors(self) -> None:
+        """The execution trace is given up; what is complete stays."""
+        if self._tensors is None or self._tensors_done:
+            return
+        tensors, self._tensors = self._tensors, None
+        with self._rivals.recorder_acts():
+            tensors.drop()
+        self._enter(SETTLING)
+
+    # -- the program's own profiler ----------------------------------------------------------------------
+
+    def _make_way(self) -> None:
+        """A profiler of the program is about to start: torch has room for one."""
+        if self.closed:
+            return
+        try:
+            self._drop_tensors()
+            if self._phase != RECORDING or self._window is None:
+                return
+            with self._rivals.recorder_acts():
+                if self._window.recorded:
+                    self._finish_window()
+                    self._enter(SETTLING)
+                else:
+                    self._window.drop()
+                    self._window = None
+                    self._enter(WAITING)
+            if self._window is None and self._attempts >= _ATTEMPTS:
+                self._give_up_for_rival()
+        except Exception as error:  # the program comes first
+            self.give_up(error)
+
+    def _give_up_for_rival(self) -> None:
+        self._notes.tell(NOTHING, self._rival_text(), seen=self.seen)
+        self._report_rivals()
+        self._end()
+
+    def _rival_text(self) -> str:
+        return (
+            "the program has a profiler of its own, which leaves no room for another; "
+            "run it without its profiler, or diagnose the trace that its profiler writes"
+        )
+
+    def _report_rivals(self) -> None:
+        for path in self._rivals.traces:
+            self._notes.tell(RIVAL, path, path=path, rank_of_job=self._rank)
+
+    # -- the end -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Write what there is: the whole recording, or as much as the program had steps for."""
@@ -172,77 +360,176 @@ class Session:
             return
         self.closed = True
         try:
-            if self._profiler is not None and self._recorded_steps() >= 1:
-                self._finish_window()
-            if self._raw is None:
-                self._notes.tell(NOTHING, self._too_few(), seen=self.seen)
+            if self._notes.abandoned:
+                return
+            if not _device_works():
+                self._leave_failed_device()
+            elif self._phase == RECORDING and self._window is not None and self._window.recorded:
+                with self._rivals.recorder_acts():
+                    self._finish_window()
+            self._keep_last_times()
+            if self._window is not None and self._window.raw is not None:
+                self._write()
             else:
-                self._write(self._raw)
+                self._notes.tell(NOTHING, self._why_nothing(), seen=self.seen, error=_error())
         except Exception as error:  # the program ends as it would have ended
             self._notes.tell(NOTHING, f"the recording could not be written: {error}")
         finally:
-            self._clean_up()
+            self._report_rivals()
+            self._end()
 
     def give_up(self, error: Exception) -> None:
         """Record no more: the program goes on as if nobody had watched."""
         self.closed = True
         self._notes.tell(NOTHING, f"the recording failed: {error}")
-        self._clean_up()
+        self._end()
 
-    def _clean_up(self) -> None:
-        profiler, self._profiler = self._profiler, None
-        if self._raw is not None and os.path.exists(self._raw):
-            os.remove(self._raw)
-        if profiler is not None:
-            profiler.stop()
+    def _end(self) -> None:
+        """Leave nothing in the program."""
+        self.closed = True
+        self._begin_timing_again()
+        window, self._window = self._window, None
+        tensors, self._tensors = self._tensors, None
+        with self._rivals.recorder_acts():
+            for part in (window, tensors):
+                if part is not None:
+                    with suppress(Exception):
+                        part.drop()
+        self.leave()
 
-    def _recorded_steps(self) -> int:
-        """Whole steps within the window so far."""
-        return min(self.seen - 1 - self.options.recorded_from - WARM_STEPS, self.options.steps)
+    def leave(self) -> None:
+        """Take every change of the program's modules back."""
+        self._patches.undo()
+        self.at_close()
 
-    def _too_few(self) -> str:
+    def _leave_failed_device(self) -> None:
+        """Nothing may touch the profiler any more, and no time can be read from the device."""
+        self._timer = StepTimer()
+        if self._phase == RECORDING and self._window is not None:
+            self._window.leave_alone()
+            self._window = None
+            self.device_failed = True
+
+    def _keep_last_times(self) -> None:
+        """Steps that were timed again before the program ended count, if they fill the three parts."""
+        if self._phase == AGAIN and self._monitor is not None and self._timer.steps >= FEWEST:
+            self._keep_times("after")
+
+    def _why_nothing(self) -> str:
         if not self.seen:
             return NO_STEP
-        needed = self.options.recorded_from + WARM_STEPS + 2
+        if self._rivals.running() or (self._rivals.seen and self._phase in (TIMING, WAITING)):
+            return self._rival_text()
+        if self.device_failed:
+            return "the device failed within the recorded steps, so their trace cannot be read"
+        steps = counted(self.seen)
+        if _error():
+            return f"the program failed with {_error()} after {steps}, before any were recorded"
+        if self._phase == TIMING and self.seen > self.options.skip + 2 * self.options.timed:
+            return f"the program ended after {steps}, and their times had not settled; lower --max-wait"
+        needed = self.options.skip + self.options.timed + WARM_STEPS + 2
         return (
-            f"the program ended after {self.seen} steps, and the first recorded step ends with step {needed}; "
-            "lower --skip or --timed"
+            f"the program ended after {steps}, and the first recorded step ends with step {needed}; "
+            "lower --skip or --timed, or let it run for longer"
         )
 
-    def _write(self, raw: str) -> None:
-        path = self._notes.free_path(path_of_rank(self.options.path))
-        recorded = self._recorded_steps()
-        said = {"format": 1, **described(), "unit": self._unit, "recorded_steps": recorded}
-        said |= {"before_ms": self._before.step_ms(), "after_ms": self._after.step_ms()}
-        said["options"] = {k: v for k, v in asdict(self.options).items() if k not in ("path", "notes")}
-        part = os.path.join(self._notes.beside(path), f".{os.path.basename(path)}.{os.getpid()}.part")
+    def _remember_rank(self) -> None:
+        """The rank while the job is there: at its end it may have been taken down."""
+        rank, world = rank_and_world()
+        if world >= self._world:
+            self._rank, self._world = rank, world
+
+    def _metadata(self, recorded: int) -> dict[str, Any]:
+        options = asdict(self.options)
+        parts = {name: parts_of(self._results.get(name, {}).get("step_ms", [])) for name in ("before", "after")}
+        return {
+            "format": FORMAT,
+            **described(),
+            "unit": self._unit,
+            "doubt": self.doubt(),
+            "recorded_steps": recorded,
+            "before_ms": parts["before"],
+            "after_ms": parts["after"],
+            "settled": self._settled,
+            "rank": self._rank,
+            "world": self._world,
+            "error": _error(),
+            "measured": self._results,
+            "options": {k: v for k, v in options.items() if k not in ("path", "notes", "root", "force")},
+        }
+
+    def _recording(self, **more: Any) -> Recording:
+        window = self._window
+        assert window is not None
+        assert window.raw is not None
+        return Recording(
+            path=path_of_rank(self.options.path, self._rank, self._world),
+            raw=window.raw,
+            metadata=self._metadata(window.recorded),
+            recorded=window.recorded,
+            rank=self._rank,
+            world=self._world,
+            cut_off=window.cut_off,
+            **more,
+        )
+
+    def _write(self) -> None:
+        """Hand the recording over to the command, or publish it where there is none."""
+        recording = self._recording(
+            complete=True, tensors=self._tensor_file(), missing=self._missing(), notes=tuple(self._doubts())
+        )
+        self.written = recording.path
+        if self._notes.folder is not None:
+            recording.save()
+            assert self._window is not None
+            self._window.raw = None  # the command needs the file
+            self._notes.tell(READY, recording.raw, raw=recording.raw)
+            return
         try:
-            with open(raw, "rb") as source, _opened(part, path) as target:
-                source.seek(source.read(64).index(b"{") + 1)
-                target.write(b"{" + json.dumps({METADATA: said})[1:-1].encode() + b",")
-                shutil.copyfileobj(source, target, 1 << 20)
-            os.replace(part, path)
+            self.written = recording.publish(METADATA, force=self.options.force)
         finally:
-            if os.path.exists(part):
-                os.remove(part)
-        self.written = path
-        self._notes.tell(WRITTEN, f"{path}: {recorded} step{'s' * (recorded != 1)} recorded", path=path)
-        if recorded < self.options.steps or not said["after_ms"]:
-            missing = "steps were not timed again after the window"
-            if recorded < self.options.steps:
-                missing = f"only {recorded} of {self.options.steps} steps were recorded, and {missing}"
-            self._notes.tell(PARTLY, f"{path}: the program ended after {self.seen} steps, so {missing}")
+            recording.discard()
+        self._notes.tell(WRITTEN, f"{self.written}: {counted(recording.recorded)} recorded")
+        for text in recording.notes:
+            self._notes.tell(NOTED, text)
+        if recording.missing:
+            self._notes.tell(PARTLY, f"{self.written}: {recording.missing}")
+
+    def _tensor_file(self) -> str | None:
+        if self._tensors is None or not self._tensors_done:
+            return None
+        try:
+            return self._tensors.merged()
+        except (OSError, ValueError) as error:
+            self._notes.tell(NOTED, f"the execution trace could not be written: {error}")
+            return None
+
+    def _doubts(self) -> Iterator[str]:
+        doubt = self.doubt()
+        if doubt:
+            yield f"not sure what a step is: {doubt}; to name it: --every-call-of pkg.module:function"
+        if not self._settled:
+            wait = f"{self.options.max_wait:g} s"
+            yield f"step times had not settled after {wait}; raise --max-wait or --skip"
+
+    def _missing(self) -> str | None:
+        """What the recording lacks; None where it is whole."""
+        assert self._window is not None
+        recorded, wanted = self._window.recorded, self._window.steps
+        if recorded == wanted and "after" in self._results:
+            return None
+        missing = "steps were not timed again after the window"
+        if recorded < wanted:
+            missing = f"only {recorded} of {wanted} steps were recorded, and {missing}"
+        if self._rivals.seen:
+            return f"a profiler of the program started, so {missing}"
+        how = f"failed with {_error()}" if _error() else "ended"
+        return f"the program {how} after {counted(self.seen)}, so {missing}"
 
 
-def path_of_rank(path: str) -> str:
-    """`trace.json.gz` of one process; `trace-rank3.json.gz` of rank 3 of several; `{rank}` is replaced, too."""
-    rank, world = rank_and_world()
-    if "{rank}" in path:
-        return path.replace("{rank}", str(rank))
-    if world <= 1:
-        return path
-    ending = ending_of(path)
-    return f"{path.removesuffix(ending)}-rank{rank}{ending}"
+def counted(steps: int) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{steps} step{'s' * (steps != 1)}"
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -257,16 +544,8 @@ def rank_and_world() -> tuple[int, int]:
         return 0, 1
 
 
-def _opened(part: str, path: str) -> Any:
-    return gzip.open(part, "wb", compresslevel=5) if path.endswith(".gz") else open(part, "wb")
-
-
-def _detaches_from_graphs() -> bool:
-    """Whether CUDA's tracer can be detached from a program with CUDA graphs: from 12.6 (pytorch#150957)."""
-    import torch
-
-    version = (torch.version.cuda or "0").split(".")
-    return tuple(int(part) for part in version[:2]) >= (12, 6)
+def _rounded(times: list[float]) -> list[float]:
+    return [round(ms, 4) for ms in times[:_LISTED]]
 
 
 def _capturing() -> bool:
@@ -274,3 +553,38 @@ def _capturing() -> bool:
     import torch
 
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
+
+
+def _compilations() -> int:
+    """Frames that torch.compile has compiled so far."""
+    module = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(module, "counters", None)
+    return int(counters["frames"]["total"]) if counters and "frames" in counters else 0
+
+
+def _error() -> str | None:
+    """Name of the exception that ends this process; None where none does."""
+    kind = getattr(sys, "last_type", None)
+    return getattr(kind, "__name__", None)
+
+
+def _device_works() -> bool:
+    """Whether the device finishes its work: after a failed assertion it fails, after a lost rank it may wait for ever."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return True
+    works: list[bool] = []
+    device = torch.cuda.current_device()
+
+    def wait() -> None:
+        try:
+            torch.cuda.synchronize(device)
+        except Exception:
+            return
+        works.append(True)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(_WORKING_S)
+    return bool(works)

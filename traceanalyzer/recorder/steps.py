@@ -1,7 +1,7 @@
-"""Finds the steps of a program that nobody edited: optimizer steps, replays of graphs, forward passes, or a function.
+"""Finds the steps of a program that nobody edited: optimizer steps, graph replays, backward or forward passes, calls.
 
-An optimizer's step ends a step of training: of several optimizers the first one's. Where none steps, a step is a
-replay of a CUDA graph, or else the forward pass of the outermost module that has parameters.
+An optimizer's step ends a step of training. Without one a step is a replay of a CUDA graph, or else a backward pass,
+or else a forward pass of the outermost module that has parameters.
 """
 
 from __future__ import annotations
@@ -11,44 +11,66 @@ from functools import wraps
 from typing import Any
 
 from .calls import watch_calls
+from .patches import Patches
+from .replays import Replays
 
-OPTIMIZER, GRAPH, FORWARD, CALL = "optimizer step", "graph replay", "forward pass", "call"
-_PREFERRED = {OPTIMIZER: 0, GRAPH: 1, FORWARD: 2}
-SURE_AFTER = 3  # events of a kind before it is taken for steps: models are built and tried before they run
-SILENT_AFTER = (
-    12  # replays without a step of the optimizer: then it is in the graph, and stepped only before capture
+OPTIMIZER, GRAPH, BACKWARD, FORWARD, CALL = (
+    *("optimizer step", "graph replay", "backward pass", "forward pass", "call"),
 )
+_PREFERRED = {OPTIMIZER: 0, GRAPH: 1, BACKWARD: 2, FORWARD: 3}
+SURE_AFTER = 3  # events of a kind before it is a step: models are built and tried before they run
+SILENT_AFTER = 12  # replays of one graph without a step of the optimizer: the graph contains the optimizer then
+SLOWER_FROM, SLOWER_TO = 2, 8  # steps of the first optimizer per step of another that ends a longer period
+
+MARK = "mark a step with --every-call-of pkg.module:function"
 
 Step = Callable[[str], None]
+Restart = Callable[[int], bool]
 
 
 class Watch:
-    """Counts what could be steps, and hands on those of the best kind that recurs.
+    """Counts events that could be steps, and hands on those of the best kind that recurs.
 
     Attributes:
-        kind: of the events that are taken for steps; None until one recurs.
-        at_training: called when an optimizer is made.
-        trains: whether it has made an optimizer: then no forward pass is a step.
-        graphs: whether it has captured a CUDA graph.
+        kind: the kind of events that are steps; None until one recurs.
+        at_training: called when an optimizer is constructed.
+        trains: whether an optimizer was constructed: then no forward pass is a step.
+        graphs: whether a CUDA graph was captured.
+        patches: what was changed in the program.
     """
 
-    def __init__(self, step: Step, restart: Callable[[], bool]) -> None:
+    def __init__(self, step: Step, restart: Restart) -> None:
         self.kind: str | None = None
         self.trains = self.graphs = False
+        self.patches = Patches()
+        self.at_training: Callable[[], None] = lambda: None
         self._step, self._restart = step, restart
         self._owner = 0  # its id: a reference would keep a model alive
-        self._seen: dict[tuple[str, int], int] = {}
-        self._replays = 0  # since the optimizer stepped
-        self._settled = False
-        self.at_training: Callable[[], None] = lambda: None
+        self._counts: dict[tuple[str, int], int] = {}
+        self._replays = Replays()
+        self._replayed: dict[int, int] = {}  # per graph, since the optimizer stepped
+        self._optimizer_is_back = self._settled = False
+
+    @property
+    def doubt(self) -> str | None:
+        """Why a step may be something else than the program's author takes for one; None where it is sure."""
+        if self.kind == BACKWARD:
+            return "no step of an optimizer was seen, so each backward pass is taken for a step"
+        if self.kind == GRAPH and self._replays.cycle == 1 and len(self._replays.graphs) > 1:
+            graphs = len(self._replays.graphs)
+            return f"{graphs} CUDA graphs are replayed in no fixed order, so each replay is taken for a step"
+        if self.kind == OPTIMIZER and self._uneven():
+            return "several optimizers step at different rates, so a step may be a part of an iteration"
+        return None
 
     def event(self, kind: str, owner: object) -> None:
         """Something ended that could be a step; of each kind the owner that recurs first is followed."""
         if kind == FORWARD and self.silent(kind):
             return
-        if not self._settled and (kind != self.kind or id(owner) != self._owner):
-            self._compare(kind, owner)
-        if kind == self.kind and id(owner) == self._owner:
+        key = self._counted(kind, id(owner))
+        if not self._settled and (kind != self.kind or key != self._owner):
+            self._compare(kind, key)
+        if kind == self.kind and key == self._owner and (kind != GRAPH or self._replays.ends_step(id(owner))):
             self._step(kind)
 
     def silent(self, kind: str) -> bool:
@@ -57,37 +79,76 @@ class Watch:
             return True
         return self.kind is not None and _PREFERRED[kind] > _PREFERRED[self.kind]
 
-    def _compare(self, kind: str, owner: object) -> None:
-        """Follow this owner from now on where its kind is better, or the kind so far has fallen silent."""
-        key = kind, id(owner)
-        self._seen[key] = self._seen.get(key, 0) + 1
-        self._replays = 0 if kind == OPTIMIZER else self._replays + (kind == GRAPH)
-        if self._seen[key] < SURE_AFTER:
+    def remove(self) -> None:
+        """Leave the program as it was."""
+        self.patches.undo()
+
+    def _counted(self, kind: str, owner: int) -> int:
+        """The key of the event's owner, whose events are counted. All graphs are one owner."""
+        if kind == GRAPH:
+            self._replayed[owner] = self._replayed.get(owner, 0) + 1
+            cycle = self._replays.add(owner)
+            if cycle and (self.kind != GRAPH or self._restart(0)):
+                self._replays.adopt(cycle)
+            owner = 0
+        elif kind == OPTIMIZER:
+            self._optimizer_is_back |= self.kind == GRAPH
+            self._replayed.clear()
+        self._counts[kind, owner] = self._counts.get((kind, owner), 0) + 1
+        return owner
+
+    def _compare(self, kind: str, owner: int) -> None:
+        """Follow this owner from now on where it is better than what is followed."""
+        count = self._counts[kind, owner]
+        takes_over = kind == OPTIMIZER and self.kind in (BACKWARD, GRAPH)
+        if count < SURE_AFTER and not (takes_over and self.kind == BACKWARD):
             return
-        fallen = self.kind == OPTIMIZER and kind == GRAPH and self._replays >= SILENT_AFTER
-        better = self.kind is None or _PREFERRED[kind] < _PREFERRED[self.kind] or fallen
-        if not better:
+        if kind == BACKWARD and any(known == OPTIMIZER for known, _ in self._counts):
             return
-        if self.kind is not None and not self._restart():
+        if kind == GRAPH and not self._replays.cycle:
+            return
+        better = self.kind is None or _PREFERRED[kind] < _PREFERRED[self.kind]
+        if not (better or self._fallen(kind) or self._slower(kind, count)):
+            return
+        if self.kind is not None and not self._restart(count - 1):
             self._settled = True
             return
-        self.kind, self._owner = kind, id(owner)
+        if self.kind is None:
+            self._restart(count - 1)
+        self.kind, self._owner = kind, owner
+
+    def _fallen(self, kind: str) -> bool:
+        """Whether the optimizer stepped only before its step was captured in a graph."""
+        silent = max(self._replayed.values(), default=0) >= SILENT_AFTER
+        return self.kind == OPTIMIZER and kind == GRAPH and silent and not self._optimizer_is_back
+
+    def _slower(self, kind: str, count: int) -> bool:
+        """Whether this optimizer steps once for several steps of the one that is followed."""
+        if kind != OPTIMIZER or self.kind != OPTIMIZER:
+            return False
+        return SLOWER_FROM * count <= self._counts[OPTIMIZER, self._owner] <= SLOWER_TO * count
+
+    def _uneven(self) -> bool:
+        counts = [count for (kind, _), count in self._counts.items() if kind == OPTIMIZER]
+        return max(counts) >= SLOWER_FROM * max(sorted(counts)[0], SURE_AFTER) if len(counts) > 1 else False
 
 
-def watch(step: Step, restart: Callable[[], bool], every_call_of: str | None = None) -> Watch:
+def watch(step: Step, restart: Restart, every_call_of: str | None = None) -> Watch:
     """Hooks into torch of this process; `step(kind)` is called at the end of each step.
 
     Raises:
         ValueError: `every_call_of` cannot be watched.
     """
-    found = Watch(step, restart)
+    events = Watch(step, restart)
     if every_call_of is not None:
-        watch_calls(every_call_of, lambda: step(CALL))
-        return found
-    _watch_optimizers(found)
-    _watch_graphs(found)
-    _watch_modules(found)
-    return found
+        events.kind = CALL
+        events.patches.on_undo(watch_calls(every_call_of, lambda: step(CALL)))
+        return events
+    _watch_optimizers(events)
+    _watch_graphs(events)
+    _watch_backward(events)
+    _watch_modules(events)
+    return events
 
 
 def _compiling() -> bool:
@@ -97,49 +158,72 @@ def _compiling() -> bool:
     return bool(torch.compiler.is_compiling())
 
 
-def _watch_optimizers(found: Watch) -> None:
+def _watch_optimizers(events: Watch) -> None:
     from torch.optim import optimizer
 
-    made = optimizer.Optimizer.__init__
+    def wrap(construct: Callable[..., None]) -> Callable[..., None]:
+        @wraps(construct)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            events.trains = True
+            events.at_training()
+            construct(self, *args, **kwargs)
 
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        found.trains = True
-        found.at_training()
-        made(self, *args, **kwargs)
+        return init
 
-    def stepped(one: Any, args: Any, kwargs: Any) -> None:
+    def stepped(stepping: Any, args: Any, kwargs: Any) -> None:
         if not _compiling():
-            found._replays = 0
-            found.event(OPTIMIZER, one)
+            events.event(OPTIMIZER, stepping)
 
-    optimizer.Optimizer.__init__ = init
-    optimizer.register_optimizer_step_post_hook(stepped)
+    events.patches.replace(optimizer.Optimizer, "__init__", wrap)
+    events.patches.on_undo(optimizer.register_optimizer_step_post_hook(stepped).remove)
 
 
-def _watch_graphs(found: Watch) -> None:
+def _watch_graphs(events: Watch) -> None:
     import torch
 
-    replay, begin = torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin
+    def capturing(begin: Callable[..., None]) -> Callable[..., None]:
+        @wraps(begin)
+        def began(self: Any, *args: Any, **kwargs: Any) -> None:
+            events.graphs = True
+            begin(self, *args, **kwargs)
 
-    def began(self: Any, *args: Any, **kwargs: Any) -> None:
-        found.graphs = True
-        begin(self, *args, **kwargs)
+        return began
 
-    def replayed(self: Any) -> None:
-        replay(self)
-        found.event(GRAPH, self)
+    def replaying(replay: Callable[[Any], None]) -> Callable[[Any], None]:
+        @wraps(replay)
+        def replayed(self: Any) -> None:
+            replay(self)
+            events.event(GRAPH, self)
 
-    torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin = replayed, began
+        return replayed
+
+    events.patches.replace(torch.cuda.CUDAGraph, "capture_begin", capturing)
+    events.patches.replace(torch.cuda.CUDAGraph, "replay", replaying)
+
+
+def _watch_backward(events: Watch) -> None:
+    import torch
+
+    def wrap(run: Callable[..., None]) -> Callable[..., None]:
+        @wraps(run)
+        def backward(*args: Any, **kwargs: Any) -> None:
+            run(*args, **kwargs)
+            if not _compiling():
+                events.event(BACKWARD, torch)
+
+        return backward
+
+    events.patches.replace(torch.autograd, "backward", wrap)
 
 
 class _Modules:
     """The outermost module's forward passes. While it runs no hook of all modules is there, so none is slowed.
 
-    Once an optimizer is made or anything is compiled, there is no such hook at all: the compiler warns of it.
+    Once an optimizer is constructed or anything is compiled, there is no such hook at all: the compiler warns of it.
     """
 
-    def __init__(self, found: Watch) -> None:
-        self._found = found
+    def __init__(self, events: Watch) -> None:
+        self._events = events
         self._everywhere: Any = None
         self._followed: Any = None
         self._look()
@@ -150,55 +234,74 @@ class _Modules:
             self._everywhere.remove()
             self._everywhere = None
 
-    def follow(self, one: Any) -> None:
-        """Each call of this module may be a step."""
-        self._followed = one.register_forward_hook(self._leave, always_call=True)
+    def leave(self) -> None:
+        """Take back every hook."""
+        self.look_no_more()
+        if self._followed is not None:
+            self._followed.remove()
+            self._followed = None
 
     def _look(self) -> None:
         from torch.nn.modules import module
 
         self._everywhere = module.register_module_forward_pre_hook(self._enter)
 
-    def _enter(self, one: Any, args: Any) -> None:
-        if next(one.parameters(), None) is None:
+    def _enter(self, module: Any, args: Any) -> None:
+        if next(module.parameters(), None) is None:
             return
         self.look_no_more()
-        if not self._found.silent(FORWARD):
-            self.follow(one)
+        if not self._events.silent(FORWARD):
+            self._followed = module.register_forward_hook(self._leave_module, always_call=True)
 
-    def _leave(self, one: Any, args: Any, result: Any) -> None:
-        self._found.event(FORWARD, one)
-        if self._found.kind != FORWARD:
+    def _leave_module(self, module: Any, args: Any, result: Any) -> None:
+        self._events.event(FORWARD, module)
+        if self._events.kind != FORWARD and self._followed is not None:
             self._followed.remove()
-        if self._found.kind is None and not self._found.trains:
+            self._followed = None
+        if self._events.kind is None and not self._events.trains:
             self._look()
 
 
-def _watch_modules(found: Watch) -> None:
+def _watch_modules(events: Watch) -> None:
     import torch
 
-    modules = _Modules(found)
-    found.at_training = modules.look_no_more
-    compile_any, compile_module = torch.compile, torch.nn.Module.compile
+    modules = _Modules(events)
+    events.at_training = modules.look_no_more
+    events.patches.on_undo(modules.leave)
 
-    @wraps(compile_any)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        modules.look_no_more()
-        made = compile_any(*args, **kwargs)
-        if isinstance(made, torch.nn.Module):
-            made.register_forward_hook(lambda one, args, result: found.event(FORWARD, one))
-        return made
-
-    @wraps(compile_module)
-    def compiled_in_place(one: Any, *args: Any, **kwargs: Any) -> None:
-        compile_module(one, *args, **kwargs)
-        run = one._compiled_call_impl
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = run(*args, **kwargs)
-            found.event(FORWARD, one)
+    def compiling(compile_any: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(compile_any)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            modules.look_no_more()
+            result = compile_any(*args, **kwargs)
+            if isinstance(result, torch.nn.Module):
+                hook = result.register_forward_hook(lambda module, args, out: events.event(FORWARD, module))
+                events.patches.on_undo(hook.remove)
             return result
 
-        one._compiled_call_impl = call
+        return compiled
 
-    torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
+    def compiling_in_place(compile_module: Callable[..., None]) -> Callable[..., None]:
+        @wraps(compile_module)
+        def compiled(module: Any, *args: Any, **kwargs: Any) -> None:
+            modules.look_no_more()
+            compile_module(module, *args, **kwargs)
+            run = module._compiled_call_impl
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                result = run(*args, **kwargs)
+                events.event(FORWARD, module)
+                return result
+
+            module._compiled_call_impl = call
+
+            def restore() -> None:
+                if module._compiled_call_impl is call:
+                    module._compiled_call_impl = run
+
+            events.patches.on_undo(restore)
+
+        return compiled
+
+    events.patches.replace(torch, "compile", compiling)
+    events.patches.replace(torch.nn.Module, "compile", compiling_in_place)

@@ -189,6 +189,7 @@ _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
+_NO_DEVICE_USED = "the program did not use a GPU while it was recorded: run it where torch sees one"
 _ON_ALL = (
     "probably the CPU, here and on other ranks: during {} {}, this GPU waits, mostly in collectives that another rank "
     "has not launched yet"
@@ -429,7 +430,8 @@ def _not_judged(trace: TraceReport) -> Verdict:
     """Of a trace without work of a GPU: why, and what would tell."""
     problem, _, remedy = (trace.unavailable or {}).get("busy", "").rpartition(": ")
     if not problem or "ProfilerActivity" in remedy:
-        return Verdict(step_line(trace), _NOT_JUDGED, _RECORD_DEVICE)
+        advice = _RECORD_DEVICE if trace.measured is None else _NO_DEVICE_USED
+        return Verdict(step_line(trace), _NOT_JUDGED, advice)
     return Verdict(step_line(trace), f"not judged: {problem}", remedy)
 
 

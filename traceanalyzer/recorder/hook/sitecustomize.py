@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH by `traceanalyzer record`: python runs it at start, and it waits until the program imports torch.
+"""Put on PYTHONPATH by `traceanalyzer record`: python runs it at start, and it waits until the program executes torch.
 
 Only the standard library is used here, and nothing happens in a process that never imports torch. A sitecustomize of
 the environment that this file hides is run as it would have been.
@@ -6,6 +6,8 @@ the environment that this file hides is run as it would have been.
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -18,19 +20,28 @@ _RECORDER = "traceanalyzer_recorder"
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as everybody does, and starts the recorder once it is imported."""
+    """Finds torch as everybody does, as often as anything looks for it, and starts the recorder once it has run."""
+
+    def __init__(self) -> None:
+        self._looking: set[int] = set()  # threads, so that the search does not find itself
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name != "torch":
+        thread = _thread.get_ident()
+        if name != "torch" or thread in self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._looking.add(thread)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._looking.discard(thread)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _start()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    _start()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -59,6 +70,19 @@ def _load(file: str, name: str, *, package: bool = False) -> ModuleType:
     return module
 
 
+def _end() -> None:
+    program = sys.modules.get(f"{_RECORDER}.program")
+    if program is not None:
+        program.end_process()
+
+
+def _wanted() -> bool:
+    """Whether a command records: its folder is gone once it has ended, and what still starts is not recorded."""
+    return bool(os.environ.get("TRACEANALYZER_RECORD")) and os.path.isdir(
+        os.environ.get("TRACEANALYZER_RECORD_NOTES", "/")
+    )
+
+
 def _run_the_hidden_one() -> None:
     """The environment's own sitecustomize, where there is one."""
     elsewhere = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]
@@ -68,6 +92,7 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("TRACEANALYZER_RECORD"):
+if _wanted():
     sys.meta_path.insert(0, _AfterTorch())
+    atexit.register(_end)  # the first to be registered is the last to be called
 _run_the_hidden_one()

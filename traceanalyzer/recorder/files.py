@@ -1,0 +1,189 @@
+"""A recording's files: their names, and how they get there, whole and without replacing what is not to be replaced."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+EXECUTION_TRACE = ".et.json.gz"
+_DESCRIPTION = ".about.json"
+_COMPRESSION = 5
+_CHUNK = 1 << 20
+
+
+def ending_of(path: str) -> str:
+    """`.json.gz`, `.json`, or nothing."""
+    return next((end for end in (".json.gz", ".json") if path.endswith(end)), "")
+
+
+def path_of_rank(path: str, rank: int, world: int) -> str:
+    """`trace.json.gz` of one process; `trace-rank3.json.gz` of rank 3 of several; `{rank}` is replaced, too."""
+    if "{rank}" in path:
+        return path.replace("{rank}", str(rank))
+    if world <= 1:
+        return path
+    ending = ending_of(path)
+    return f"{path.removesuffix(ending)}-rank{rank}{ending}"
+
+
+def execution_trace_of(path: str) -> str:
+    """Path of the execution trace that belongs to a trace."""
+    return path.removesuffix(ending_of(path)) + EXECUTION_TRACE
+
+
+def existing_outputs(path: str) -> list[str]:
+    """Files that a recording to `path` could be in the way of: its own, those of ranks, processes and tensors."""
+    folder, name = os.path.split(os.path.abspath(path))
+    ending = ending_of(name)
+    stem = re.escape(name.removesuffix(ending)).replace(re.escape("{rank}"), r"\d+")
+    pattern = re.compile(rf"{stem}(-rank\d+)?(-\d+)?({re.escape(ending)}|{re.escape(EXECUTION_TRACE)})")
+    folders = [folder]
+    if "{rank}" in folder:
+        above, _, _ = folder.partition("{rank}")
+        above = os.path.dirname(above)
+        wanted = re.compile(re.escape(folder).replace(re.escape("{rank}"), r"\d+"))
+        folders = [place for place, _, _ in os.walk(above) if wanted.fullmatch(place)]
+    entries = [
+        os.path.join(place, entry)
+        for place in folders
+        if os.path.isdir(place)
+        for entry in os.listdir(place)
+    ]
+    return sorted(
+        entry for entry in entries if os.path.isfile(entry) and pattern.fullmatch(os.path.basename(entry))
+    )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a process recorded, before it has its place.
+
+    Attributes:
+        path: where it belongs, with the rank in it.
+        raw: the trace as the profiler exported it.
+        tensors: the execution trace; None without one.
+        metadata: goes into the trace's envelope.
+        cut_off: mark of the step that had not ended; None where all had.
+        recorded: whole steps.
+        rank, world: of the process in its job.
+        complete: whether the process handed it over itself; else it was killed after the recorded steps.
+        missing: what lacks, as a sentence; None where it is whole.
+        notes: doubts that the user should know.
+    """
+
+    path: str
+    raw: str
+    metadata: dict[str, Any]
+    recorded: int
+    rank: int = 0
+    world: int = 1
+    tensors: str | None = None
+    cut_off: str | None = None
+    complete: bool = False
+    missing: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def save(self) -> None:
+        """Leave a description beside the raw trace, from which another process can publish it."""
+        part = f"{self.raw}{_DESCRIPTION}.part"
+        with open(part, "w", encoding="utf-8") as stream:
+            json.dump(asdict(self), stream)
+        os.replace(part, f"{self.raw}{_DESCRIPTION}")
+
+    def publish(self, key: str, *, force: bool, taken: Collection[str] = ()) -> str:
+        """Write the files to their places, and return the trace's path.
+
+        The path gets `-2`, `-3`, ... where it is `taken`, or a file is there that `force` does not replace.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        folder = os.path.dirname(self.raw)
+        with _part(self.path, folder) as part:
+            with _opened(part, self.path) as stream:
+                self._copy(stream, {key: self.metadata})
+            path = _moved(part, self.path, force, taken)
+        if self.tensors is not None:
+            target = execution_trace_of(path)
+            with _part(target, folder) as part:
+                with open(self.tensors, "rb") as source, _opened(part, target) as stream:
+                    shutil.copyfileobj(source, stream, _CHUNK)
+                _moved(part, target, force, ())
+        return path
+
+    def discard(self) -> None:
+        """Remove the raw files, which are needed no more."""
+        for part in (self.raw, f"{self.raw}{_DESCRIPTION}", self.tensors):
+            if part is not None:
+                with suppress(OSError):
+                    os.remove(part)
+
+    def _copy(self, target: IO[bytes], envelope: dict[str, Any]) -> None:
+        """The trace, with more keys in its envelope. The step that had not ended loses its mark."""
+        with open(self.raw, "rb") as source:
+            source.seek(source.read(64).index(b"{") + 1)
+            target.write(b"{" + json.dumps(envelope)[1:-1].encode() + b",")
+            if self.cut_off is None:
+                shutil.copyfileobj(source, target, _CHUNK)
+                return
+            mark, unmarked = f'"{self.cut_off}"'.encode(), b'"ProfilerStep cut off"'
+            for line in source:
+                target.write(line.replace(mark, unmarked))
+
+
+def saved_recordings(folder: str) -> dict[str, Recording]:
+    """Descriptions of recordings that were left in a folder, by the path of their raw trace."""
+    saved = {}
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(_DESCRIPTION):
+            with open(os.path.join(folder, name), encoding="utf-8") as stream:
+                fields = json.load(stream)
+            saved[fields["raw"]] = Recording(**{**fields, "notes": tuple(fields["notes"])})
+    return saved
+
+
+@contextmanager
+def _part(path: str, folder: str) -> Iterator[str]:
+    """Path of a file that is removed unless it got another name."""
+    part = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.part")
+    try:
+        yield part
+    finally:
+        with suppress(OSError):
+            os.remove(part)
+
+
+def _opened(part: str, path: str) -> Any:
+    return gzip.open(part, "wb", compresslevel=_COMPRESSION) if path.endswith(".gz") else open(part, "wb")
+
+
+def _moved(part: str, path: str, force: bool, taken: Collection[str]) -> str:
+    ending, number, wanted = ending_of(path), 1, path
+    while wanted in taken or not _linked(part, wanted, force):
+        number += 1
+        wanted = f"{path.removesuffix(ending)}-{number}{ending}"
+    return wanted
+
+
+def _linked(part: str, path: str, force: bool) -> bool:
+    """Whether the file is at its place now; False where another one is."""
+    if force:
+        os.replace(part, path)
+        return True
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            return False
+        os.replace(part, path)
+    return True

@@ -1,0 +1,46 @@
+"""Changes to the modules of a running program that can all be taken back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Replaced attributes and registered hooks of a program, and how to restore each."""
+
+    def __init__(self) -> None:
+        self._restore: list[Callable[[], object]] = []
+
+    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Set `owner.name` to `wrap` of what it is now; an owner without the attribute stays as it is."""
+        original = vars(owner).get(name, getattr(owner, name, _ABSENT))
+        if original is _ABSENT:
+            return
+        inherited = name not in vars(owner)
+        changed = wrap(original)
+        setattr(owner, name, changed)
+
+        def restore() -> None:
+            # Another tool may have wrapped the wrapper since; its replacement is left in place.
+            if vars(owner).get(name) is not changed:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        self._restore.append(restore)
+
+    def on_undo(self, restore: Callable[[], object]) -> None:
+        """Call `restore` when the changes are taken back."""
+        self._restore.append(restore)
+
+    def undo(self) -> None:
+        """Restore everything, last change first. A change that cannot be taken back does not stop the others."""
+        while self._restore:
+            with contextlib.suppress(Exception):
+                self._restore.pop()()
