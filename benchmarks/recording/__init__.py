@@ -1,0 +1,1 @@
+"""Programs on real libraries that are run with and without `traceanalyzer record`, and what came of it."""
