@@ -44,9 +44,8 @@ def timm_resnet(steps: int) -> None:
 
 def hf_trainer(steps: int) -> None:
     """GPT-2 in the Trainer, which imports transformers before torch."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
-
     import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
     class Steps(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
@@ -76,11 +75,10 @@ def hf_trainer(steps: int) -> None:
 
 def accelerate_bert(steps: int) -> None:
     """BERT under accelerate, whose optimizer steps once per two batches."""
-    from accelerate import Accelerator
-    from transformers import BertConfig, BertForSequenceClassification
-
     import torch
+    from accelerate import Accelerator
     from torch.utils.data import DataLoader
+    from transformers import BertConfig, BertForSequenceClassification
 
     batch, length, layers = (2, 16, 2) if SMALL else (32, 128, 8)
     size = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128} if SMALL else {}
@@ -147,9 +145,8 @@ def lightning_vit(steps: int) -> None:
 
 def compiled_llama(steps: int) -> None:
     """A Llama under torch.compile with a fused AdamW."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     batch, length = (1, 16) if SMALL else (4, 1024)
     config = LlamaConfig(

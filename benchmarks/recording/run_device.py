@@ -14,6 +14,7 @@ import argparse
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -80,7 +81,13 @@ class Driver:
             return {**result, "skipped": "no time is left"}
         report, trace = self.folder / f"{wanted.name}.own.json", self.folder / f"{wanted.name}.json.gz"
         command = [
-            *(self.python, *wanted.words, str(HERE / f"{wanted.script}.py"), wanted.program, str(wanted.steps))
+            *(
+                self.python,
+                *wanted.words,
+                str(HERE / f"{wanted.script}.py"),
+                wanted.program,
+                str(wanted.steps),
+            )
         ]
         if wanted.options is not None:
             options = {"path": str(trace), "force": True, **wanted.options}
@@ -94,19 +101,23 @@ class Driver:
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
         }
         began = time.time()
-        try:
-            done = subprocess.run(
+        with open(self.folder / f"{wanted.name}.err", "w+", encoding="utf-8", errors="replace") as errors:
+            started = subprocess.Popen(
                 command,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=min(SECONDS, left),
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
             )
-            result |= {"exit": done.returncode, "stderr": _end_of(done.stderr), "stdout": done.stdout[-200:]}
-        except subprocess.TimeoutExpired as error:
-            stderr = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr
-            result |= {"exit": "timeout", "stderr": _end_of(stderr or "")}
+            try:
+                result["exit"] = started.wait(min(SECONDS, left))
+            except subprocess.TimeoutExpired:
+                result["exit"] = "timeout"
+                os.killpg(started.pid, signal.SIGKILL)  # with all that it started, which would hold the lock
+                started.wait()
+            errors.seek(0)
+            result["stderr"] = _end_of(errors.read())
         result["wall_s"] = round(time.time() - began, 2)
         try:
             if report.exists():
@@ -147,7 +158,18 @@ class Driver:
             archive.close()
 
 
-_SHOWN = ("name", "exit", "wall_s", "own_ms", "own_last_ms", "before_ms", "unit", "doubt", "skipped", "problem")
+_SHOWN = (
+    "name",
+    "exit",
+    "wall_s",
+    "own_ms",
+    "own_last_ms",
+    "before_ms",
+    "unit",
+    "doubt",
+    "skipped",
+    "problem",
+)
 
 
 def _end_of(text: str) -> str:
@@ -286,7 +308,9 @@ PARTS = {"plain": _plain, "faults": _faults, "steps": _steps, "tensors": _tensor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))

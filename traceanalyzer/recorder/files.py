@@ -51,10 +51,7 @@ def existing_outputs(path: str) -> list[str]:
         wanted = re.compile(re.escape(folder).replace(re.escape("{rank}"), r"\d+"))
         folders = [place for place, _, _ in os.walk(above) if wanted.fullmatch(place)]
     entries = [
-        os.path.join(place, entry)
-        for place in folders
-        if os.path.isdir(place)
-        for entry in os.listdir(place)
+        os.path.join(place, entry) for place in folders if os.path.isdir(place) for entry in os.listdir(place)
     ]
     return sorted(
         entry for entry in entries if os.path.isfile(entry) and pattern.fullmatch(os.path.basename(entry))

@@ -215,11 +215,15 @@ class _Reports:
             self.say(f"{path}: {recording.missing}")
 
     def outcome(self, exit_code: int) -> Outcome:
-        rivals = [note["path"] for note in self.notes if note["event"] == RIVAL and os.path.exists(note["path"])]
+        rivals = [
+            note["path"] for note in self.notes if note["event"] == RIVAL and os.path.exists(note["path"])
+        ]
         problem = None if self.written else self.failed or _why_nothing(self.notes, exit_code)
         if self.failed and self.written:
             self.say(self.failed)
-        return Outcome(exit_code, tuple(_jobs(self.written)), problem, tuple(map(Path, dict.fromkeys(rivals))))
+        return Outcome(
+            exit_code, tuple(_jobs(self.written)), problem, tuple(map(Path, dict.fromkeys(rivals)))
+        )
 
 
 def _jobs(written: dict[str, Recording]) -> Iterator[tuple[Path, ...]]:

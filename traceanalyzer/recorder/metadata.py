@@ -23,7 +23,22 @@ _NAMES = {  # words of an option whose value is a secret
     *("key", "apikey", "token", "secret", "password", "passwd", "passphrase", "pwd", "pass", "credential"),
     *("credentials", "auth", "authorization", "bearer", "pat", "cookie"),
 }
-_HARMLESS = {"max", "min", "num", "n", "new", "value", "head", "heads", "length", "count", "size", "id", "per", "ids"}
+_HARMLESS = {
+    "max",
+    "min",
+    "num",
+    "n",
+    "new",
+    "value",
+    "head",
+    "heads",
+    "length",
+    "count",
+    "size",
+    "id",
+    "per",
+    "ids",
+}
 """Words beside `key` and `token` that speak of lengths and of attention: --max-tokens, --num-key-value-heads."""
 _VALUES = re.compile(
     r"hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|sk-[\w-]{4,}|xox[abprs]-[\w-]{8,}"

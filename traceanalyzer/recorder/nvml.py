@@ -87,7 +87,10 @@ class Gpu:
         count = ctypes.c_uint(_PROCESSES)
         entries = (_Process * _PROCESSES)()
         self._call(
-            "nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(count), ctypes.byref(entries)
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            self._handle,
+            ctypes.byref(count),
+            ctypes.byref(entries),
         )
         return [{"pid": entry.pid, "bytes": entry.bytes} for entry in entries[: count.value]]
 

@@ -12,7 +12,9 @@ LONGEST_MULTIPLE = 8  # of `timed`, which they stop at
 LONG_S = 60.0  # after which fewer steps than wanted are skipped or timed
 FEWEST = 3  # steps that are skipped or timed in any case
 LONG_STEP_S = 10.0  # of such steps 2 are recorded
-TENSORS_MOST_S = 5.0  # a step that takes longer has no execution trace: the observer makes it 2 to 7 times longer
+TENSORS_MOST_S = (
+    5.0  # a step that takes longer has no execution trace: the observer makes it 2 to 7 times longer
+)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ METADATA = "traceanalyzer_recording"
 
 FORMAT = 2
 _ATTEMPTS = 3  # to record between the windows of a profiler of the program
-_SETTLED = 0.8  # of the time of the first third of the steps is the least that the last third of settled ones takes
+_SETTLED = (
+    0.8  # of the time of the first third of the steps is the least that the last third of settled ones takes
+)
 _REPEATS = 3  # timings that are thrown away for that
 _SHORTEST_MS = 0.5  # a step of less is not marked by itself
 _WORKING_S = 10.0  # for the device to finish at the end of the program
@@ -224,7 +226,9 @@ class Session:
         long_steps = bool(times) and median(times) >= LONG_STEP_S * 1e3
         self._attempts += 1
         with self._rivals.recorder_acts():
-            self._window = Window(self.options, min(self.options.steps, 2) if long_steps else self.options.steps)
+            self._window = Window(
+                self.options, min(self.options.steps, 2) if long_steps else self.options.steps
+            )
             self._window.start(graphs=self.graphs)
         self._compiled = _compilations()
         self._enter(RECORDING)
@@ -242,7 +246,9 @@ class Session:
         assert self._window is not None
         self._results["window"] = {"compilations": _compilations() - self._compiled}
         self._window.export(self._notes.workspace(self.options.path))
-        if self._notes.folder is not None:  # if the program is killed from here on, the command publishes this
+        if (
+            self._notes.folder is not None
+        ):  # if the program is killed from here on, the command publishes this
             self._recording().save()
 
     def _after_window(self) -> None:
@@ -441,7 +447,9 @@ class Session:
 
     def _metadata(self, recorded: int) -> dict[str, Any]:
         options = asdict(self.options)
-        parts = {name: parts_of(self._results.get(name, {}).get("step_ms", [])) for name in ("before", "after")}
+        parts = {
+            name: parts_of(self._results.get(name, {}).get("step_ms", [])) for name in ("before", "after")
+        }
         return {
             "format": FORMAT,
             **described(),

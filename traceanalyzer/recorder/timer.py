@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -80,12 +81,12 @@ def parts_of(times: list[float]) -> list[float]:
     """Means of the first, second and last third of the times; of fewer times each by itself."""
     count = min(PARTS, len(times))
     bounds = [len(times) * part // count for part in range(count + 1)] if count else [0]
-    spans = zip(bounds, bounds[1:], strict=False)
+    spans = itertools.pairwise(bounds)
     return [sum(times[begin:end]) / (end - begin) for begin, end in spans]
 
 
 def _differences(ends: list[float], scale: float) -> list[float]:
-    return [(end - begin) * scale for begin, end in zip(ends, ends[1:], strict=False)]
+    return [(end - begin) * scale for begin, end in itertools.pairwise(ends)]
 
 
 def _catch_up() -> None:
