@@ -1,4 +1,4 @@
-"""Six programs on timm, transformers, accelerate, lightning and torchvision, with random weights: plain.py NAME STEPS."""
+"""Six programs on timm, transformers, accelerate, lightning and torchvision, random weights: plain.py NAME STEPS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`traceanalyzer record` without its diagnosis, where the analyzer's needs are not installed: record_only.py OPTIONS -- COMMAND.
+"""`record` without its diagnosis, where the analyzer cannot be installed: record_only.py OPTIONS COMMAND.
 
 Options as JSON: record_only.py '{"path": "trace.json.gz"}' python train.py
 """
