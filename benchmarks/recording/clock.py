@@ -24,7 +24,8 @@ class Clock:
     def __init__(self) -> None:
         began = time.perf_counter()
         if path := os.environ.get("RECORDING_LOCK"):
-            _LOCK.append(open(path, "w"))  # until the process ends: one program at a time on the GPU
+            # Until the process ends: one program at a time on the GPU.
+            _LOCK.append(open(path, "w"))  # noqa: SIM115
             fcntl.flock(_LOCK[0], fcntl.LOCK_EX)
         self._marks: list[Any] = []
         self._waited_s = time.perf_counter() - began

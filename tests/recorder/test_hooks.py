@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.recorder import steps
-from traceanalyzer.recorder.steps import FORWARD, GRAPH, OPTIMIZER, SURE_AFTER, Watch, watch
+from traceanalyzer.recorder.steps import BACKWARD, FORWARD, GRAPH, OPTIMIZER, SURE_AFTER, Watch, watch
 
 
 class Handle:
@@ -33,7 +33,7 @@ def optimizer_of(outer: Torch) -> type[Any]:
 
         def step(self) -> None:
             outer.did.append("stepped")
-            for hook in outer.after_step:
+            for hook in list(outer.after_step):
                 hook(self, (), {})
 
     return Optimizer
@@ -98,7 +98,7 @@ class Torch:
         self.Optimizer, self.Graph, self.Module = optimizer_of(self), graph_of(self), module_of(self)
         optimizer = SimpleNamespace(
             Optimizer=self.Optimizer,
-            register_optimizer_step_post_hook=lambda hook: self.after_step.append(hook),
+            register_optimizer_step_post_hook=lambda hook: Handle(self.after_step, hook),
         )
         module = SimpleNamespace(register_module_forward_pre_hook=lambda hook: Handle(self.everywhere, hook))
         modules = SimpleNamespace(module=module)
@@ -106,6 +106,7 @@ class Torch:
             optim=SimpleNamespace(optimizer=optimizer),
             nn=SimpleNamespace(Module=self.Module, modules=modules),
             cuda=SimpleNamespace(CUDAGraph=self.Graph),
+            autograd=SimpleNamespace(backward=lambda loss: self.did.append(f"backward of {loss}")),
             compiler=SimpleNamespace(is_compiling=lambda: self.tracing),
             compile=self.compiled,
         )
@@ -119,7 +120,7 @@ class Torch:
         return self.Module(1, model) if isinstance(model, self.Module) else model
 
 
-class Told:
+class Counted:
     """The steps of the program so far, and whether the recorder begins again when asked."""
 
     def __init__(self) -> None:
@@ -138,142 +139,160 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def counted() -> Counted:
+    return Counted()
 
 
-def hooked(told: Told) -> Watch:
-    return watch(told.steps.append, lambda: True)
+def hooked(counted: Counted) -> Watch:
+    return watch(counted.steps.append, lambda already: True)
 
 
-def test_an_optimizers_step_is_one_and_it_works_as_ever(torch: Torch, told: Told) -> None:
-    found = hooked(told)
+def test_an_optimizer_step_counts_and_does_its_work(torch: Torch, counted: Counted) -> None:
+    found = hooked(counted)
     one = torch.Optimizer("w")
     assert found.trains
     assert torch.did == ["made of ('w',)"]
-    assert told.since(one.step, 5) == [OPTIMIZER] * 3
+    assert counted.since(one.step, 5) == [OPTIMIZER] * 3
     assert not found.graphs
 
 
-def test_what_the_compiler_traces_is_no_step(torch: Torch, told: Told) -> None:
-    hooked(told)
+def test_what_the_compiler_traces_is_no_step(torch: Torch, counted: Counted) -> None:
+    hooked(counted)
     one = torch.Optimizer()
     torch.tracing = True
-    assert told.since(one.step, 5) == []
+    assert counted.since(one.step, 5) == []
     torch.tracing = False
-    assert told.since(one.step, 3) == [OPTIMIZER]
+    assert counted.since(one.step, 3) == [OPTIMIZER]
 
 
-def test_a_graph_is_replayed_before_its_step_ends_and_captured_as_asked(torch: Torch, told: Told) -> None:
-    found, graph = hooked(told), torch.Graph()
+def test_a_graph_is_replayed_before_its_step_ends(torch: Torch) -> None:
+    ends: list[int] = []
+    found = watch(lambda kind: ends.append(torch.did.count("replayed")), lambda already: True)
+    graph = torch.Graph()
     graph.capture_begin(1, pool=2)
     assert found.graphs
     assert torch.did == ["captured (1,) {'pool': 2}"]
-    ends: list[int] = []
-    found._step = lambda kind: ends.append(torch.did.count("replayed"))
-    for _ in range(4):
+    for _ in range(6):
         graph.replay()
-    assert ends == [3, 4]
+    assert ends == [4, 5, 6]
 
 
-def test_steps_of_an_optimizer_keep_replays_from_taking_over(torch: Torch, told: Told) -> None:
+def test_a_backward_pass_runs_before_its_step_ends(torch: Torch, counted: Counted) -> None:
+    hooked(counted)
+    assert counted.since(lambda: torch.torch.autograd.backward("loss"), 4) == [BACKWARD] * 2
+    assert torch.did == ["backward of loss"] * 4
+
+
+def test_nothing_is_left_in_the_program_when_removed(torch: Torch, counted: Counted) -> None:
+    changed = (
+        *((torch.Graph, "replay"), (torch.Graph, "capture_begin"), (torch.Module, "compile")),
+        *((torch.Optimizer, "__init__"), (torch.torch, "compile"), (torch.torch.autograd, "backward")),
+    )
+    before = [getattr(owner, name) for owner, name in changed]
+    found, model = hooked(counted), torch.Module()
+    counted.since(lambda: model(1), 4)
+    assert [getattr(owner, name) for owner, name in changed] != before
+    found.remove()
+    assert [getattr(owner, name) for owner, name in changed] == before
+    assert (torch.everywhere, torch.after_step, model.hooks) == ([], [], [])
+
+
+def test_optimizer_steps_keep_replays_from_taking_over(torch: Torch, counted: Counted) -> None:
     """Eleven replays after each of its steps: only the twelfth in a row would."""
-    hooked(told)
+    hooked(counted)
     one, graph = torch.Optimizer(), torch.Graph()
-    told.since(one.step, SURE_AFTER)
+    counted.since(one.step, SURE_AFTER)
     for _ in range(3):
-        assert told.since(graph.replay, steps.SILENT_AFTER - 1) == []
-        assert told.since(one.step) == [OPTIMIZER]
-    assert told.since(graph.replay, steps.SILENT_AFTER) == [GRAPH]
+        assert counted.since(graph.replay, steps.SILENT_AFTER - 1) == []
+        assert counted.since(one.step) == [OPTIMIZER]
+    assert counted.since(graph.replay, steps.SILENT_AFTER) == [GRAPH]
 
 
-def test_the_outermost_module_with_parameters_is_followed(torch: Torch, told: Told) -> None:
+def test_the_outermost_module_with_parameters_is_followed(torch: Torch, counted: Counted) -> None:
     inner = torch.Module()
     model, clip = torch.Module(2, inner, inner), torch.Module(0)
-    hooked(told)
+    hooked(counted)
     for _ in range(4):
         clip(1)
     assert len(torch.everywhere) == 1
-    assert told.since(lambda: model(3), 5) == [FORWARD] * 3
+    assert counted.since(lambda: model(3), 5) == [FORWARD] * 3
     assert model(7) == 7
     assert torch.everywhere == []
     assert len(model.hooks) == 1
     assert inner.hooks == []
 
 
-def test_until_a_module_recurs_others_are_looked_at_and_left_again(torch: Torch, told: Told) -> None:
+def test_other_modules_are_hooked_until_one_recurs(torch: Torch, counted: Counted) -> None:
     first, second = torch.Module(), torch.Module()
-    hooked(told)
+    hooked(counted)
     for _ in range(2):
         first(1)
         second(1)
         assert len(torch.everywhere) == 1
         assert first.hooks == second.hooks == []
-    assert told.since(lambda: first(1)) == [FORWARD]
+    assert counted.since(lambda: first(1)) == [FORWARD]
     assert torch.everywhere == []
-    assert told.since(lambda: second(1), 5) == []
+    assert counted.since(lambda: second(1), 5) == []
 
 
-def test_once_an_optimizer_is_made_no_module_is_entered(torch: Torch, told: Told) -> None:
+def test_no_module_is_hooked_once_there_is_an_optimizer(torch: Torch, counted: Counted) -> None:
     model = torch.Module()
-    hooked(told)
+    hooked(counted)
     model(1)
     torch.Optimizer()
     assert torch.everywhere == []
-    assert told.since(lambda: model(1), 5) == []
+    assert counted.since(lambda: model(1), 5) == []
 
 
-def test_a_module_that_was_followed_is_left_when_the_program_trains(torch: Torch, told: Told) -> None:
+def test_a_followed_module_is_left_when_training_begins(torch: Torch, counted: Counted) -> None:
     model = torch.Module()
-    hooked(told)
-    assert told.since(lambda: model(1), 4) == [FORWARD] * 2
+    hooked(counted)
+    assert counted.since(lambda: model(1), 4) == [FORWARD] * 2
     one = torch.Optimizer()
-    assert told.since(lambda: model(1), 2) == []
-    assert told.since(one.step, 3) == [OPTIMIZER]
+    assert counted.since(lambda: model(1), 2) == []
+    assert counted.since(one.step, 3) == [OPTIMIZER]
     model(1)
     assert model.hooks == []
 
 
-def test_an_optimizer_that_is_made_within_a_forward_pass_ends_the_search(torch: Torch, told: Told) -> None:
+def test_an_optimizer_made_in_a_forward_pass_ends_the_search(torch: Torch, counted: Counted) -> None:
     class Lazy(torch.Module):  # type: ignore[name-defined,misc]
         def forward(self, x: Any) -> Any:
             torch.Optimizer()
             return x
 
-    hooked(told)
+    hooked(counted)
     Lazy()(1)
     assert torch.everywhere == []
 
 
-def test_a_compiled_module_is_a_step_and_nothing_is_hooked_while_it_compiles(
-    torch: Torch, told: Told
-) -> None:
-    hooked(told)
+def test_no_hook_is_left_while_a_module_is_compiled(torch: Torch, counted: Counted) -> None:
+    hooked(counted)
     fast = torch.torch.compile(torch.Module(), backend="eager")
     assert torch.did == ["compiled with 0 hooks"]
-    assert told.since(lambda: fast(1), 4) == [FORWARD] * 2
+    assert counted.since(lambda: fast(1), 4) == [FORWARD] * 2
     plain = torch.torch.compile(abs)
     assert plain is abs
 
 
-def test_a_module_compiled_in_place_is_a_step_and_returns_what_it_does(torch: Torch, told: Told) -> None:
-    hooked(told)
+def test_a_module_compiled_in_place_counts_as_a_step(torch: Torch, counted: Counted) -> None:
+    hooked(counted)
     model = torch.Module()
     model.compile(backend="eager")
     assert torch.everywhere == []
     inputs = [object() for _ in range(4)]  # and as many results
     given = iter(inputs)
-    assert told.since(lambda: model(next(given)), 4) == [FORWARD] * 2
+    assert counted.since(lambda: model(next(given)), 4) == [FORWARD] * 2
     assert model(5) == 5
 
 
-def test_calls_of_a_function_are_steps_instead_of_all_else(
-    torch: Torch, told: Told, monkeypatch: pytest.MonkeyPatch
+def test_calls_of_a_function_replace_all_other_steps(
+    torch: Torch, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched: list[tuple[str, Any]] = []
     monkeypatch.setattr(steps, "watch_calls", lambda name, returned: watched.append((name, returned)))
-    watch(told.steps.append, lambda: True, "job:step")
+    watch(counted.steps.append, lambda already: True, "job:step")
     assert (torch.everywhere, torch.after_step) == ([], [])
     ((name, returned),) = watched
     assert name == "job:step"
-    assert told.since(returned, 2) == ["call", "call"]
+    assert counted.since(returned, 2) == ["call", "call"]

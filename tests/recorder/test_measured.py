@@ -19,7 +19,7 @@ import pytest
 from tests.recorder.programs import left_in, needs_torch, recorded, trace_of
 from tests.support.trace_selection import ALL
 from traceanalyzer.model.step_times import RECORDING, MeasuredStep
-from traceanalyzer.recorder.session import BLOCKS
+from traceanalyzer.recorder.timer import PARTS
 
 pytestmark = needs_torch
 
@@ -40,7 +40,7 @@ def told(skip, blocks, block):
         marks = [ends[skip + block * n] for n in range(blocks + 1)]
         print(statistics.median(b - a for a, b in zip(marks, marks[1:])) * 1e3 / block)
 """
-TAIL = f"\ntold({SKIP}, {BLOCKS}, {TIMED // BLOCKS})\n"
+TAIL = f"\ntold({SKIP}, {PARTS}, {TIMED // PARTS})\n"
 
 PLAIN = """
 optimizer = torch.optim.AdamW(model.parameters())
@@ -135,7 +135,7 @@ def test_the_measured_step_is_the_programs_own(
         ((11.9, 12.1), (10.0, 12.0), False),
     ],
 )
-def test_times_differ_beyond_the_wider_spread_of_both(
+def test_times_differ_beyond_the_wider_spread(
     before: tuple[float, ...], after: tuple[float, ...], differ: bool
 ) -> None:
     assert MeasuredStep(11.0, before, after, "optimizer step").differ is differ

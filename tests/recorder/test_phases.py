@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.recorder.worlds import SMALL, World, left, made, told
-from traceanalyzer.recorder.notes import NOTHING, PARTLY, STEPPING, WRITTEN
-from traceanalyzer.recorder.session import METADATA, _capturing
+from tests.recorder.worlds import SMALL, World, files_in, metadata_of, reported, session_in
+from traceanalyzer.recorder.notes import NOTHING, READY, STEPPING
+from traceanalyzer.recorder.session import METADATA
 
 
-def test_a_whole_recording_does_each_thing_at_its_step(world: World, tmp_path: Path) -> None:
-    recording = made(tmp_path, shapes=True)
-    world.run(recording, 24)
-    assert recording.written == str(tmp_path / "t.json")
-    assert world.when("mark") == [4, 6, 8, 10, 17, 19, 21, 23]
+def test_each_phase_begins_at_its_step(world: World, tmp_path: Path) -> None:
+    recording = session_in(tmp_path, shapes=True)
+    world.run(recording, 26)
+    assert world.when("measure") == [4, 19]
+    assert world.when("measured") == [10, 25]
     assert world.when("start") == [10]
     assert world.when("step") == [11, 12, 13, 14, 15]
     assert world.when("stop") == world.when("export") == [15]
@@ -29,141 +29,146 @@ def test_a_whole_recording_does_each_thing_at_its_step(world: World, tmp_path: P
         "with_stack": False,
         "profile_memory": False,
     }
-    document = json.loads((tmp_path / "t.json").read_text())
-    assert document.pop("traceEvents") == [{"name": "a{b"}]
-    switches = {"shapes": True, "stacks": False, "memory": False, "stop": False, "every_call_of": None}
-    assert document == {
-        METADATA: {
-            "format": 1,
-            "torch": "2",
-            "unit": "optimizer step",
-            "recorded_steps": 3,
-            "before_ms": [2.0] * 3,
-            "after_ms": [2.0] * 3,
-            "options": {**SMALL, **switches},
-        }
-    }
-    assert [(one["event"], one["text"]) for one in told(tmp_path)] == [
-        (STEPPING, "optimizer step"),
-        (WRITTEN, f"{tmp_path / 't.json'}: 3 steps recorded"),
-    ]
-    assert told(tmp_path)[1]["path"] == str(tmp_path / "t.json")
-    assert left(tmp_path) == ["t.json"]
-    recording.close()
+    assert [note["event"] for note in reported(tmp_path)] == [STEPPING, READY]
     world.run(recording, 9)
-    assert (recording.seen, len(told(tmp_path))) == (24, 2)
+    assert recording.seen == 26
+
+
+def test_the_metadata_holds_each_step_and_the_options(world: World, tmp_path: Path) -> None:
+    world.times_ms = [10.0] * 5 + [10.0, 20.0] * 3
+    world.run(session_in(tmp_path), 26)
+    metadata = metadata_of(tmp_path)
+    measured = metadata.pop("measured")
+    assert measured["before"]["step_ms"] == pytest.approx([10.0, 20.0] * 3)
+    assert measured["after"]["step_ms"] == pytest.approx([10.0] * 6)
+    assert measured["window"] == {"compilations": 0}
+    switches = {"shapes": False, "stacks": False, "memory": False, "tensors": False}
+    assert metadata.pop("options") == {
+        **SMALL,
+        **switches,
+        "max_wait": 0,
+        "stop": False,
+        "every_call_of": None,
+    }
+    assert metadata.pop("before_ms") == pytest.approx([15.0] * 3)
+    assert metadata.pop("after_ms") == pytest.approx([10.0] * 3)
+    assert metadata == {
+        "format": 2,
+        "torch": "2",
+        "unit": "optimizer step",
+        "doubt": None,
+        "recorded_steps": 3,
+        "settled": True,
+        "rank": 0,
+        "world": 1,
+        "error": None,
+    }
 
 
 @pytest.mark.parametrize("switch", ["shapes", "stacks", "memory"])
-def test_each_switch_of_the_profiler_is_its_own(switch: str, world: World, tmp_path: Path) -> None:
-    world.run(made(tmp_path, **{switch: True}), 11)
+def test_a_switch_of_the_profiler_changes_no_other(switch: str, world: World, tmp_path: Path) -> None:
+    world.run(session_in(tmp_path, **{switch: True}), 11)
     names = {"shapes": "record_shapes", "stacks": "with_stack", "memory": "profile_memory"}
     assert {name: world.asked[name] for name in names.values()} == {
-        name: one == switch for one, name in names.items()
+        name: key == switch for key, name in names.items()
     }
 
 
-@pytest.mark.parametrize("skip", [0, 1])
-def test_the_first_mark_is_at_the_first_step_that_is_not_skipped(
-    skip: int, world: World, tmp_path: Path
-) -> None:
-    world.run(made(tmp_path, skip=skip), 20 + skip)
-    assert world.when("mark") == [at + skip for at in (0, 2, 4, 6, 13, 15, 17, 19)]
-    assert (tmp_path / "t.json").exists()
-
-
 @pytest.mark.parametrize(
-    ("steps", "recorded", "said"),
+    ("steps", "recorded", "missing"),
     [
         (
             13,
             0,
-            "the program ended after 13 steps, and the first recorded step ends with step 14; lower --skip or --timed",
+            "ended after 13 steps, and the first recorded step ends with step 14; lower --skip or --timed",
         ),
-        (
-            14,
-            1,
-            "ended after 14 steps, so only 1 of 3 steps were recorded, and steps were not timed again after the window",
-        ),
-        (
-            15,
-            2,
-            "ended after 15 steps, so only 2 of 3 steps were recorded, and steps were not timed again after the window",
-        ),
-        (16, 3, "ended after 16 steps, so steps were not timed again after the window"),
-        (19, 3, "ended after 19 steps, so steps were not timed again after the window"),
-        (20, 3, None),
+        (14, 1, "ended after 14 steps, so only 1 of 3 steps were recorded, and steps were not timed again"),
+        (16, 3, "ended after 16 steps, so steps were not timed again"),
+        (22, 3, "ended after 22 steps, so steps were not timed again"),
+        (23, 3, None),
     ],
 )
-def test_of_a_program_that_ends_early_what_there_is_is_written_and_what_lacks_is_said(
-    steps: int, recorded: int, said: str | None, world: World, tmp_path: Path
+def test_a_program_that_ends_early_is_recorded_in_part(
+    steps: int, recorded: int, missing: str | None, world: World, tmp_path: Path
 ) -> None:
-    """After 20 steps one block was timed again."""
-    recording = made(tmp_path)
+    """After 23 steps three were timed again."""
+    recording = session_in(tmp_path)
     world.run(recording, steps)
     recording.close()
-    notes = told(tmp_path)[1:]
-    assert [one["event"] for one in notes] == (
-        [NOTHING] if not recorded else [WRITTEN] if said is None else [WRITTEN, PARTLY]
-    )
-    assert said is None or notes[-1]["text"].endswith(said)
-    assert len(world.when("stop")) == 1
-    assert left(tmp_path) == ["t.json"] * bool(recorded)
+    note = reported(tmp_path)[-1]
     if recorded:
-        assert f": {recorded} step{'' if recorded == 1 else 's'} recorded" in notes[0]["text"]
-        assert json.loads((tmp_path / "t.json").read_text())[METADATA]["recorded_steps"] == recorded
+        about = json.loads(Path(f"{note['raw']}.about.json").read_text())
+        assert about["recorded"] == recorded
+        assert (about["missing"] is None) is (missing is None)
+        assert missing is None or missing in about["missing"]
     else:
-        assert notes[0]["seen"] == steps
+        assert (note["event"], note["seen"]) == (NOTHING, steps)
+        assert missing is not None
+        assert missing in note["text"]
+    assert len(world.when("stop")) == 1
 
 
-def test_steps_during_a_capture_are_none(world: World, tmp_path: Path) -> None:
-    recording = made(tmp_path)
+def test_a_step_that_has_not_ended_loses_its_mark(world: World, tmp_path: Path) -> None:
+    recording = session_in(tmp_path)
+    world.run(recording, 14)
+    recording.close()
+    (about,) = (tmp_path / "notes").glob("*.about.json")
+    assert json.loads(about.read_text())["cut_off"] == "ProfilerStep#3"
+
+
+def test_steps_during_a_graph_capture_are_not_counted(world: World, tmp_path: Path) -> None:
+    recording = session_in(tmp_path)
     world.run(recording, 5)
     world.capturing = True
     world.run(recording, 7)
     world.capturing = False
-    world.run(recording, 19)
-    assert (recording.seen, recording.written) == (24, str(tmp_path / "t.json"))
-    assert world.when("mark")[:2] == [4, 13]
+    world.run(recording, 21)
+    assert (recording.seen, recording.closed) == (26, True)
 
 
 @pytest.mark.parametrize(("seen", "again"), [(10, True), (11, False)])
-def test_a_better_kind_of_step_counts_from_nothing_until_the_profiler_runs(
+def test_steps_are_counted_again_until_the_profiler_runs(
     seen: int, again: bool, world: World, tmp_path: Path
 ) -> None:
-    """It starts when the eleventh step has ended; marks of the other kind are forgotten."""
-    recording = made(tmp_path)
+    recording = session_in(tmp_path)
     world.run(recording, seen)
     assert recording.restart() is again
-    world.run(recording, 24 if again else 24 - seen)
-    assert recording.written is not None
-    assert len(json.loads((tmp_path / "t.json").read_text())[METADATA]["before_ms"]) == 3
+    world.run(recording, 26 if again else 26 - seen)
+    assert recording.closed
+    assert len(metadata_of(tmp_path)["measured"]["before"]["step_ms"]) == 6
 
 
-@pytest.mark.parametrize(("stop", "seen"), [(True, 24), (False, 30)])
-def test_the_program_ends_well_once_all_is_written_where_that_is_wanted(
+@pytest.mark.parametrize(("stop", "seen"), [(True, 26), (False, 30)])
+def test_stop_ends_the_program_once_all_is_written(
     stop: bool, seen: int, world: World, tmp_path: Path
 ) -> None:
-    recording = made(tmp_path, stop=stop)
-    world.run(recording, 23)
-    assert recording.written is None
+    recording = session_in(tmp_path, stop=stop)
+    world.run(recording, 25)
+    assert not recording.closed
     if stop:
         with pytest.raises(SystemExit) as ended:
             world.run(recording, 1)
         assert ended.value.code == 0
     else:
         world.run(recording, 1)
-    assert recording.written == str(tmp_path / "t.json")
+    assert recording.closed
 
 
 @pytest.mark.parametrize(
-    ("graphs", "cuda", "detached"), [(False, "12.4", "1"), (True, "12.4", None), (True, "12.6", "1")]
+    ("graphs", "cuda", "detached"),
+    [
+        (False, "12.4", "1"),
+        (True, "12.4", None),
+        (True, "12.6", "1"),
+        (True, None, None),
+        (True, "13.0", "1"),
+    ],
 )
 def test_the_tracer_is_detached_unless_graphs_would_break(
-    graphs: bool, cuda: str, detached: str | None, world: World, tmp_path: Path
+    graphs: bool, cuda: str | None, detached: str | None, world: World, tmp_path: Path
 ) -> None:
     sys.modules["torch"].version.cuda = cuda
-    recording = made(tmp_path)
+    recording = session_in(tmp_path)
     recording.graphs = graphs
     world.run(recording, 10)
     assert "TEARDOWN_CUPTI" not in os.environ
@@ -171,20 +176,95 @@ def test_the_tracer_is_detached_unless_graphs_would_break(
     assert os.environ.get("TEARDOWN_CUPTI") == detached
 
 
-def test_blocks_of_three_steps_are_timed_again_from_their_own_begin(world: World, tmp_path: Path) -> None:
-    """Two steps after the window."""
-    world.run(made(tmp_path, timed=9), 30)
-    assert world.when("mark") == [4, 7, 10, 13, 20, 23, 26, 29]
-    assert world.when("stop") == [18]
+def test_a_tracer_setting_of_the_user_stays(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEARDOWN_CUPTI", "0")
+    world.run(session_in(tmp_path), 11)
+    assert os.environ["TEARDOWN_CUPTI"] == "0"
+
+
+def test_the_window_waits_until_step_times_settle(world: World, tmp_path: Path) -> None:
+    """As of a program that compiles in its first 15 steps."""
+    world.times_ms = [900.0] * 8 + [100.0] * 7
+    world.run(session_in(tmp_path, max_wait=60.0), 40)
+    assert world.when("start") == [22]
+    assert metadata_of(tmp_path)["settled"] is True
+    assert metadata_of(tmp_path)["measured"]["before"]["step_ms"] == pytest.approx([10.0] * 6)
+
+
+def test_the_wait_for_settled_times_has_an_end(world: World, tmp_path: Path) -> None:
+    world.times_ms = [1000.0 * 0.9**step for step in range(60)]
+    recording = session_in(tmp_path, max_wait=5.0)
+    world.run(recording, 60)
+    (about,) = (tmp_path / "notes").glob("*.about.json")
+    notes = json.loads(about.read_text())["notes"]
+    assert notes == ["step times had not settled after 5 s; raise --max-wait or --skip"]
+    assert metadata_of(tmp_path)["settled"] is False
+
+
+def test_short_steps_are_timed_in_groups_for_long_enough(world: World, tmp_path: Path) -> None:
+    """Of 0.25 ms: groups of two steps, timed until they took 20 ms, but no more than 8 times as many as wanted."""
+    world.times_ms = [0.25] * 200
+    world.run(session_in(tmp_path, max_wait=60.0), 60)
+    assert world.when("start") == [52]
+
+
+def test_long_steps_are_skipped_and_timed_less(world: World, tmp_path: Path) -> None:
+    world.times_ms = [25_000.0] * 40
+    world.run(session_in(tmp_path, skip=10, timed=24), 17)
+    metadata = metadata_of(tmp_path)
+    assert len(metadata["measured"]["before"]["step_ms"]) == 3
+    assert metadata["recorded_steps"] == 2
+
+
+def test_ranks_record_the_same_steps_whatever_they_take(world: World, tmp_path: Path) -> None:
+    world.rank_and_world = (1, 2)
+    world.times_ms = [25_000.0] * 10 + [0.1] * 30
+    world.run(session_in(tmp_path, max_wait=60.0), 26)
+    assert world.when("start") == [10]
+    assert (metadata_of(tmp_path)["rank"], metadata_of(tmp_path)["world"]) == (1, 2)
+
+
+def test_the_rank_is_remembered_after_the_job_has_ended(world: World, tmp_path: Path) -> None:
+    world.rank_and_world = (1, 2)
+    recording = session_in(tmp_path)
+    world.run(recording, 14)
+    world.rank_and_world = (0, 1)
+    recording.close()
+    (about,) = (tmp_path / "notes").glob("*.about.json")
+    assert json.loads(about.read_text())["path"] == str(tmp_path / "t-rank1.json")
 
 
 @pytest.mark.parametrize(
-    ("initialized", "captures", "expected"), [(False, True, False), (True, True, True), (True, False, False)]
+    ("tensors", "world_size", "step_ms", "observed"),
+    [
+        (None, 1, 10.0, [15]),
+        (None, 2, 10.0, []),
+        (True, 2, 10.0, [15]),
+        (False, 1, 10.0, []),
+        (True, 1, 6000.0, []),
+    ],
 )
-def test_a_program_that_has_not_used_cuda_captures_nothing(
-    initialized: bool, captures: bool, expected: bool, world: World, monkeypatch: pytest.MonkeyPatch
+def test_an_execution_trace_follows_the_recorded_steps(
+    tensors: bool | None, world_size: int, step_ms: float, observed: list[int], world: World, tmp_path: Path
 ) -> None:
-    """Asking for a stream's state would make CUDA begin."""
-    world.capturing = captures
-    monkeypatch.setattr(sys.modules["torch"].cuda, "is_initialized", lambda: initialized)
-    assert _capturing() is expected
+    """Of a single process, or where it is wanted; never of steps that take over 5 s."""
+    world.rank_and_world = (0, world_size)
+    world.times_ms = [step_ms] * 40
+    world.run(session_in(tmp_path, tensors=tensors), 29)
+    assert world.when("observe") == observed
+    assert ("tensors.json" in files_in(tmp_path)) is bool(observed)
+
+
+def test_profile_writes_the_trace_in_its_process(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = session_in(tmp_path, notes=False, tensors=True)
+    world.run(recording, 29)
+    assert recording.written == str(tmp_path / "t.json")
+    assert files_in(tmp_path) == ["t.et.json.gz", "t.json"]
+    document = json.loads((tmp_path / "t.json").read_text())
+    assert document["traceEvents"] == [{"name": "a{b"}]
+    assert document[METADATA]["recorded_steps"] == 3
+    assert capsys.readouterr().err == f"traceanalyzer record: {tmp_path / 't.json'}: 3 steps recorded\n"

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from .session import METADATA, counted
 _HOOK = Path(__file__).parent / "hook"
 _PREFIX = ".traceanalyzer-record-"
 _POLL_S = 0.2
+_POSTPONED_S = 60.0
+"""Compression takes CPU time, which the program's steps have for themselves at least until then, or until it ends."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT")
 
 Note = dict[str, Any]
@@ -177,22 +180,20 @@ class _Reports:
     handled: set[str] = field(default_factory=set)  # raw traces
     failed: str | None = None
 
-    def read(self) -> None:
-        """Publish recordings that were handed over since, and say what is new."""
+    def read(self, *, ended: bool = False) -> None:
+        """Report what is new, and publish recordings that were handed over, where they are not to be postponed."""
         known = {(note["process"], note["number"]) for note in self.notes}
-        notes = _read(self.folder)
-        for note in notes:
-            if (note["process"], note["number"]) in known:
-                continue
-            if note["event"] == READY:
-                self._publish(saved_recordings(self.folder)[note["raw"]])
-            elif note["event"] == NOTED:
+        self.notes = _read(self.folder)
+        for note in self.notes:
+            if note["event"] == READY and note["raw"] not in self.handled:
+                if ended or time.time() - note["at"] >= _POSTPONED_S:
+                    self._publish(saved_recordings(self.folder)[note["raw"]])
+            elif note["event"] == NOTED and (note["process"], note["number"]) not in known:
                 self.say(note["text"])
-        self.notes = notes
 
     def end(self) -> None:
-        """Publish what processes left that were killed after their recorded steps."""
-        self.read()
+        """Publish the rest, also of processes that were killed after their recorded steps."""
+        self.read(ended=True)
         for raw, recording in saved_recordings(self.folder).items():
             if raw not in self.handled and os.path.exists(raw):
                 cut = "the program was killed before steps were timed again"

@@ -100,12 +100,14 @@ class Session:
         Raises:
             SystemExit: the recording is complete, and the program was to stop then.
         """
-        if self.closed or _capturing():
+        if self.closed:
             return
-        self._unit = unit
-        self.seen += 1
-        self._phase_steps += 1
         try:
+            if _capturing():
+                return
+            self._unit = unit
+            self.seen += 1
+            self._phase_steps += 1
             if not self._begun:
                 self._begin()
             getattr(self, f"_while_{self._phase.replace(' ', '_')}")()
@@ -387,7 +389,10 @@ class Session:
     def give_up(self, error: Exception) -> None:
         """Record no more: the program goes on as if nobody had watched."""
         self.closed = True
-        self._notes.tell(NOTHING, f"the recording failed: {error}")
+        if not _device_works():
+            self._leave_failed_device()
+        reason = str(error).partition("\n")[0]
+        self._notes.tell(NOTHING, f"the recording failed: {reason}", seen=self.seen)
         self._end()
 
     def _end(self) -> None:
@@ -415,6 +420,10 @@ class Session:
             self._window.leave_alone()
             self._window = None
             self.device_failed = True
+        if self._tensors is not None and not self._tensors_done:
+            self._tensors.leave_alone()
+            self._tensors = None
+            self.device_failed = True
 
     def _keep_last_times(self) -> None:
         """Steps that were timed again before the program ended count, if they fill the three parts."""
@@ -424,7 +433,8 @@ class Session:
     def _why_nothing(self) -> str:
         if not self.seen:
             return NO_STEP
-        if self._rivals.running() or (self._rivals.seen and self._phase in (TIMING, WAITING)):
+        running = self._phase != RECORDING and self._rivals.running()
+        if running or (self._rivals.seen and self._phase in (TIMING, WAITING)):
             return self._rival_text()
         if self.device_failed:
             return "the device failed within the recorded steps, so their trace cannot be read"
@@ -486,9 +496,9 @@ class Session:
         recording = self._recording(
             complete=True, tensors=self._tensor_file(), missing=self._missing(), notes=tuple(self._doubts())
         )
-        self.written = recording.path
         if self._notes.folder is not None:
             recording.save()
+            self.written = recording.path
             assert self._window is not None
             self._window.raw = None  # the command needs the file
             self._notes.tell(READY, recording.raw, raw=recording.raw)

@@ -131,8 +131,9 @@ class Watch:
         return SLOWER_FROM * count <= self._counts[OPTIMIZER, self._owner] <= SLOWER_TO * count
 
     def _uneven(self) -> bool:
-        counts = [count for (kind, _), count in self._counts.items() if kind == OPTIMIZER]
-        return max(counts) >= SLOWER_FROM * max(sorted(counts)[0], SURE_AFTER) if len(counts) > 1 else False
+        """Whether another optimizer steps so rarely that it may be the one that ends an iteration."""
+        slowest = min(count for (kind, _), count in self._counts.items() if kind == OPTIMIZER)
+        return self._counts[OPTIMIZER, self._owner] >= SLOWER_FROM * max(slowest, SURE_AFTER)
 
 
 def watch(step: Step, restart: Restart, every_call_of: str | None = None) -> Watch:

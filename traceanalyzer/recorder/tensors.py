@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from .options import TENSOR_STEPS
+from .window import KEPT_ALIVE
 
 _HEADER = 1 << 16  # bytes: the events begin within them
 
@@ -92,6 +93,11 @@ class Tensors:
         for path in self._paths:
             with suppress(OSError):
                 os.remove(path)
+
+    def leave_alone(self) -> None:
+        """The device has failed: whoever touches the profiler now may end the process."""
+        KEPT_ALIVE.extend((self._profiler, self._observer))
+        self._profiler = self._observer = None
 
     def _file(self) -> str:
         handle, path = tempfile.mkstemp(prefix=".tensors-", suffix=".json", dir=self._folder)

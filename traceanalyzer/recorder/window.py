@@ -78,11 +78,11 @@ class Window:
 
     def leave_alone(self) -> None:
         """The device has failed: whoever touches the profiler now may end the process."""
-        _LEFT.append(self._profiler)
+        KEPT_ALIVE.append(self._profiler)
         self._profiler = None
 
 
-_LEFT: list[Any] = []
+KEPT_ALIVE: list[Any] = []
 """Profilers that are not to be destroyed."""
 
 
