@@ -1,4 +1,4 @@
-"""What is measured outside the profiler: times of steps, waits for batches, collections, threads, and the driver's word."""
+"""What is measured outside the profiler: times of steps, waits for batches, collections, threads, the driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -145,8 +145,8 @@ def test_reasons_for_low_clocks_are_named() -> None:
 class Event:
     """Of a device on which steps end at 1, 9 and 29 ms."""
 
-    ends = [1.0, 9.0, 29.0]
-    waits: list[float] = []
+    ends: ClassVar = [1.0, 9.0, 29.0]
+    waits: ClassVar[list[float]] = []
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing

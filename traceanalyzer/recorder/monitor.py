@@ -1,4 +1,4 @@
-"""Measures what slows steps while no profiler runs: loaders, garbage collections, allocations, threads, the GPU's driver.
+"""Measures what slows steps while no profiler runs: loaders, garbage collections, allocations, threads, the driver.
 
 Everything is read at the ends of steps, by the thread that runs them. Nothing runs beside the program.
 """

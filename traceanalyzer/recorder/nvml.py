@@ -1,4 +1,4 @@
-"""What the driver says of one GPU: busy share, clocks, reasons for lower clocks, processes. Needs libnvidia-ml alone."""
+"""What the driver says of one GPU: busy share, clocks, reasons for lower clocks, processes. Needs libnvidia-ml."""
 
 from __future__ import annotations
 

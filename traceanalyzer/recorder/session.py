@@ -587,7 +587,7 @@ def _error() -> str | None:
 
 
 def _device_works() -> bool:
-    """Whether the device finishes its work: after a failed assertion it fails, after a lost rank it may wait for ever."""
+    """Whether the device finishes its work: after a failed assertion it fails, after a lost rank it may wait."""
     import torch
 
     if not torch.cuda.is_initialized():

@@ -1,7 +1,7 @@
 """An execution trace: which tensors each op reads and writes, of steps of their own.
 
 The file holds torch's execution trace (`nodes`), and the events of the same steps as the profiler saw them (`ops`):
-`rf_id` of a node is `Record function id` of an op. Both make steps 2 to 7 times longer, so they have steps of their own.
+`rf_id` of a node is `Record function id` of an op. Both make steps 2 to 7 times longer, hence the extra steps.
 """
 
 from __future__ import annotations
