@@ -47,7 +47,7 @@ def test_each_topk_keeps_its_own_part() -> None:
     assert (both.evidence["kept"], both.evidence["length"]) == (12_000, 128_256)
 
 
-def test_what_is_made_beside_the_rows_does_not_end_the_work_on_them() -> None:
+def test_other_results_do_not_end_work_on_rows() -> None:
     fill = Op("aten::zeros_like", MOVE, 30, [[64, 9]], [F32])
     relu = Op("aten::relu", MOVE, 300, [WHOLE], [F32])
     (alone,), (one,) = (found(program(sampled(*last)), SLUG) for last in ((), (fill, relu)))

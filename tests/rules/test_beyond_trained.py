@@ -149,7 +149,7 @@ def test_backward_through_frozen_layers_alone_is_needless(run: Stem) -> None:
     assert unused.saving.share > 0.3
 
 
-def test_gradients_that_several_passes_add_up_are_needless_in_each() -> None:
+def test_gradients_summed_over_passes_are_needless_in_each() -> None:
     (unused,) = found(stem(passes=2).trace, "unused-gradient")
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
     assert unused.cost_ns == 3 * (2 * 11 * 50 + 5) * US
@@ -211,7 +211,7 @@ def test_an_optimizer_that_steps_within_backward_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("number", [{}, {"Sequence number": 999}], ids=["without a number", "of no node"])
-def test_gradients_that_are_read_once_after_the_last_step_are_left_alone(number: dict[str, Any]) -> None:
+def test_gradients_read_after_the_last_step_are_needed(number: dict[str, Any]) -> None:
     run = stem()
     run.trace.op("aten::sign", run.now, 4 * US, **{"Input Dims": [STEM]}, **number)
     assert found(run.trace, "unused-gradient") == []

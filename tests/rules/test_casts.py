@@ -13,7 +13,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Work
-from traceanalyzer.rules.kernels.dtype_casts import neighbours
+from traceanalyzer.rules.kernels.dtype_casts import neighbors_of
 
 
 def test_casts_before_products_are_found() -> None:
@@ -35,7 +35,7 @@ def test_only_casts_between_narrower_floats_are_the_products(kinds: tuple[str, s
     assert found(program([cast, Op("aten::mm", NVJET, 86)]), "dtype-casts") == []
 
 
-def test_only_what_is_next_on_the_same_stream_in_the_same_step_reads_a_cast() -> None:
+def test_a_cast_is_read_by_the_next_work_of_stream_and_step() -> None:
     cast, product = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"]), Op("aten::mm", NVJET, 86)
     other = Op("aten::cumsum", "scan", 20)
     assert found(program([cast, product]), "dtype-casts")[0].cause == ""
@@ -100,16 +100,14 @@ def casting(names: tuple[str, ...], others: int = 0) -> TraceBuilder:
         (("own::cast", "own::pick", "aten::copy_"), 0.2),
     ],
 )
-def test_what_converts_and_does_nothing_else_goes_with_its_time_on_the_cpu(
-    names: tuple[str, ...], share: float
-) -> None:
+def test_pure_conversions_save_their_cpu_time(names: tuple[str, ...], share: float) -> None:
     """Autocast calls no `to` on weights that have the product's dtype; what another op converts, it still calls."""
     (one,) = found(casting(names).load(), "dtype-casts")
     assert one.saving is not None
     assert one.saving.share == pytest.approx(share, abs=0.1)
 
 
-def test_casts_are_said_before_that_a_graph_would_take_the_other_launches() -> None:
+def test_casts_rank_before_cuda_graphs() -> None:
     findings = diagnose(casting(("aten::to", "aten::_to_copy", "aten::copy_"), 2).load()).findings
     assert [one.rule for one in findings][:2] == ["dtype-casts", "launch-bound"]
     (casts, launches) = (one.saving for one in findings[:2])
@@ -165,9 +163,11 @@ def test_what_also_moves_to_another_device_is_still_called() -> None:
     assert one.saving.share < 0.3
 
 
-def test_what_is_first_on_a_stream_has_nothing_before_it_and_what_is_last_nothing_after_it() -> None:
+def test_first_and_last_work_have_no_neighbor() -> None:
     """Of three kernels the first and the third, by the second."""
     work = Analysis(program([Op("aten::mm", NVJET, 86)] * 3, steps=1)).index(Work).in_order()
-    (before, some_before), (after, some_after) = neighbours(work, work[np.array([0, 2])], work[np.array([1])])
+    (before, some_before), (after, some_after) = neighbors_of(
+        work, work[np.array([0, 2])], work[np.array([1])]
+    )
     assert (some_before.tolist(), some_after.tolist()) == ([False, True], [True, False])
     assert before.entries[1] == after.entries[0] == work.entries[1]

@@ -55,7 +55,7 @@ def test_a_batch_norm_has_a_block_for_each_channel(kernel: str, grid: int, left:
         assert "with channels last, batch norms are faster" in one.message
 
 
-def test_a_device_of_which_nothing_is_known_has_108_multiprocessors() -> None:
+def test_an_unknown_device_counts_as_108_sms() -> None:
     unknown = {one: value for one, value in H200.items() if one != "numSms"}
     (one,) = found(program([norm(STATISTICS, 108), CONV], device=unknown), LAYOUT)
     assert one.cost_ns == pytest.approx(6 * 100 * US * 0.5, rel=1e-3)
@@ -98,7 +98,7 @@ def test_images_have_another_layout(ops: list[Op], said: int) -> None:
     assert len(found(program(ops), LAYOUT)) == said
 
 
-def test_volumes_have_a_layout_of_their_own_and_depthwise_takes_a_quarter() -> None:
+def test_layouts_of_volumes_and_depthwise_convolutions() -> None:
     volume = Op(
         "aten::cudnn_convolution", DEPTHWISE, 400, [[8, 64, 4, 56, 56], [64, 1, 3, 3, 3]], [BF16, BF16]
     )
@@ -170,9 +170,7 @@ def test_a_twentieth_of_the_time_on_spectra_is_worth_it(other_us: int, said: int
         pytest.param([F32, C64], True, 0.5, id="to real numbers"),
     ],
 )
-def test_only_a_transform_s_conversion_of_real_numbers_goes_as_a_whole(
-    kinds: list[str], inside: bool, left: float
-) -> None:
+def test_only_real_to_complex_conversions_go_entirely(kinds: list[str], inside: bool, left: float) -> None:
     copy = Op("aten::copy_", MOVE, 60, [FIELD, FIELD, []], [*kinds, "Scalar"])
     first, *rest = spectral()
     whole = replace(first, name="aten::reshape", kernel="")
@@ -182,7 +180,7 @@ def test_only_a_transform_s_conversion_of_real_numbers_goes_as_a_whole(
     assert one.cost_ns == pytest.approx(6 * (60 * (1 - left) + (199 + 100 + 200) / 2) * US)
 
 
-def test_copies_of_a_spectrum_are_halved_and_what_is_cleared_or_sent_is_not() -> None:
+def test_copies_of_a_spectrum_are_halved_fills_are_not() -> None:
     copy = Op("aten::copy_", "copied", 400, [FIELD, FIELD, []], [C64, C64, "Scalar"])
 
     def moved(name: str) -> Trace:

@@ -155,12 +155,12 @@ def narrow_products(rank: int, weight: list[int]) -> list[Op]:
 
 
 @pytest.mark.parametrize(("rank", "low"), [(256, True), (257, False)])
-def test_a_product_is_of_low_rank_up_to_a_quarter_of_the_smaller_side(rank: int, low: bool) -> None:
+def test_low_rank_is_up_to_a_quarter_of_the_smaller_side(rank: int, low: bool) -> None:
     for weight in (WIDE, WIDE[::-1]):
         assert len(found(program(narrow_products(rank, weight)), "computed-weight")) == low
 
 
-def test_of_several_weights_the_largest_inner_size_is_said_and_layers_are_those_of_a_step() -> None:
+def test_reports_largest_rank_and_layers_per_step() -> None:
     ops = [*narrow_products(16, WIDE), *narrow_products(64, W), *narrow_products(32, WIDE[::-1])]
     (one,) = found(program(ops), "computed-weight")
     assert (one.evidence["rank"], one.evidence["layers"]) == (64, 3)
@@ -171,9 +171,7 @@ def test_of_several_weights_the_largest_inner_size_is_said_and_layers_are_those_
 
 
 @pytest.mark.parametrize(("others", "said"), [(1, 1), (2, 0)])
-def test_a_layer_of_which_nine_of_ten_calls_compute_the_weight_has_it_computed(
-    others: int, said: int
-) -> None:
+def test_nine_of_ten_calls_decide_that_a_weight_is_computed(others: int, said: int) -> None:
     each = [Op("aten::mul", POINTWISE, 15, [WIDE, [1_024, 1]], [BF16, BF16]), linear(weight=WIDE)]
     relu = Op("aten::relu", POINTWISE, 5, [X], [BF16])
     plain = [relu, linear(weight=WIDE)] * others
@@ -181,15 +179,13 @@ def test_a_layer_of_which_nine_of_ten_calls_compute_the_weight_has_it_computed(
 
 
 @pytest.mark.parametrize(("shape", "said"), [([4, 512, 1_024], 0), ([4, 512, 1_025], 1)])
-def test_an_input_of_as_many_numbers_as_the_weight_may_be_what_is_computed(
-    shape: list[int], said: int
-) -> None:
+def test_an_input_as_large_as_the_weight_may_be_computed(shape: list[int], said: int) -> None:
     """2,097,152 numbers in both; with a few more the input is another tensor."""
     makes = Op("aten::mul", POINTWISE, 15, [WIDE, [1_024, 1]], [BF16, BF16])
     assert len(found(program([makes, linear(weight=WIDE, x=shape)]), "computed-weight")) == said
 
 
-def test_a_narrow_product_that_is_scaled_as_a_whole_keeps_its_inner_size() -> None:
+def test_a_scaled_narrow_product_keeps_its_rank() -> None:
     """Another op that makes all of the weight, before or after it, has none."""
     product, *rest = narrow_products(32, W)
     before = Op("aten::mul", POINTWISE, 15, [W, []], [BF16, "double"])

@@ -90,7 +90,7 @@ def spared(*us: int) -> float:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_history_that_is_repeated_for_each_candidate_is_encoded_as_often(apart: bool) -> None:
+def test_a_repeated_history_is_encoded_per_candidate(apart: bool) -> None:
     (one,) = found(program(ranker(repeated("bool"), repeated(), apart=apart)), "encoded-copies")
     assert (one.evidence["copies"], one.evidence["items"]) == (ROWS, USERS)
     assert one.evidence["maker"] == "aten::repeat_interleave"
@@ -125,11 +125,11 @@ TILED = Op("aten::repeat", MOVE, 5, [[1, LENGTH], []], [LONG, "ScalarList"], sca
     ],
     ids=["mask", "positions-beside-tokens", "no-strides", "tiled-positions", "others"],
 )
-def test_indices_that_are_not_known_to_be_the_copies_are_left_alone(ops: list[Op]) -> None:
+def test_indices_of_unknown_origin_are_not_reported(ops: list[Op]) -> None:
     assert found(program(ops), "encoded-copies") == []
 
 
-def test_indices_of_one_user_are_known_by_their_strides_or_as_no_positions() -> None:
+def test_indices_of_a_user_are_known_by_strides() -> None:
     for ops in (ranker(EXPANDED, first=lookup([ROWS, LENGTH], stride=[0, 1])), ranker(TILED)):
         (one,) = found(program(ops), "encoded-copies")
         assert one.evidence["items"] == 1
@@ -164,7 +164,7 @@ def test_a_mask_may_be_repeated_after_the_indices() -> None:
     assert one.cost_ns == pytest.approx(spared(*ENCODER))
 
 
-def test_a_mask_that_becomes_longer_as_well_is_no_mask_of_the_copies() -> None:
+def test_a_growing_mask_is_not_a_mask_of_the_copies() -> None:
     """Twice as long in each copy: the network ends at attention, which reads it."""
     indices = Op(
         "aten::repeat", MOVE, 5, [[USERS, LENGTH], []], [LONG, "ScalarList"], scalars=["", f"[{EACH}, 1]"]

@@ -80,7 +80,7 @@ def test_both_gradients_are_of_copies_too(of_weight: Op) -> None:
     assert one.cost_ns == pytest.approx(6 * (100 * US + 3 * 900 * US * (1 - 1 / 20) - ADDED_NS), rel=0.005)
 
 
-def test_products_of_rows_without_gradients_have_gradients_which_are_summed() -> None:
+def test_gradients_of_products_are_summed_for_fixed_rows() -> None:
     (both,), (one,) = (
         found(program([*joined(24_576, 20), *ops]), SLUG) for ops in ((OF_COPIES, OF_WEIGHT), (OF_WEIGHT,))
     )

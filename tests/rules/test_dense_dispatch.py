@@ -24,7 +24,7 @@ def slots(width: int = 1_024, soft: bool = False) -> list[Op]:
     return [dense, dispatch, expert] if soft else [gate, dense, dispatch, expert]
 
 
-def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
+def test_a_dense_dispatch_tensor_is_reported() -> None:
     (one,) = found(program(slots()), "dense-dispatch")
     assert "4,096 tokens to 16 experts of 640 slots" in one.message
     assert one.cost_ns == pytest.approx(
@@ -32,7 +32,7 @@ def test_a_dense_tensor_of_tokens_and_slots_is_no_way_to_move_rows() -> None:
     )  # moving 10,240 rows takes 20 us at least
 
 
-def test_the_experts_own_products_and_soft_dispatch_are_left_alone() -> None:
+def test_expert_products_and_soft_dispatch_are_not_reported() -> None:
     assert found(program(slots(soft=True)), "dense-dispatch") == []
     assert found(program(slots()[::3]), "dense-dispatch") == []
 
@@ -54,7 +54,7 @@ def einsums(dispatch_us: int = 400, width: int = 2_048, expert_slots: int = 640)
     return [gate, dense, dispatch, expert, copy, combine]
 
 
-def test_what_makes_and_reorders_the_tensor_goes_and_rows_are_moved() -> None:
+def test_saving_replaces_the_tensor_by_moved_rows() -> None:
     (one,) = found(program(einsums()), "dense-dispatch")
     there, back = 4 * 10_240 * 2_048 * 2 / 4_800, 20_000  # four passes at 4.8 TB/s, and the least, ns
     assert one.cost_ns == pytest.approx(6 * (200_000 + 150_000 + 800_000 - there - back), rel=1e-4)
@@ -83,11 +83,11 @@ def test_a_product_over_all_tokens_counts_in_forward(inside: str | None, said: i
 
 
 @pytest.mark.parametrize(("slots", "said"), [(2, 1), (1, 0), (4_095, 1), (4_096, 0)])
-def test_an_expert_has_more_slots_than_one_and_fewer_than_there_are_tokens(slots: int, said: int) -> None:
+def test_slots_per_expert_are_between_one_and_all_tokens(slots: int, said: int) -> None:
     assert len(found(program(einsums(expert_slots=slots)), "dense-dispatch")) == said
 
 
-def test_a_tensor_with_the_kept_experts_apart_has_so_many_slots_each() -> None:
+def test_separate_dimension_of_chosen_experts_has_its_slots() -> None:
     """Of each token, two masks: tokens x 2 x experts x slots; the dispatch sums over the tokens."""
     gate, _, dispatch, *_ = einsums()
     apart = Op("aten::mul", ADD, 300, [[4_096, 2, 16, 640], [4_096, 2, 16, 1]], [BF16, BF16])
@@ -96,7 +96,7 @@ def test_a_tensor_with_the_kept_experts_apart_has_so_many_slots_each() -> None:
     assert one.cost_ns == pytest.approx(6 * (300_000 + 400_000 - 4 * 10_240 * 2_048 * 2 / 4_800), rel=1e-4)
 
 
-def test_what_clears_or_copies_the_tensor_goes_and_what_brings_it_from_the_host_stays() -> None:
+def test_fills_and_copies_go_uploads_stay() -> None:
     dense = [4_096, 16, 640]
     ops = [
         *einsums(),
@@ -122,7 +122,7 @@ def test_what_clears_or_copies_the_tensor_goes_and_what_brings_it_from_the_host_
     assert costs("Memcpy DtoD (Device -> Device)") == pytest.approx(least + 6 * 120_000, rel=1e-4)
 
 
-def test_rows_of_four_bytes_take_twice_as_long_to_move_as_those_of_two() -> None:
+def test_moving_float32_rows_takes_twice_as_long() -> None:
     gate, dense, dispatch, _, copy, _ = einsums()
     (one,) = found(program([gate, dense, copy, replace(dispatch, types=[F32, F32])]), "dense-dispatch")
     assert one.cost_ns == pytest.approx(
@@ -150,15 +150,13 @@ def test_a_product_that_makes_the_tensor_is_not_needed_at_all() -> None:
         pytest.param([4_096, 16, 320, 2], False, id="no dimension of the slots"),
     ],
 )
-def test_a_tensor_has_a_number_for_each_token_expert_and_slot_by_its_sizes(
-    shape: list[int], counts: bool
-) -> None:
+def test_dispatch_tensors_are_known_by_their_sizes(shape: list[int], counts: bool) -> None:
     other = Op("aten::relu", ADD, 90, [shape], [BF16])
     (without,), (one,) = (found(program([*einsums(), *more]), "dense-dispatch") for more in ([], [other]))
     assert one.cost_ns - without.cost_ns == 6 * 90_000 * counts
 
 
-def test_scores_of_as_many_experts_as_an_expert_has_slots_are_not_the_tensor() -> None:
+def test_scores_are_not_the_dispatch_tensor() -> None:
     """16 experts of 16 slots: the scores of 4,096 tokens have both sizes, and a sixteenth of the numbers."""
     scores = Op("aten::softmax", SUM, 90, [[4_096, 16]], [F32])
     (without,), (one,) = (
@@ -178,7 +176,7 @@ def test_scores_of_as_many_experts_as_an_expert_has_slots_are_not_the_tensor() -
         pytest.param([16, 4_096, 8, 8], False, id="four dimensions"),
     ],
 )
-def test_idle_experts_work_on_tensors_of_all_rows_behind_the_experts(shape: list[int], counts: bool) -> None:
+def test_idle_experts_work_on_tensors_of_all_rows(shape: list[int], counts: bool) -> None:
     other = Op("aten::relu", ADD, 80, [shape], [BF16])
     (without,), (one,) = (found(program([*experts(2), *more]), "idle-experts") for more in ([], [other]))
     part = 1 - 1.25 * 2 / 16

@@ -42,7 +42,7 @@ def training(
     return trace
 
 
-def test_fills_of_allocations_and_sorts_in_place_of_additions_are_what_it_costs() -> None:
+def test_cost_is_fills_of_allocations_and_sorts() -> None:
     (one,) = found(training(), "deterministic-algorithms")
     assert (one.steps, one.cost_ns) == (4, 4 * 6 * US)
     assert (one.evidence["filling_ns"], one.evidence["sorting_ns"]) == (4 * 6 * US, 4 * 15 * US)
@@ -58,7 +58,7 @@ def test_whatever_allocates_may_be_filled(allocates: str) -> None:
     assert (one.count, one.evidence["replaced"]) == (4, {})
 
 
-def test_zeros_that_were_asked_for_and_rows_that_were_put_are_none() -> None:
+def test_requested_zeros_and_put_rows_are_not_costs() -> None:
     assert found(training(allocates="aten::zeros", adds="aten::where"), "deterministic-algorithms") == []
 
 

@@ -25,7 +25,7 @@ def windows(*between: Op, frames: int = 64, layers: int = 6) -> list[Op]:
     return [gather, *between, *convs, means, head]
 
 
-def test_a_network_on_overlapping_windows_computes_each_item_several_times() -> None:
+def test_overlapping_windows_encode_items_repeatedly() -> None:
     (one,) = found(program(windows()), "encoded-copies")
     assert (one.evidence["copies"], one.evidence["items"], one.evidence["repeats"]) == (208, 64, 3.25)
     assert one.evidence["maker"] == "aten::index"
@@ -96,7 +96,7 @@ def test_rows_to_which_something_is_added_are_no_copies() -> None:
 
 
 @pytest.mark.parametrize(("between", "layers"), [(199, 3), (200, 2)])
-def test_a_network_ends_where_two_hundred_ops_work_on_something_else(between: int, layers: int) -> None:
+def test_a_network_ends_after_200_other_ops(between: int, layers: int) -> None:
     conv = windows()[1]
     others = [Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * between
     ops = [windows()[0], conv, conv, *others, conv]
@@ -121,7 +121,7 @@ def test_two_equal_rows_are_several(tokens: int, said: int, made: str) -> None:
     assert [one.evidence["copies"] for one in found(program(ops), "encoded-copies")] == [128] * said
 
 
-def test_rows_scaled_by_one_number_for_each_image_are_still_equal() -> None:
+def test_rows_scaled_per_image_stay_equal() -> None:
     """A scale with a dimension of one is the same for all tokens, whatever stride that dimension has."""
     copy, silu, *rest = conditioned()
     scaled = replace(
@@ -144,7 +144,7 @@ def test_dropout_makes_copies_differ_in_training_alone(training: str, said: int)
     assert len(found(program(windows(dropout)), "encoded-copies")) == said
 
 
-def test_rows_to_which_others_of_the_same_shape_are_added_are_no_copies() -> None:
+def test_rows_plus_other_rows_are_not_copies() -> None:
     """Of two tensors of the rows' shape one is not known to be equal rows."""
     copy, _, layer, work = conditioned(made="aten::repeat")
     wide = [64, 256, 768]
@@ -162,9 +162,7 @@ def test_rows_to_which_others_of_the_same_shape_are_added_are_no_copies() -> Non
         ("aten::tanh", 3 * 768, False),
     ],
 )
-def test_a_condition_becomes_shift_scale_and_gate_by_an_activation_and_a_layer(
-    name: str, wide: int, modulates: bool
-) -> None:
+def test_a_condition_becomes_shift_scale_and_gate(name: str, wide: int, modulates: bool) -> None:
     def op(name: str, *dims: list[int]) -> Signature:
         return Signature(name, dims, (F32,) * len(dims), ("",) * len(dims), ())
 
@@ -188,7 +186,7 @@ def test_tensors_that_are_joined_are_no_equal_rows() -> None:
     assert found(program([cat, *conditioned()[2:]]), "encoded-copies") == []
 
 
-def test_of_items_that_are_copied_the_backward_pass_is_not_counted() -> None:
+def test_backward_of_copied_items_is_not_counted() -> None:
     """What is computed of each copy has a gradient of its own."""
     frame, begun = [208, 8, 56, 56], [0]
     node = "autograd::engine::evaluate_function: ConvolutionBackward0"
@@ -222,13 +220,13 @@ WIDE = [64, 256, 768]
         ),
     ],
 )
-def test_rows_that_another_tensor_looks_like_are_known_by_their_type_alone(other: Op, said: int) -> None:
+def test_type_separates_rows_from_tensors_of_equal_shape(other: Op, said: int) -> None:
     copy, *rest = conditioned(made="aten::repeat")
     between = Op("aten::relu", MOVE, 1, [[5, 5]], [F32])
     assert len(found(program([copy, other, between, *rest]), "encoded-copies")) == said
 
 
-def test_what_is_made_of_equal_rows_and_others_and_looks_like_them_ends_the_rows() -> None:
+def test_mixed_results_of_the_same_shape_end_the_rows() -> None:
     """Positions in float32 are added to rows in bfloat16; the layer may read what the sum was converted to."""
     bf16 = "c10::BFloat16"
     repeat, silu, layer, work = (
@@ -279,7 +277,7 @@ def test_copies_of_memory_within_a_network_are_no_computing() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_of_two_networks_on_copies_the_one_with_the_longest_kernel_is_named(first: bool) -> None:
+def test_the_network_with_the_longest_kernel_is_named(first: bool) -> None:
     """Convolutions of 300 us each, and a layer of 150 us on rows that were repeated for 256 tokens."""
     repeat, silu, layer, _ = conditioned(made="aten::repeat")
     small, large = [repeat, silu, replace(layer, dur=150)], windows()
@@ -288,7 +286,7 @@ def test_of_two_networks_on_copies_the_one_with_the_longest_kernel_is_named(firs
     assert one.cost_ns == pytest.approx(6 * (1_820_000 * (1 - 64 / 208) + 250_000 * (1 - 1 / 256)), rel=0.01)
 
 
-def test_blocks_far_behind_the_copies_read_them_as_the_first_ones_do() -> None:
+def test_later_blocks_read_the_copies_as_the_first_does() -> None:
     """Four equal blocks of a hundred ops; two begin more than two hundred ops behind what repeats the rows."""
     repeat, silu, layer, _ = conditioned(made="aten::repeat")
     block = [silu, layer, *[Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * 98]

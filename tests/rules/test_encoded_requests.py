@@ -98,7 +98,7 @@ def made(name: str, *dims: list[int], scalars: tuple[str, ...] = ()) -> Signatur
     return Signature(name=name, dims=dims, types=("float",) * len(dims), scalars=scalars or empty, strides=())
 
 
-def test_tensors_from_elsewhere_are_known_by_their_shapes_or_until_one_is_read() -> None:
+def test_foreign_tensors_are_known_by_shape() -> None:
     """A product's shape is known; what a sort makes may be any tensor until an op reads it."""
     product = seen(made("aten::linear", [64, 8], [16, 8]))
     assert product.may_be([(64, 16), (64, 5)])
@@ -112,7 +112,7 @@ def test_tensors_from_elsewhere_are_known_by_their_shapes_or_until_one_is_read()
 
 
 @pytest.mark.parametrize(("users", "said"), [(32, 1), (1, 0)])
-def test_positions_of_one_sequence_that_are_looked_up_for_all_are_no_requests(users: int, said: int) -> None:
+def test_shared_positions_are_not_requests(users: int, said: int) -> None:
     """Beside a range of numbers, one row of ids may be positions; histories of several users are none."""
     positions = Op("aten::arange", MOVE, 1, [[], []], [ONES, ""], scalars=["100", ""])
     assert len(found(program([positions, *encoder(users=users)]), "encoded-copies")) == said

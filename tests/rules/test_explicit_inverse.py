@@ -118,7 +118,7 @@ def test_where_nothing_is_trained_a_batch_is_solved_forward_only() -> None:
     assert one.saving.share == pytest.approx(1 - stays / 20_020, abs=0.02)
 
 
-def test_an_inverse_that_is_added_to_a_product_is_no_factor_of_it() -> None:
+def test_an_inverse_added_to_a_product_is_not_its_factor() -> None:
     """The first op takes it as the bias; its factor comes after."""
     square = [2_560, 2_560]
     added = Op("aten::addmm", GEMM, 50, [square, [2_560, 4], [4, 2_560]], [F32] * 3)
@@ -130,13 +130,11 @@ def test_an_inverse_that_is_added_to_a_product_is_no_factor_of_it() -> None:
 @pytest.mark.parametrize(
     ("between", "rows", "said"), [(7, 2_560, 1), (8, 2_560, 0), (0, 256, 1), (0, 255, 0)]
 )
-def test_the_product_is_one_of_the_next_eight_ops_and_the_matrix_has_256_rows(
-    between: int, rows: int, said: int
-) -> None:
+def test_product_is_within_eight_ops_matrix_has_256_rows(between: int, rows: int, said: int) -> None:
     assert len(found(program(fitted(between=between, rows=rows)), "explicit-inverse")) == said
 
 
-def test_views_between_an_inverse_and_its_product_are_not_counted() -> None:
+def test_views_before_the_product_are_not_counted() -> None:
     view = Op("aten::view", "", 0, [[7, 7], []], [F32, "ScalarList"])
     mul, inverse, product, back = fitted()
     assert len(found(program([mul, inverse, *[view] * 9, product, back]), "explicit-inverse")) == 1

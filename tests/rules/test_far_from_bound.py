@@ -16,7 +16,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 BIG = [[4096, 4096], [4096, 4096]]
 
 
-def test_a_call_far_from_what_its_shapes_need_is_found_without_knowing_why() -> None:
+def test_a_slow_call_is_reported_without_a_reason() -> None:
     index = Op(
         "aten::index_add_",
         "indexFuncLargeIndex",
@@ -84,7 +84,7 @@ ADDING = "void (anonymous namespace)::indexing_backward_kernel_small_stride<floa
         pytest.param(1_000_000, 32, 2_500, BF16, 280, id="bfloat16, which is added number by number"),
     ],
 )
-def test_sums_that_sort_their_indices_are_held_against_those_that_do_not(
+def test_sorting_sums_compare_with_sums_that_do_not_sort(
     rows: int, width: int, took_us: int, kind: str, needed_us: int
 ) -> None:
     (one,) = found(adding(rows, width, took_us, kind), "far-from-bound")
@@ -128,7 +128,7 @@ def resampling(new: int, old: int, margin: int) -> Op:
     )
 
 
-def test_rates_without_a_common_divisor_take_a_kernel_of_all_samples_for_each_phase() -> None:
+def test_coprime_rates_take_a_kernel_per_phase() -> None:
     (one,) = found(program([resampling(8_101, 8_000, 14)]), "far-from-bound")
     assert "changes a sampling rate with 8,101 kernels of 8,014 taps, of which 14 count" in one.message
     assert one.advice.startswith("Resample to a rate that shares a large divisor")
@@ -146,7 +146,7 @@ def test_other_convolutions_of_one_channel_change_no_rate(conv: Op) -> None:
     assert not any("sampling rate" in one.message for one in found(program([conv]), "far-from-bound"))
 
 
-def test_a_direct_convolution_of_very_many_taps_is_far_from_what_ffts_need() -> None:
+def test_a_direct_convolution_of_many_taps_is_slower_than_fft() -> None:
     conv = Op(
         "aten::_conv_depthwise2d",
         "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",

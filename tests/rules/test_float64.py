@@ -16,7 +16,7 @@ PLACED = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 LEAK = Op("aten::add", VECTORIZED, 50, FIELD, [F32, F64])
 
 
-def test_a_conversion_to_float64_is_not_needed_at_all_and_other_work_half() -> None:
+def test_conversions_go_and_float64_work_is_halved() -> None:
     cast = Op("aten::copy_", VECTORIZED, 100, FIELD, [F64, F32])
     (one,) = found(program([cast, LEAK]), "float64-math")
     assert (one.cost_ns, one.evidence["casts"]) == (6 * (100 + 25) * US, 6)
@@ -31,9 +31,7 @@ def test_a_conversion_to_float64_is_not_needed_at_all_and_other_work_half() -> N
         pytest.param(40, 132, 20_000, id="half"),
     ],
 )
-def test_a_kernel_that_works_out_places_needs_that_time_in_float32_as_well(
-    dur: int, sms: int, left_ns: float
-) -> None:
+def test_indexing_takes_as_long_in_float32(dur: int, sms: int, left_ns: float) -> None:
     """A row is broadcast over 1,024 others: as many elements as the larger tensor has."""
     placed = Op("aten::add", PLACED, dur, [[1_024, 4_096], [4_096]], [F64, F64])
     (one,) = found(program([placed, LEAK], device={**H200, "numSms": sms}), "float64-math")
@@ -41,9 +39,7 @@ def test_a_kernel_that_works_out_places_needs_that_time_in_float32_as_well(
 
 
 @pytest.mark.parametrize(("uploads", "cause"), [(False, "throughout"), (True, "")])
-def test_float64_from_the_host_is_not_deliberate_and_its_copy_not_arithmetic(
-    uploads: bool, cause: str
-) -> None:
+def test_uploaded_float64_is_not_deliberate(uploads: bool, cause: str) -> None:
     trace, number = TraceBuilder(record_shapes=1), 0
     inputs = {"Input Dims": FIELD, "Input type": [F64, F64]}
     for step in range(3):
@@ -63,7 +59,7 @@ def test_float64_from_the_host_is_not_deliberate_and_its_copy_not_arithmetic(
     assert one.message.startswith("every floating tensor is float64, which may be deliberate") is not uploads
 
 
-def test_of_several_ops_that_mix_types_the_first_one_of_the_last_step_is_named() -> None:
+def test_the_first_mixing_op_of_the_last_step_is_named() -> None:
     """In the first step another op comes first."""
     late = replace(LEAK, name="aten::sub")
 

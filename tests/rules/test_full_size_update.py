@@ -33,7 +33,7 @@ def added(name: str = "aten::add", *, inside: str | None = None) -> Op:
     return Op(name, ADD, 600, [WHOLE, WHOLE, []], [F32, F32], inside=inside)
 
 
-def test_a_padded_part_that_is_added_in_full_costs_the_fill_and_most_of_the_sum() -> None:
+def test_padded_part_costs_the_fill_and_most_of_the_sum() -> None:
     (one,) = found(program([NETWORK, *spread(), added()]), SLUG)
     assert one.cause == "added"
     assert "a part (14x96x96x96) is spread over a tensor of full size (14x240x240x192)" in one.message
@@ -68,13 +68,13 @@ ONES = replace(spread()[0], scalars=["", "1."])
 
 
 @pytest.mark.parametrize("fill", [ONES, replace(ONES, scalars=["", "0."])])
-def test_a_product_with_ones_in_which_a_part_differs_changes_the_part_alone(fill: Op) -> None:
+def test_a_product_with_mostly_ones_changes_a_part(fill: Op) -> None:
     """x * mask; a mask of zeros changes all but the part."""
     told = found(program([NETWORK, fill, *spread()[1:], added("aten::mul")]), SLUG)
     assert [one.cause for one in told] == ["added"] * (fill is ONES)
 
 
-def test_a_choice_between_the_old_and_a_fresh_tensor_is_an_update_too() -> None:
+def test_where_with_a_fresh_tensor_is_an_update() -> None:
     choice = Op("aten::where", ADD, 700, [[14, 1, 1, 1], WHOLE, WHOLE], ["bool", F32, F32])
     (one,) = found(program([NETWORK, *spread(), choice]), SLUG)
     assert one.cost_ns == pytest.approx(6 * (200_000 + 700_000 * (1 - 0.08)), rel=0.001)
@@ -90,11 +90,11 @@ def test_a_choice_between_the_old_and_a_fresh_tensor_is_an_update_too() -> None:
         (added("aten::div"), False),
     ],
 )
-def test_only_what_passes_over_two_whole_tensors_to_join_them_is_an_update(op: Op, said: bool) -> None:
+def test_an_update_joins_two_whole_tensors(op: Op, said: bool) -> None:
     assert bool(found(program([NETWORK, *spread(), op]), SLUG)) is said
 
 
-def test_the_largest_of_several_parts_is_named_and_all_of_them_are_needed() -> None:
+def test_largest_part_is_named_all_parts_are_needed() -> None:
     second = spread(part=[14, 48, 48, 96])[1:]
     (one,) = found(program([NETWORK, *spread(), *second, added()]), SLUG)
     assert one.evidence["part"] == "14x96x96x96"
@@ -112,7 +112,7 @@ def diagonal(view: str = "aten::diagonal") -> list[Op]:
     ]
 
 
-def test_a_diagonal_matrix_in_a_product_needs_as_long_as_scaling_the_other_factor() -> None:
+def test_a_diagonal_factor_costs_a_scaling() -> None:
     (one,) = found(program(diagonal()), SLUG)
     assert one.cause == "diagonal"
     assert "a diagonal (4096) is written into a matrix of zeros (4096x4096)" in one.message
@@ -148,7 +148,7 @@ def cloned(name: str = "aten::clone", kinds: Sequence[str] = (F32, F32)) -> list
     return [Op("aten::copy_", COPY, 500, [WHOLE, WHOLE, []], kinds, inside=name), *spread()[1:]]
 
 
-def test_copies_in_full_for_a_small_change_cost_the_copy_if_they_come_in_a_loop() -> None:
+def test_full_copies_in_a_loop_cost_the_copy() -> None:
     (one,) = found(program([NETWORK, *cloned(), *cloned()]), SLUG)
     assert (one.cause, one.cost_ns) == ("copied", 6 * 2 * 500_000)
     assert found(program([NETWORK, *cloned()]), SLUG) == []
@@ -159,7 +159,7 @@ def test_copies_in_full_for_a_small_change_cost_the_copy_if_they_come_in_a_loop(
     )
 
 
-def test_an_op_that_copies_before_it_writes_is_named_by_what_it_writes() -> None:
+def test_a_copying_write_is_named_by_its_part() -> None:
     """cache = cache.index_copy(1, position, new) for each layer."""
     inputs = {
         "Input Dims": [WHOLE, [], [1], [14, 1, 240, 192]],
@@ -183,7 +183,7 @@ def test_an_op_that_copies_before_it_writes_is_named_by_what_it_writes() -> None
         ("aten::index_add", [WHOLE, [], [1], [14, 1, 240, 192], []]),
     ],
 )
-def test_what_an_op_writes_into_its_copy_is_where_the_op_takes_it(name: str, dims: list[list[int]]) -> None:
+def test_values_of_a_copying_write_are_found_by_op(name: str, dims: list[list[int]]) -> None:
     inputs = {"Input Dims": dims, "Input type": [F32] * len(dims)}
     copy = Op("aten::copy_", COPY, 500, [WHOLE, WHOLE, []], [F32, F32])
     (one,) = found(program([NETWORK, copy, copy], around=dict.fromkeys((1, 2), (name, 1, inputs))), SLUG)
@@ -191,7 +191,7 @@ def test_what_an_op_writes_into_its_copy_is_where_the_op_takes_it(name: str, dim
     assert one.cost_ns == 6 * 2 * 500_000
 
 
-def test_a_diagonal_is_not_replaced_by_what_takes_longer_than_the_product() -> None:
+def test_a_diagonal_saves_at_most_its_product() -> None:
     """The other factor is 16 times as large: scaling it would take 32 fills of 30 us, the product takes 500 us."""
     *ops, product = diagonal()
     wide = replace(product, dur=500, dims=[[4_096, 4_096], [4_096, 65_536]])
@@ -219,7 +219,7 @@ def test_a_tensor_that_is_filled_again_has_no_part_any_more() -> None:
     assert found(program([NETWORK, *spread(), spread()[0], added()]), SLUG) == []
 
 
-def test_a_slice_may_be_viewed_in_another_way_before_it_is_written() -> None:
+def test_a_slice_may_be_viewed_before_it_is_written() -> None:
     fill, cut, write = spread()
     view = Op("aten::alias", "", 0, [WHOLE], [F32])
     assert len(found(program([NETWORK, fill, cut, view, write, added()]), SLUG)) == 1
@@ -232,16 +232,14 @@ def test_a_slice_may_be_viewed_in_another_way_before_it_is_written() -> None:
         pytest.param([[1_024, 4_096], [4_096, 4_096]], 15, id="from the right"),
     ],
 )
-def test_a_diagonal_s_product_needs_as_long_as_scaling_the_other_factor(
-    factors: list[list[int]], scaled_us: int
-) -> None:
+def test_a_diagonal_product_takes_as_long_as_scaling(factors: list[list[int]], scaled_us: int) -> None:
     """A fill of 4,096 x 4,096 numbers takes 30 us; scaling reads and writes the factor."""
     *ops, product = diagonal()
     (one,) = found(program([*ops, replace(product, dims=factors)]), SLUG)
     assert one.cost_ns == pytest.approx(6e3 * (30 + 2_000 - scaled_us), rel=0.001)
 
 
-def test_a_copy_of_the_whole_into_a_view_of_a_fresh_tensor_is_a_copy_and_no_part() -> None:
+def test_a_full_copy_into_a_view_is_not_a_part() -> None:
     fill, cut, _ = spread()
     (one,) = found(program([NETWORK, *[fill, cut, *cloned()] * 2]), SLUG)
     assert (one.cause, one.cost_ns) == ("copied", 6 * 2 * 500_000)

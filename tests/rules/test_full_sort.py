@@ -169,12 +169,12 @@ def test_an_op_that_picks_some_of_the_order_may_pick_any_of_it() -> None:
     assert [len(found(program([PRODUCT, sort(), first(200), one]), "full-sort")) for one in picks] == [0, 1]
 
 
-def test_what_a_later_step_reads_before_its_own_sort_is_not_of_the_step_before() -> None:
+def test_readers_belong_to_the_sort_of_their_step() -> None:
     (one,) = found(program([VALUES, PRODUCT, sort(), first(200)]), "full-sort")
     assert one.count == 6
 
 
-def test_a_sort_reads_what_the_one_before_it_made_and_not_its_own_result() -> None:
+def test_a_sort_may_read_the_previous_sort() -> None:
     """Of the first order all is ranked again; of the second one the first 200 are taken."""
     ranks = [sort("aten::argsort", kind=LONG), first(200)] * 2
     (one,) = found(program([PRODUCT, *ranks], steps=1), "full-sort")

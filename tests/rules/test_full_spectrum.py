@@ -69,14 +69,14 @@ def test_what_backward_transforms_counts_with_it() -> None:
 
 
 @pytest.mark.parametrize(("dur", "counted"), [(99, 0), (100, 50)])
-def test_quick_ops_on_complex_numbers_are_of_a_part_of_a_spectrum(dur: int, counted: int) -> None:
+def test_quick_complex_ops_work_on_part_of_a_spectrum(dur: int, counted: int) -> None:
     """The transforms' median kernel takes 200."""
     (one,) = found(there_and_back(mul=replace(FILTER, dur=dur)), "full-spectrum")
     assert one.cost_ns == 6 * (60 + (200 + 300 + 100) // 2 + counted) * US
 
 
 @pytest.mark.parametrize("op", ["aten::view_as_complex", "aten::fft_rfft2", "aten::fft_irfft", "aten::stft"])
-def test_where_complex_numbers_may_be_other_ones_only_transforms_count(op: str) -> None:
+def test_only_transforms_count_with_other_complex_ops(op: str) -> None:
     (one,) = found(there_and_back(Op(op, "")), "full-spectrum")
     assert one.cost_ns == 6 * (60 + (200 + 300 + 100) // 2) * US
 
@@ -87,7 +87,7 @@ def test_products_and_ops_on_real_numbers_are_no_part_of_it() -> None:
     assert one.cost_ns == 6 * (60 + 720 // 2) * US
 
 
-def test_a_real_part_that_another_thread_takes_is_of_another_tensor() -> None:
+def test_a_real_part_on_another_thread_does_not_count() -> None:
     ops = [*FORTH, FILTER, *BACK, REAL]
 
     def elsewhere(event: dict[str, Any]) -> None:

@@ -28,9 +28,7 @@ def test_a_long_chain_is_cut_into_equal_parts() -> None:
 
 
 @pytest.mark.parametrize(("dur", "fused"), [(9, 40), (10, 10), (30, 30)])
-def test_the_quickest_tells_how_long_a_pass_takes_unless_it_is_of_something_smaller(
-    dur: int, fused: int
-) -> None:
+def test_the_fastest_full_size_kernel_sets_the_pass_time(dur: int, fused: int) -> None:
     """Less than a quarter of the longest, 40 us, is no pass over all of it."""
     ops = pointwise(BIG, BIG, BIG, BIG)
     ops[1] = replace(ops[1], dur=dur)
@@ -84,7 +82,7 @@ def test_a_few_kernels_may_lie_between_a_product_and_the_softmax(between: int) -
         pytest.param(pointwise(BIG, BIG, SMALL, BIG), 4, id="three of one size and a scalar"),
     ],
 )
-def test_a_chain_needs_three_kernels_of_one_size_whatever_else_it_has(chain: list[Op], kernels: int) -> None:
+def test_a_chain_needs_three_kernels_of_one_size(chain: list[Op], kernels: int) -> None:
     """Of each of six steps; where three are of one size, the small ones are fused with them."""
     findings = found(program([*chain, PRODUCT]), SLUG)
     assert [one.evidence["kernels_in_chains"] for one in findings] == [6 * kernels] * bool(kernels)

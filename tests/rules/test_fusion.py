@@ -37,7 +37,7 @@ def work_of(*ops: Op) -> Work:
         ([100, 10, 80], [1, 0, 1], 80),
     ],
 )
-def test_a_fused_kernel_takes_as_long_as_the_shortest_of_the_whole_size(
+def test_a_fused_kernel_takes_the_shortest_full_size_time(
     durations: list[int], whole: list[int], fused: float
 ) -> None:
     """Beside another chain, which has no part in it."""
@@ -60,7 +60,7 @@ def test_a_fused_kernel_takes_as_long_as_the_shortest_of_the_whole_size(
         (21, [7, 7, 7]),
     ],
 )
-def test_long_chains_are_cut_into_equal_parts_of_ten_kernels_at_most(length: int, parts: list[int]) -> None:
+def test_long_chains_are_cut_into_parts_of_ten(length: int, parts: list[int]) -> None:
     found = equal_parts(np.array([0] * length + [1] * 2), 10)
     assert np.bincount(found).tolist() == [*parts, 2]
     assert (np.diff(found) >= 0).all()
@@ -113,7 +113,7 @@ def test_a_reduction_closes_a_pair_that_begins_with_a_broadcast(
     assert np.flatnonzero(found).tolist() == closing
 
 
-def test_sequences_that_begin_alike_are_one_and_the_longest_comes_first() -> None:
+def test_sequences_with_equal_begin_merge_longest_first() -> None:
     """Two of thirteen ops differ in the last one, which is not shown."""
     twelve = [Op("aten::exp", PLAIN, 10)] * 12
     ops = [

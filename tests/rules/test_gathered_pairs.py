@@ -119,7 +119,7 @@ def test_a_norm_of_differences_is_a_distance(dim: str, said: int) -> None:
     assert len(found(program([*gathers, sub, norm]), "materialised-pairs")) == said
 
 
-def test_what_is_compared_may_be_a_handful_and_one_expanded_tensor_is_no_pair() -> None:
+def test_few_compared_rows_and_expanded_tensors() -> None:
     """Ids held against 15 classes; and a tensor that is expanded to all pairs of nothing."""
     compared = [
         Op("aten::eq", ADD, 900, [[1, 15], [1 << 20, 1]], [LONG, LONG]),

@@ -38,7 +38,7 @@ def test_rows_are_copies_where_a_matrix_is_indexed_by_its_rows(
     assert bool(found(program([gather, gather, JOINED, LAYER, PRODUCT]), "product-of-copies")) is copies
 
 
-def test_gathered_rows_that_a_layer_takes_as_they_are_need_no_sum_of_parts() -> None:
+def test_rows_read_directly_need_no_sum_of_parts() -> None:
     product = replace(PRODUCT, dims=[[64], [EDGES, 64], [64, 64]], inside=None)
     called = "aten::linear", 1, {"Input Dims": [[EDGES, 64], [64, 64], [64]], "Input type": [F32] * 3}
     (one,) = found(program([GATHER, product], around={1: called}), "product-of-copies")
@@ -63,9 +63,7 @@ WIDE = [1_280_000, 500]
         pytest.param([500], False, id="a weight for each channel"),
     ],
 )
-def test_rows_may_be_scaled_before_they_are_summed_but_not_their_channels(
-    factor: list[int], linear: bool
-) -> None:
+def test_rows_may_be_scaled_channels_may_not(factor: list[int], linear: bool) -> None:
     gather, scale, *rest = propagated()
     ops = [gather, replace(scale, dims=[WIDE, factor]), *rest]
     assert bool(found(program(ops), "late-projection")) is linear
@@ -82,9 +80,7 @@ def test_rows_may_be_scaled_before_they_are_summed_but_not_their_channels(
     ],
     ids=["1x1", "half the channels", "more than half", "two groups", "1x3"],
 )
-def test_a_convolution_belongs_before_upsampling_that_mixes_channels_alone(
-    weight: list[int], said: bool
-) -> None:
+def test_only_1x1_convolutions_move_before_upsampling(weight: list[int], said: bool) -> None:
     up, conv, _ = upsampled()
     ops = [
         up,

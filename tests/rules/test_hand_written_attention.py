@@ -42,7 +42,7 @@ def test_backward_has_two_products_on_either_side() -> None:
     assert one.cost_ns == pytest.approx(6 * (280 + 490 - 0.475 * 600) * US, rel=1e-3)
 
 
-def test_in_backward_a_product_that_is_far_from_the_next_one_is_another_op_s() -> None:
+def test_far_products_in_backward_belong_to_other_ops() -> None:
     far = [PRODUCT, *[OTHER] * 9, PRODUCT, BACKWARD, PRODUCT, *[OTHER] * 9, PRODUCT]
     (one,) = found(program(far), SLUG)
     assert (one.count, one.evidence["backward"]) == (6 * 3, 6)
@@ -70,9 +70,7 @@ CHOICE, LOOK_UP = Op("aten::topk", "topk", 20), Op("aten::index_select", "indexS
         pytest.param([SOFTMAX, PRODUCT, PRODUCT], 0, id="no product before"),
     ],
 )
-def test_what_is_between_two_products_near_each_other_on_a_stream_is_attention(
-    ops: list[Op], said: int
-) -> None:
+def test_attention_lies_between_two_near_products(ops: list[Op], said: int) -> None:
     assert len(found(program([*ops, *[OTHER] * 9], steps=1), SLUG)) == said
 
 
@@ -98,7 +96,7 @@ def shaped(rows: int, dur: int) -> list[Op]:
     ]
 
 
-def test_attention_that_is_as_quick_as_a_fused_kernel_saves_nothing_and_costs_no_other_its_saving() -> None:
+def test_attention_at_fused_speed_saves_nothing() -> None:
     """412 billion operations in 3 us are more than any device does; those of 64 rows take next to nothing."""
     slow, quick = shaped(64, 200), shaped(4_096, 1)
     (alone,) = found(program([*slow, *[OTHER] * 9]), SLUG)
@@ -171,9 +169,7 @@ def test_where_steps_differ_all_of_them_are_counted_together() -> None:
         pytest.param("own::attention", "attention by hand runs once a step", "Use F.scaled_dot", id="own"),
     ],
 )
-def test_attention_that_torch_does_not_fuse_is_asked_for_its_reason(
-    around: str, said: str, advice: str
-) -> None:
+def test_unfused_attention_advises_to_find_the_reason(around: str, said: str, advice: str) -> None:
     ops = [replace(one, inside=around) for one in (PRODUCT, SOFTMAX, PRODUCT)]
     (one,) = found(program([*ops, *[OTHER] * 9]), SLUG)
     assert one.message.startswith(said)

@@ -42,7 +42,7 @@ def test_what_only_an_unread_result_needs_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize(("between", "places"), [(5, [3, 1]), (19, [3, 1]), (22, [3])])
-def test_other_ops_between_are_short_and_what_they_read_is_needed(between: float, places: list[int]) -> None:
+def test_ops_between_are_short_and_their_inputs_needed(between: float, places: list[int]) -> None:
     """The state's op lies between both of the head, and reads what is made before both."""
     ops = [made(INNER, STATE), HEAD[0], made(STATE, INNER, STATE), HEAD[1]]
     assert blocks(ops, [10, 100, between, 100]) == [(RESULT, places)]
@@ -63,7 +63,7 @@ def test_a_state_is_what_the_iteration_before_made() -> None:
     assert not Body(compared, [1] * 4, frozenset()).carries({0, 1}, 1)
 
 
-def test_a_result_of_a_shape_that_another_op_reads_may_be_what_it_reads() -> None:
+def test_a_result_of_a_read_shape_may_be_read() -> None:
     """Two are made, and one is read."""
     twice = [*UPDATE, *HEAD, made(None, RESULT), HEAD[1]]
     assert blocks(twice, [300, 300, 100, 50, 1, 50]) == []
@@ -135,6 +135,6 @@ def test_a_loop_over_items_takes_another_part_each_time(items: list[Signature], 
         (op("select", [3, 4], "0", "0"), False),
     ],
 )
-def test_what_is_cut_before_the_loop_into_as_many_parts_is_its_items(cut: Signature, takes: bool) -> None:
+def test_parts_cut_before_the_loop_are_its_items(cut: Signature, takes: bool) -> None:
     same = [op("relu", [8, 64])] * 3
     assert over(same, cut) is takes

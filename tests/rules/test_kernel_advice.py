@@ -45,7 +45,7 @@ def test_what_to_do_about_few_blocks_depends_on_the_op(
 
 
 @pytest.mark.parametrize(("grid", "few"), [(65, True), (66, False), (0, False)])
-def test_blocks_are_few_below_half_of_the_multiprocessors_if_they_are_known(grid: int, few: bool) -> None:
+def test_few_blocks_are_below_half_of_the_sms(grid: int, few: bool) -> None:
     assert bool(found(program([Op("aten::cumsum", SCAN, 900, grid=grid), OTHER]), "low-occupancy")) is few
 
 
@@ -189,7 +189,7 @@ def test_an_optimizer_s_lists_are_not_the_model_s_arithmetic() -> None:
     assert (one.count, one.cost_ns) == (other.count, other.cost_ns)
 
 
-def test_without_tf32_elsewhere_float32_is_promised_no_tensor_cores() -> None:
+def test_tf32_is_not_promised_without_tf32_elsewhere() -> None:
     (one,), (other,) = (
         found(program([LEAK, DOUBLE, Op("aten::mm", kernel, 100)]), "float64-math")
         for kernel in (NVJET, SGEMM)

@@ -129,7 +129,7 @@ def test_a_router_is_no_attention() -> None:
     assert found(program(router), "hand-written-attention") == []
 
 
-def test_kernels_of_an_optimizer_have_the_blocks_that_its_parameters_need() -> None:
+def test_optimizer_kernels_are_not_short_of_blocks() -> None:
     kernel = (
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
     )
@@ -178,16 +178,14 @@ def copied(*read: int) -> Op:
         (Op("aten::clone", MOVED, 40), "transposition", ""),
     ],
 )
-def test_data_that_is_copied_out_several_times_is_told_from_transposed(
-    copy: Op, cause: str, often: str
-) -> None:
+def test_repeated_copies_differ_from_transposed_ones(copy: Op, cause: str, often: str) -> None:
     (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert (one.cause, one.evidence["often"]) == (cause, often)
     assert ("broadcast" in one.advice) == (cause == "repetition")
 
 
 @pytest.mark.parametrize(("rows", "said"), [(512, True), (4096, False)])
-def test_what_is_written_into_a_part_of_a_buffer_is_no_needless_copy(rows: int, said: bool) -> None:
+def test_writes_into_a_buffer_are_not_needless_copies(rows: int, said: bool) -> None:
     """A cache of as many rows as are written is written as a whole."""
     dims = [[24, 8, 512, 64], [24, 8, 512, 64], []]
     strides = [[8 * rows * 64, rows * 64, 64, 1], [262144, 64, 512, 1], []]
@@ -229,7 +227,7 @@ def test_gathers_are_said_for_information() -> None:
     assert (one.cause, one.severity) == ("gathers", Severity.INFO)
 
 
-def test_a_device_s_copies_are_told_by_their_share_of_that_device_s_time() -> None:
+def test_copies_count_by_share_of_their_device() -> None:
     """A quarter of the first one's; the second one works four times as long."""
     trace = TraceBuilder()
     pieces = (("aten::mm", 300, 0), ("aten::clone", 100, 0), ("aten::mm", 1_600, 1))
@@ -272,7 +270,7 @@ def test_state_that_is_put_in_another_order_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("shape", [[96, 1 << 20], [96, 16, 8, 64], [96]])
-def test_large_rows_of_a_table_and_small_ones_of_state_are_gathered(shape: list[int]) -> None:
+def test_large_table_rows_and_small_state_rows_are_gathered(shape: list[int]) -> None:
     """An embedding of a million columns is looked up; 16 KiB a row are items."""
     (one,) = found(reordering(shape=shape), "data-movement")
     assert one.cause == "gathers"

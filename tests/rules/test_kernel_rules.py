@@ -156,7 +156,7 @@ def test_a_device_without_tf32_is_told_to_use_autocast() -> None:
 @pytest.mark.parametrize(
     ("beside", "said"), [("tf32f32", "TF32 is on"), ("f32f32", "cudnn.allow_tf32 = True computes")]
 )
-def test_convolutions_beside_others_in_tf32_are_not_told_to_allow_it(beside: str, said: str) -> None:
+def test_tf32_advice_is_left_out_if_others_use_tf32(beside: str, said: str) -> None:
     beside = f"sm90_xmma_fprop_implicit_gemm_f32f32_{beside}_f32_nhwckrsc_nhwc_tilesize128x64x32"
     ops = [
         Op("aten::cudnn_convolution", beside),
@@ -215,7 +215,7 @@ def test_float64_is_seen_by_types_alone() -> None:
     assert ["TF32" in said.advice for said in (one, alone)] == [True, False]  # for products alone
 
 
-def test_products_with_multiples_of_8_in_narrow_kernels_are_told_to_look_at_strides() -> None:
+def test_aligned_sizes_in_narrow_kernels_advise_strides() -> None:
     narrow = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
     (one,) = found(program([Op("aten::mm", narrow, 300, SQUARE, [BF16, BF16])]), "misaligned-gemm")
     assert "contiguous" in one.advice
@@ -224,7 +224,7 @@ def test_products_with_multiples_of_8_in_narrow_kernels_are_told_to_look_at_stri
     )
 
 
-def test_the_number_of_tokens_beside_a_vocabulary_is_not_to_be_padded() -> None:
+def test_token_counts_are_not_padded() -> None:
     kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>(Params)"
     op = Op("aten::addmm", kernel, 200, [[30522], [141, 512], [512, 30522]], [BF16] * 3)
     (one,) = found(program([op]), "misaligned-gemm")

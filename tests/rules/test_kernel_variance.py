@@ -62,7 +62,7 @@ def test_one_step_that_is_quicker_than_usual_is_no_drift() -> None:
 @pytest.mark.parametrize(
     ("shapes", "confidence"), [({}, Confidence.LOW), ({"Input Dims": [[5, 5]]}, Confidence.HIGH)]
 )
-def test_a_step_that_is_slow_as_a_whole_did_the_same_work_if_shapes_say_so(
+def test_shapes_show_that_a_slow_step_did_the_same_work(
     shapes: dict[str, Any], confidence: Confidence
 ) -> None:
     trace = kernels([[100] * 4] * 9 + [[200] * 4])

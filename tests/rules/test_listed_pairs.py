@@ -107,14 +107,14 @@ def test_pairs_that_take_little_of_the_gpu_time_are_not_said() -> None:
         assert len(found(program([rest, *neighbours()]), "materialised-pairs")) == times
 
 
-def test_products_of_coordinates_are_distances_too_but_similarities_are_not() -> None:
+def test_coordinate_products_are_distances() -> None:
     linear, _, *rest = neighbours()
     for columns, times in ((3, 1), (64, 0)):
         product = Op("aten::mm", GEMM, 400, [[ROWS, columns], [columns, ROWS]], [F32, F32])
         assert len(found(program([linear, product, *rest]), "materialised-pairs")) == times
 
 
-def test_distances_within_the_items_of_a_batch_are_compared_with_few() -> None:
+def test_distances_within_batch_items_are_reported() -> None:
     whole = [64, 48, 48]
     ops = [
         Op("aten::cdist", ADD, 400, [[64, 48, 3], [64, 48, 3], [], []], [F32, F32, "Scalar", ""]),
@@ -141,7 +141,7 @@ def test_equal_keys_are_looked_up_in_a_sorted_list() -> None:
     assert found(program(joined(values)), "materialised-pairs") == []
 
 
-def test_the_longest_list_counts_and_one_of_unknown_length_is_silent() -> None:
+def test_longest_list_counts_unknown_length_is_silent() -> None:
     (one,) = found(program([*joined(pairs=100), *listing([ROWS, 8_192], 50_000)]), "materialised-pairs")
     assert "lists 50,000 of them" in one.message
     assert (
@@ -195,7 +195,7 @@ def test_a_list_is_not_as_long_as_what_is_read_of_the_next_one() -> None:
     assert "lists 4,096 of them" in one.message
 
 
-def test_what_backward_reads_of_all_pairs_is_for_those_that_are_listed() -> None:
+def test_backward_of_all_pairs_is_for_listed_ones() -> None:
     node = "autograd::engine::evaluate_function: MulBackward0"
     back = Op("aten::softmax", SUM, 60, [[ROWS, ROWS], [], []], [F32, "Scalar", ""], inside=node)
     (one,) = found(program([*neighbours(), back]), "materialised-pairs")

@@ -74,9 +74,7 @@ FLAT = [616, 1_024]
     ],
     ids=["linear", "norm", "autocast", "addmm", "matmul", "two-layers"],
 )
-def test_what_each_iteration_computes_of_the_condition_alone_is_needed_once(
-    context: list[Op], spent: int
-) -> None:
+def test_work_on_a_fixed_condition_is_needed_once(context: list[Op], spent: int) -> None:
     (one,) = found(program(sampler(context)), "loop-invariant")
     assert "each of 4 iterations of a loop runs" in one.message
     assert one.cost_ns == pytest.approx(6 * 3 * 3 * spent * 1e3)  # steps, iterations but the first, layers
@@ -91,7 +89,7 @@ def test_layers_with_weights_of_their_own_are_no_loop() -> None:
     )
 
 
-def test_a_pass_with_a_prompt_and_one_without_take_other_conditions() -> None:
+def test_guided_passes_have_different_conditions() -> None:
     assert found(program(sampler(KEYS, iterations=2)), "loop-invariant") == []
 
 
@@ -113,7 +111,7 @@ SCALED = Op("aten::mul", ADD, 5, [CONTEXT, []], [BF16, "double"], scalars=["", "
     ],
     ids=["made", "drawn", "unknown-number", "two-inputs-from-outside", "unknown-op", "in-place"],
 )
-def test_a_condition_that_may_differ_from_iteration_to_iteration_is_left_alone(ops: list[Op]) -> None:
+def test_a_possibly_changing_condition_is_not_reported(ops: list[Op]) -> None:
     assert found(program(ops), "loop-invariant") == []
 
 
@@ -171,14 +169,12 @@ CHOSEN = Op("aten::argmax", NORM, 20, [NOISE, [], []], [BF16, "Scalar", "Scalar"
         pytest.param([CHOSEN, replace(WORDS, dims=[[49_408, 1_200], [8, 77]])], 1, id="of another width"),
     ],
 )
-def test_what_an_iteration_may_look_up_or_make_is_not_from_outside(last: list[Op], said: int) -> None:
+def test_possible_results_of_an_iteration_are_not_inputs(last: list[Op], said: int) -> None:
     assert len(found(program(sampler(KEYS, last=last)), "loop-invariant")) == said
 
 
 @pytest.mark.parametrize(("scalars", "said"), [(["", "", "1"], 1), (["", "", ""], 0)])
-def test_a_condition_scaled_by_a_number_that_is_not_recorded_may_be_another_one(
-    scalars: list[str], said: int
-) -> None:
+def test_an_unrecorded_scale_may_change_the_condition(scalars: list[str], said: int) -> None:
     """A sum of two tensors from outside, of which one is multiplied by the number."""
     both = Op("aten::sub", ADD, 20, [[77, 1_024], [8, 1, 1_024], []], [BF16, BF16, "double"], scalars=scalars)
     assert len(found(program(sampler([both, *KEYS])), "loop-invariant")) == said
@@ -188,7 +184,7 @@ def test_a_condition_scaled_by_a_number_that_is_not_recorded_may_be_another_one(
     ("copied", "said"),
     [("HtoD (Pageable -> Device)", 0), ("HtoD (Pinned -> Device)", 0), ("DtoD (Device -> Device)", 1)],
 )
-def test_a_batch_that_each_iteration_copies_from_the_host_is_another_one(copied: str, said: int) -> None:
+def test_an_uploaded_batch_is_new_in_each_iteration(copied: str, said: int) -> None:
     """A copy on the device makes the same of the same."""
     batch = Op("aten::to", COPY, 20, [CONTEXT, [], []], [BF16, "Scalar", ""], scalars=["", "15", ""])
 
@@ -203,7 +199,7 @@ def test_a_batch_that_each_iteration_copies_from_the_host_is_another_one(copied:
     assert all(one.count == 6 * 3 * 3 * 2 for one in findings)  # with the copy
 
 
-def test_what_one_iteration_computes_in_another_type_is_not_the_same_each_time() -> None:
+def test_another_type_in_an_iteration_is_not_the_same() -> None:
     """Of five iterations the third has another condition, of the same shape."""
     same, other = sampler(KEYS, iterations=1), sampler([replace(KEYS[0], types=[F32] * 3)], iterations=1)
     assert found(program([*same * 2, *other, *same * 2]), "loop-invariant") == []
@@ -215,7 +211,7 @@ def test_three_iterations_are_a_loop(iterations: int, said: int) -> None:
     assert len(found(program(sampler(KEYS, iterations=iterations)), "loop-invariant")) == said
 
 
-def test_what_each_iteration_gets_from_the_host_may_be_another_condition() -> None:
+def test_an_uploaded_condition_may_change() -> None:
     context = [replace(CAST, kernel="upload"), linear(CONTEXT, 1_000), linear(CONTEXT, 1_000)]
 
     def from_host(event: dict[str, Any]) -> None:

@@ -14,14 +14,12 @@ OTHER = Op("aten::mm", NVJET, 100)
 @pytest.mark.parametrize(
     ("grid", "dur", "said"), [(65, 100, 1), (66, 100, 0), (4, 21, 1), (4, 20, 0), ((13, 5), 100, 1)]
 )
-def test_fewer_blocks_than_half_of_132_multiprocessors_for_more_than_20_us_are_few(
-    grid: int | tuple[int, int], dur: int, said: int
-) -> None:
+def test_limits_of_blocks_and_duration(grid: int | tuple[int, int], dur: int, said: int) -> None:
     assert len(found(program([Op("aten::cumsum", SCAN, dur, grid=grid), OTHER]), "low-occupancy")) == said
 
 
 @pytest.mark.parametrize(("grid", "left_us"), [(33, 25), (4, 5)])
-def test_split_among_all_multiprocessors_it_takes_its_part_but_5_us_at_least(grid: int, left_us: int) -> None:
+def test_saving_splits_work_down_to_5_us(grid: int, left_us: int) -> None:
     (one,) = found(program([Op("aten::cumsum", SCAN, 100, grid=grid), OTHER]), "low-occupancy")
     assert one.cost_ns == pytest.approx(6 * (100 - left_us) * US)
     assert (one.evidence["blocks"], one.evidence["sms"]) == (grid, 132)

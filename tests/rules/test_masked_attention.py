@@ -73,7 +73,7 @@ def test_masks_that_are_no_masks_of_all_heads(trace: Trace) -> None:
         pytest.param(4_096, 4_096, [12, 4_096, 4_096], 0, id="of each head, without a batch"),
     ],
 )
-def test_a_mask_has_a_row_for_each_query_and_a_column_for_each_key(
+def test_a_mask_has_rows_of_queries_and_columns_of_keys(
     queries: int, keys: int, mask: list[int], said: int
 ) -> None:
     told = found(attention(mask, queries=queries, keys=keys), "masked-attention")

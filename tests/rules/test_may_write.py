@@ -69,7 +69,5 @@ def test_an_op_writes_what_it_makes(call: Signature, elements: int, may: bool | 
         ([Signature("mylib::fill", ([4, 6],), (F32,), ("",))], {24}),
     ],
 )
-def test_what_is_written_in_place_may_be_a_part_of_something_larger(
-    calls: list[Signature], changed: set[int]
-) -> None:
+def test_in_place_writes_may_be_parts_of_larger_tensors(calls: list[Signature], changed: set[int]) -> None:
     assert sizes_changed(calls) == changed

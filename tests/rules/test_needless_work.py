@@ -32,7 +32,7 @@ def pairs(rows: int, *, expanded: bool = False, reduced: bool = True) -> list[Op
 
 
 @pytest.mark.parametrize("expanded", [False, True])
-def test_pairs_that_are_written_and_summed_are_named_by_their_shapes(expanded: bool) -> None:
+def test_summed_pairs_are_named_by_their_shapes(expanded: bool) -> None:
     (one,) = found(program(pairs(1_000, expanded=expanded)), "materialised-pairs")
     assert "1000x1x64 and 1x1000x64 to all pairs, 1000x1000x64: 500 times as many numbers" in one.message
     assert "torch.cdist" in one.advice
@@ -48,7 +48,7 @@ def test_a_list_of_close_pairs_is_built_seldom(name: str, said: bool) -> None:
 
 
 @pytest.mark.parametrize("listings", [1, 2])
-def test_a_list_of_pairs_is_made_once_by_an_op_of_several_kernels(listings: int) -> None:
+def test_an_op_of_several_kernels_lists_pairs_once(listings: int) -> None:
     """nonzero counts, adds the counts up, and writes: three kernels, and a list for each op in a step."""
     more = [("void at::native::scan_kernel(long)", 20), ("void at::native::write_indices(long)", 30)]
     listing = Op("aten::nonzero", ADD, 100, [[1_000, 1_000, 64]], ["bool"], more=more)
@@ -93,7 +93,7 @@ def test_a_handful_of_coefficients_is_no_second_set_of_points(small: int, said: 
     assert len(found(program(weighted), "materialised-pairs")) == said
 
 
-def test_what_computes_on_the_pairs_is_not_taken_for_passing_over_them() -> None:
+def test_compute_on_pairs_is_not_a_memory_pass() -> None:
     solve = Op("aten::inverse", GEMM, 9_000, [[1_000, 1_000, 64]], [F32])
     (one,) = found(program([*pairs(1_000), solve]), "materialised-pairs")
     assert "aten::inverse" not in one.message
@@ -119,7 +119,7 @@ def test_most_experts_kept_or_one_product_is_no_fault() -> None:
     assert found(program(experts(2, batched=False)), "idle-experts") == []
 
 
-def test_what_weighs_the_experts_of_each_token_is_no_work_of_experts() -> None:
+def test_weighting_experts_is_not_expert_work() -> None:
     """A tensor that has the tokens first, and for each its experts: sums over experts read it."""
     combine = Op("aten::mul", ADD, 300, [[4096, 16, 512], [4096, 16, 1]], [BF16, BF16])
     (one,) = found(program([*experts(2), combine]), "idle-experts")
@@ -173,7 +173,7 @@ def test_complex_fields_need_their_whole_spectrum() -> None:
     assert found(program([*spectral(), replace(other, dims=[[512, 512]])]), "full-spectrum")
 
 
-def test_float64_throughout_is_a_choice_and_mixed_types_are_a_fault() -> None:
+def test_all_float64_is_a_choice_mixed_types_a_fault() -> None:
     double = Op("aten::mul", ADD, 500, [FIELD, FIELD], ["double", "double"])
     (one,) = found(program([double]), "float64-math")
     assert (one.cause, str(one.severity)) == ("throughout", "info")
@@ -183,7 +183,7 @@ def test_float64_throughout_is_a_choice_and_mixed_types_are_a_fault() -> None:
 
 
 @pytest.mark.parametrize(("times", "saved"), [(1, 0.5), (2, 0.125)])
-def test_half_the_bytes_are_half_the_time_only_at_the_memorys_rate(times: int, saved: float) -> None:
+def test_half_the_bytes_halve_only_memory_bound_time(times: int, saved: float) -> None:
     """What takes twice as long as memory needs computes places, which stay: a quarter of the gain is left."""
     at_rate = 2 * 8 * 4096 * 4096 / 4_800 / 0.87 / US
     kernel = "void at::native::roll_cuda_kernel<double>(double const*, double*, long)"
@@ -209,7 +209,7 @@ SUB, POW = (
 )
 
 
-def test_two_pointwise_kernels_and_the_reduction_of_their_result_are_a_chain() -> None:
+def test_two_pointwise_kernels_and_a_reduction_are_a_chain() -> None:
     (one,) = found(
         program(unshaped(SUB, POW, "reduce_kernel<512, 1, at::native::sum>(float)")), "unfused-pointwise"
     )
@@ -228,18 +228,18 @@ def weights(casts: int, gradients: int) -> list[Op]:
     return [*made, *[gradient] * gradients]
 
 
-def test_a_weight_that_is_converted_more_often_than_it_gets_gradients() -> None:
+def test_a_weight_is_converted_more_often_than_needed() -> None:
     (one,) = found(program(weights(8, 1)), "repeated-parameter-work")
     assert one.cause == "casts"
     assert "converted 8 times a step" in one.message
 
 
-def test_as_many_weights_as_conversions_and_recomputation_are_no_fault() -> None:
+def test_one_conversion_per_weight_is_not_reported() -> None:
     assert found(program(weights(8, 8)), "repeated-parameter-work") == []
     assert found(program(weights(2, 1)), "repeated-parameter-work") == []
 
 
-def test_a_table_that_is_looked_up_again_and_again_may_be_looked_up_once() -> None:
+def test_repeated_lookups_of_a_table_are_reported() -> None:
     look = Op("aten::embedding", MOVE, 90, [[32, 12], [512, 512]], [F32, LONG])
     gradient = Op("torch::autograd::AccumulateGrad", ADD, 5, [[32, 12]], [F32])
     (one,) = found(program([look] * 12 + [gradient]), "repeated-parameter-work")
@@ -272,9 +272,7 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
 @pytest.mark.parametrize(
     ("sizes", "count"), [([[8, 1_024]] * 2, 1), ([[8, 1_024], [8, 1]], 0), ([[8, 1_024]], 0)]
 )
-def test_of_sequences_that_stay_apart_a_mask_tells_that_some_positions_do_not_count(
-    sizes: list[list[int]], count: int
-) -> None:
+def test_a_mask_shows_that_some_positions_do_not_count(sizes: list[list[int]], count: int) -> None:
     loss = Op("aten::_log_softmax", SUM, 300, [[8, 1_024, 64_000], [], []], [F32, "Scalar", "Scalar"])
     masked = Op("aten::mul", ADD, 5, sizes, [F32, F32])
     told = found(program([scores(64_000)[0], loss, masked, scores(64_000)[2]]), "loss-head")
@@ -283,7 +281,7 @@ def test_of_sequences_that_stay_apart_a_mask_tells_that_some_positions_do_not_co
         assert "64,000 classes for 8,192 positions take 49.8 % of all GPU work" in told[0].message
 
 
-def test_a_fact_stands_where_the_share_of_gpu_time_puts_it_that_it_is_about() -> None:
+def test_a_fact_is_ranked_by_its_gpu_share() -> None:
     rules = [one.rule for one in diagnose(program(scores(64_000))).findings if str(one.severity) == "info"]
     assert rules.index("loss-head") < rules.index("hotspot")
 

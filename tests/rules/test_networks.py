@@ -61,7 +61,7 @@ def test_two_passes_through_one_network_are_one_batch() -> None:
     assert 0.4 < one.saving.share < 0.6
 
 
-def test_passes_of_a_sampler_begin_with_what_is_as_large_as_their_result() -> None:
+def test_sampler_passes_begin_with_inputs_of_result_size() -> None:
     """Guidance of a denoiser, which takes an image and makes one, and puts its pixels in order at the end."""
     image = ("aten::conv2d", [IMAGE, [64, 4, 3, 3]])
     for result in (IMAGE, [2, 1, 64, 64]):
@@ -107,7 +107,7 @@ def test_passes_that_may_be_a_chain_or_are_few_are_left_alone(trace: TraceBuilde
 @pytest.mark.parametrize(
     "last", ["multinomial", "exponential_", "index_put_", "index_copy_", "scatter_", "gather", "exp"]
 )
-def test_a_pass_that_draws_or_writes_in_place_hands_on_to_the_next(last: str) -> None:
+def test_random_or_in_place_passes_depend_on_each_other(last: str) -> None:
     found = [one for one in of_rule(guided(last=f"aten::{last}"), "repeated-calls") if one.cause]
     assert [one.cause for one in found] == ["passes"] * (last in ("gather", "exp"))
 
@@ -162,7 +162,7 @@ def ensemble(
         pytest.param(ensemble(views=40), id="views of parameters are no loop"),
     ],
 )
-def test_small_networks_of_one_kind_are_one_call_as_is_their_backward(trace: TraceBuilder) -> None:
+def test_small_networks_and_their_backward_are_one_call(trace: TraceBuilder) -> None:
     found = of_rule(trace, "repeated-calls")
     assert [(one.evidence["repeats"], one.confidence) for one in found] == [(7, Confidence.MEDIUM)] * 2
     assert {one.evidence["members"] for one in found} == {3, 4}
@@ -256,9 +256,7 @@ def test_its_backward_goes_as_well() -> None:
 
 
 @pytest.mark.parametrize(("foreign", "count"), [(1, 2 * 10), (2, 10)])
-def test_the_backward_of_an_encoder_stays_where_more_than_a_node_of_others_lies_in_each(
-    foreign: int, count: int
-) -> None:
+def test_backward_with_other_nodes_between_stays(foreign: int, count: int) -> None:
     (one,) = inputs_of_loops(observed(trained=True, foreign=foreign))
     assert one.count == count
 
@@ -273,7 +271,7 @@ def test_the_backward_of_an_encoder_stays_where_more_than_a_node_of_others_lies_
         guided(),
     ],
 )
-def test_what_is_taken_once_or_written_or_read_with_the_state_is_no_input_of_a_loop(
+def test_state_and_written_tensors_are_not_loop_inputs(
     trace: TraceBuilder,
 ) -> None:
     assert inputs_of_loops(trace) == []

@@ -80,7 +80,7 @@ def training(
     return trace
 
 
-def test_what_makes_and_converts_it_goes_and_its_product_becomes_a_gather() -> None:
+def test_a_product_with_one_hot_becomes_a_gather() -> None:
     (one,) = found(training(CONVERTED, PRODUCT), "one-hot")
     gather_us = 25  # 16 bytes for each of a million values at 4.8 TB/s, of which gather reaches 0.14
     assert one.cost_ns == pytest.approx(4 * (430 + 700 + 2_000 - gather_us) * US, rel=0.001)
@@ -92,7 +92,7 @@ def test_what_makes_and_converts_it_goes_and_its_product_becomes_a_gather() -> N
     assert one.saving is not None
 
 
-def test_a_product_with_a_table_is_an_embedding_whatever_is_converted_before_it() -> None:
+def test_a_product_with_a_table_becomes_an_embedding() -> None:
     flat: Piece = ("aten::copy_", 700, (MASK, MASK, []), (F32, LONG, "Scalar"))
     (one,) = found(training(flat, HALF, TABLE, LOOKUP), "one-hot")
     assert one.evidence["converting_ns"] == 4 * (700 + 300) * US  # not the table
@@ -101,7 +101,7 @@ def test_a_product_with_a_table_is_an_embedding_whatever_is_converted_before_it(
     assert one.cost_ns == pytest.approx(4 * (430 + 1_000 + 900 - rows_us) * US, rel=0.001)
 
 
-def test_sums_over_rows_count_and_a_product_from_the_left_sums_the_rows_of_each_class() -> None:
+def test_sums_count_classes_left_products_sum_rows() -> None:
     flat: Piece = ("aten::copy_", 700, ([ROWS, CLASSES], [ROWS, CLASSES], []), (F32, LONG, "Scalar"))
     counts: Piece = ("aten::sum", 300, ([ROWS, CLASSES], [], []), (F32, "ScalarList", "Scalar"))
     sums: Piece = ("aten::mm", 3_000, ([CLASSES, ROWS], [ROWS, 64]), (F32, F32))
@@ -135,7 +135,7 @@ def test_what_is_not_surely_of_the_mask_is_not_counted(after: tuple[Piece, ...])
     assert one.confidence is Confidence.HIGH
 
 
-def test_a_product_of_two_of_them_counts_pairs_and_what_a_large_copy_launches_goes_with_it() -> None:
+def test_a_product_of_two_one_hots_counts_pairs() -> None:
     flat: Piece = ("aten::copy_", 700, ([ROWS, CLASSES], [ROWS, CLASSES], []), (F32, LONG, "Scalar"))
     counts: Piece = ("aten::mm", 3_000, ([CLASSES, ROWS], [ROWS, CLASSES]), (F32, F32))
     (alone,) = found(training(flat, counts), "one-hot")
@@ -163,7 +163,7 @@ def test_only_a_product_that_picks_by_the_mask_has_another_way(read: Piece) -> N
     assert one.evidence["converting_ns"] == 4 * 700 * US
 
 
-def test_without_shapes_and_on_another_thread_it_is_what_one_hot_launches() -> None:
+def test_without_shapes_only_one_hot_itself_counts() -> None:
     for trace in (training(CONVERTED, PRODUCT, shapes=False), training(CONVERTED, own_thread=False)):
         (one,) = found(trace, "one-hot")
         assert one.cost_ns == 4 * 430 * US
@@ -179,7 +179,7 @@ def test_a_mask_that_costs_next_to_nothing_is_not_said() -> None:
     assert found(trace, "one-hot") == []
 
 
-def test_on_a_device_of_which_nothing_is_known_the_product_takes_as_long_as_it_does() -> None:
+def test_on_unknown_devices_products_save_nothing() -> None:
     trace = training(CONVERTED, PRODUCT)
     trace.header["deviceProperties"][0]["name"] = "Another GPU"
     (one,) = found(trace, "one-hot")

@@ -38,7 +38,7 @@ def trained(name: str, shape: list[int], kinds: tuple[str, ...], behind: int) ->
         pytest.param("aten::copy_", SEEN, (F32, BF16), 1, 0, id="a conversion"),
     ],
 )
-def test_backward_of_its_product_and_what_moves_the_gradient_go_with_it(
+def test_backward_of_the_product_is_saved_too(
     name: str, shape: list[int], kinds: tuple[str, ...], behind: int, saved_us: int
 ) -> None:
     (plain,) = found(training(CONVERTED, PRODUCT), "one-hot")

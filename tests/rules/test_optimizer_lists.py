@@ -35,7 +35,7 @@ def test_a_tensor_has_a_block_for_each_65536_elements_begun() -> None:
         ([ONE, TWO, THREE, THREE], 5, 9, [], []),
     ],
 )
-def test_the_gradients_at_the_only_end_that_makes_as_many_blocks_are_the_optimizers(
+def test_block_counts_show_the_optimizer_gradients(
     shapes: list[tuple[int, ...]],
     size: int,
     blocks: int,

@@ -53,7 +53,7 @@ def test_an_unknown_device_is_taken_to_gain_half() -> None:
 
 
 @pytest.mark.parametrize(("tf32_us", "said"), [(900, True), (901, False)])
-def test_a_tenth_of_all_products_in_half_precision_shows_what_is_meant(tf32_us: int, said: bool) -> None:
+def test_a_tenth_of_half_products_shows_autocast(tf32_us: int, said: bool) -> None:
     """Whatever else the program does."""
     other = Op("aten::relu", "void relu(float*)", 2_000, [[64, 64]], [F32])
     assert bool(found(program([HALF, full(tf32_us), other]), "outside-autocast")) is said

@@ -70,7 +70,7 @@ def test_of_two_slices_of_a_replay_the_fuller_one_tells_its_rows() -> None:
     assert found(served([6] * 4, captured=8, others=64), "padded-replay") == []
 
 
-def test_a_tensor_that_is_taken_whole_beside_the_input_tells_nothing() -> None:
+def test_a_tensor_read_whole_does_not_show_padding() -> None:
     (one,) = found(served([300] * 4, others=300), "padded-replay")
     assert (one.evidence["captured"], one.evidence["most"]) == (4_096, 300)
 

@@ -114,9 +114,7 @@ FLAT = Op("aten::reshape", SMALL, 1, [WHOLE, []], [BF16, "ScalarList"], scalars=
         ),
     ],
 )
-def test_what_scales_or_converts_all_rows_before_the_slice_is_needless_too(
-    ops: list[Op], part: float
-) -> None:
+def test_scaling_all_rows_before_the_slice_is_needless(ops: list[Op], part: float) -> None:
     product, *_, reader = head(None, ROW)
     (one,) = found(program([product, *ops, reader]), "partly-used")
     assert one.cost_ns == pytest.approx(6e3 * (900 + sum(op.dur for op in ops[:-1])) * (1 - part))
@@ -163,7 +161,7 @@ def resized(cut: list[str], *more: Op) -> list[Op]:
     ]
 
 
-def test_frames_that_are_dropped_after_preprocessing_are_prepared_for_nothing() -> None:
+def test_preprocessing_dropped_frames_is_needless() -> None:
     (one,) = found(program(resized(["1", "0", "9223372036854775807", "4"])), "partly-used")
     assert one.cost_ns == pytest.approx(6 * (3 * 450e3 + 1e3) * 3 / 4)
     assert "4x64x3x224x224 is computed in full, but aten::slice takes only 25 % of it" in one.message
@@ -280,7 +278,7 @@ def network(*readers: Op, blocks: int = 3) -> list[Op]:
     ]
 
 
-def test_a_network_that_runs_on_a_whole_batch_for_a_part_of_its_results_is_named() -> None:
+def test_a_network_on_a_whole_batch_for_a_part_is_named() -> None:
     (one,) = found(program(network()), "partly-used")
     assert one.cost_ns == pytest.approx(6 * 15 * 450e3 * 7 / 8, rel=1e-3)
     loss = Op(

@@ -28,7 +28,7 @@ def makers(*ops: Signature, views: Sequence[int] = ()) -> list[tuple[list[int], 
     return [(sorted(one.makers.tolist()), one.part) for one in alike]
 
 
-def test_a_slice_before_an_op_of_one_tensor_leaves_less_to_be_used() -> None:
+def test_slices_of_slices_multiply_their_parts() -> None:
     cut = op("slice", [8, 9, 7], "0", "0", "4", "1")
     ops = [op("relu", [8, 9, 7]), cut, op("tanh", [4, 9, 7]), FIRST]
     assert makers(*ops, views=[1]) == [([0, 1, 2], 1 / 4)]
@@ -54,7 +54,7 @@ MEAN, LAYER = op("mean", [4, 9, 7], "[1]", "False"), op("linear", [4, 9, 5], [7,
         ([op("exp", [4, 9, 5]), LAYER, MEAN], [], [1]),
     ],
 )
-def test_rows_of_a_product_are_averaged_before_it_and_views_between_are_seen_through(
+def test_averages_after_views_move_before_the_product(
     ops: list[Signature], views: list[int], places: list[int]
 ) -> None:
     assert makers(*ops, views=views) == ([(places, 1 / 9)] if places else [])
@@ -70,7 +70,7 @@ def test_a_part_that_is_taken_twice_beside_the_cut_counts_twice() -> None:
 
 
 @pytest.mark.parametrize(("other", "places"), [("[0]", [0, 1, 2]), ("[1]", [1, 2])])
-def test_parts_along_other_dimensions_of_one_tensor_end_the_chain(other: str, places: list[int]) -> None:
+def test_parts_along_other_dimensions_end_the_chain(other: str, places: list[int]) -> None:
     """Two sums over a tensor of four by four: an item of the second one's result is its second dimension's."""
     whole, added = [4, 4, 5, 7], op("add", [4, 5, 7], [4, 5, 7])
     sums = [op("sum", whole, other, "False"), op("sum", whole, "[0]", "False")]

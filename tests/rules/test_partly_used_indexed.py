@@ -103,7 +103,7 @@ def reads(shape: list[int], name: str = "aten::exp") -> Op:
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_windows_of_which_one_number_is_kept_are_scaled_for_nothing(twice: bool) -> None:
+def test_scaling_windows_for_one_number_is_needless(twice: bool) -> None:
     (one, *more) = found(program(windows(twice=twice)), "partly-used")
     assert more == []
     assert one.advice == "Take the part of 256x4096x64 before aten::sub, and compute only that."

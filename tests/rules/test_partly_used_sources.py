@@ -110,7 +110,7 @@ IMAGE, ROWS = [8, 3, 32, 32], [8, 16, 64]
         ),
     ],
 )
-def test_a_part_needs_only_the_same_part_of_the_input_where_nothing_is_mixed(
+def test_unmixed_parts_need_the_same_part_of_the_input(
     op: tuple[Any, ...], makes: tuple[int, ...] | None, apart: list[set[int]], needs: list[int]
 ) -> None:
     one = signature(*op)

@@ -176,7 +176,7 @@ def test_each_piece_that_is_taken_beside_the_chain_counts() -> None:
         assert said[0].cost_ns == pytest.approx(6 * 900e3 * (1 - share), rel=1e-3)
 
 
-def test_a_product_of_many_matrices_is_not_averaged_before_it_but_a_layer_is() -> None:
+def test_layers_average_before_batched_products_do_not() -> None:
     rows = Op("aten::matmul", NVJET, 900, [[8, 512, 1024], [8, 1024, 32_000]], [BF16, BF16])
     mean = between("aten::mean", [WHOLE, [], []], [BF16, "ScalarList", "Scalar"], "", "[1]", "False")
     reader = Op("aten::argmax", SMALL, 10, [ROW, []], [BF16, "Scalar"])

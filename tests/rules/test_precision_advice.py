@@ -33,7 +33,7 @@ def test_each_device_is_told_what_it_has(
     assert one.advice.startswith(advice)
 
 
-def test_attention_is_told_to_use_bfloat16_whatever_else_the_device_has() -> None:
+def test_attention_is_advised_to_use_bfloat16() -> None:
     heads = [[4, 16, 1_024, 64]] * 3
     (one,) = found(
         program([Op("aten::_efficient_attention_forward", ATTENTION, 500, heads, [F32] * 3)]), SLUG
@@ -79,7 +79,7 @@ def test_the_kernels_of_a_gradient_share_the_bytes_of_their_op(kernels_us: tuple
         (8, "pad channels to multiples of 4"),
     ],
 )
-def test_convolutions_that_are_left_out_of_tf32_need_other_channels(channels: int, advice: str) -> None:
+def test_convolutions_without_tf32_need_other_channels(channels: int, advice: str) -> None:
     def conv(kernel: str, inner: int) -> Op:
         dims = [[8, inner, 224, 224], [64, inner, 7, 7], [], [], [], [], [], [], []]
         return Op("aten::cudnn_convolution", kernel, 900, dims, [F32] * 2)
@@ -91,6 +91,6 @@ def test_convolutions_that_are_left_out_of_tf32_need_other_channels(channels: in
     assert alone.advice.startswith("torch.backends.cudnn.allow_tf32 = True")
 
 
-def test_a_filter_of_one_channel_leaves_tensor_cores_nothing_to_multiply() -> None:
+def test_depthwise_filters_have_no_tensor_core_work() -> None:
     dims = [[8, 64, 56, 56], [64, 1, 3, 3], [], [], [], [], [], [], []]
     assert found(program([Op("aten::cudnn_convolution", FP32_CONV, 900, dims, [F32] * 2)]), SLUG) == []

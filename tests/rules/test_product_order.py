@@ -24,7 +24,7 @@ def linear_attention(*between: Op, rows: int = 4_096) -> list[Op]:
     ]
 
 
-def test_three_matrices_are_multiplied_in_the_order_that_takes_fewer_operations() -> None:
+def test_three_matrices_are_reordered() -> None:
     scaled = Op("aten::mul", POINTWISE, 700, [[32, 4_096, 4_096], []], [F32, "double"])
     for ops, spent in ((linear_attention(), 1_800), (linear_attention(scaled), 2_500)):
         (one,) = found(program(ops), "product-order")
@@ -38,7 +38,7 @@ def test_three_matrices_are_multiplied_in_the_order_that_takes_fewer_operations(
     assert "products of 256x4096, 4096x16 and 16x4096 first make 4096x4096" in one.message
 
 
-def test_products_with_softmax_between_and_short_rows_keep_their_order() -> None:
+def test_softmax_between_products_keeps_their_order() -> None:
     softmax = Op("aten::_softmax", POINTWISE, 300, [[32, 4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
     reader = Op("aten::relu", POINTWISE, 20, [[32, 4_096, 4_096]], [F32])
     masked = Op("aten::mul", POINTWISE, 700, [[32, 4_096, 4_096], [4_096, 4_096]], [F32, F32])
@@ -80,7 +80,7 @@ def test_a_side_is_long_that_is_twice_the_other(rows: int, found_it: bool) -> No
     assert ("long-side" in causes) is found_it
 
 
-def test_gram_matrices_that_are_read_otherwise_or_nearly_square_are_left_alone() -> None:
+def test_nearly_square_gram_matrices_are_not_reported() -> None:
     softmax = Op("aten::_softmax", POINTWISE, 300, [[4_096, 4_096], [], []], [F32, "Scalar", "Scalar"])
     far = [Op("aten::relu", POINTWISE, 20, [[9, 9]], [F32])] * 6
     for ops in (
@@ -116,18 +116,18 @@ def messages(*between: Op, nodes: int = 30_000) -> list[Op]:
     return [gather, gather, joined, *between, layer, product]
 
 
-def test_a_linear_layer_of_gathered_rows_belongs_before_the_gather() -> None:
+def test_a_layer_on_gathered_rows_moves_before_the_gather() -> None:
     (one,) = found(program(messages()), "product-of-copies")
     assert "up to 600,000 rows, in which each row is repeated 20 times" in one.message
 
 
-def test_what_is_no_linear_layer_after_a_gather_or_few_copies_are_no_fault() -> None:
+def test_few_copies_or_other_readers_are_not_reported() -> None:
     norm = Op("aten::relu", RELU, 300, [[600_000, 128]], [F32])
     assert found(program(messages(norm)), "product-of-copies") == []
     assert found(program(messages(nodes=300_000)), "product-of-copies") == []
 
 
-def test_a_product_whose_result_is_as_wide_as_the_copies_is_another() -> None:
+def test_a_result_as_wide_as_the_copies_is_another_product() -> None:
     wider = Op("aten::addmm", GEMM, 900, [[128], [600_000, 64], [64, 128]], [F32] * 3, inside="aten::linear")
     (without,), (one,) = (
         found(program(ops), "product-of-copies") for ops in (messages(), [*messages(), wider])
@@ -136,7 +136,7 @@ def test_a_product_whose_result_is_as_wide_as_the_copies_is_another() -> None:
 
 
 @pytest.mark.parametrize(("width", "said"), [(1_024, True), (1_025, False)])
-def test_the_other_order_takes_a_quarter_of_the_operations_at_most(width: int, said: bool) -> None:
+def test_the_other_order_takes_at_most_a_quarter(width: int, said: bool) -> None:
     """Rows by rows in between: the other order needs the width for each row."""
     rows, back = [4_096, width], [width, 4_096]
     ops = [
@@ -180,7 +180,7 @@ def test_a_gram_matrix_that_something_else_reads_is_needed(reader: Op, said: boo
     assert bool(found(program(orthogonalised(reader)), "product-order")) is said
 
 
-def test_a_gram_matrix_that_is_not_squared_is_in_the_order_of_its_product() -> None:
+def test_an_unsquared_gram_matrix_keeps_its_order() -> None:
     gram, _, applied, last = orthogonalised()
     causes = [one.cause for one in found(program([gram, applied, last]), "product-order")]
     assert "long-side" not in causes

@@ -90,7 +90,7 @@ INDEX = signature("index", [[8, 64], []], ["float", ""])
         ([], (), 0),
     ],
 )
-def test_an_index_that_is_not_recorded_takes_what_the_next_op_reads(
+def test_an_unrecorded_index_takes_what_the_next_op_reads(
     after: list[Signature], views: Sequence[int], part: float
 ) -> None:
     found = cut_at(0, in_order(INDEX, *after, views=views))

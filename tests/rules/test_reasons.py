@@ -109,7 +109,7 @@ def test_the_dimension_is_read_where_the_op_takes_it(
     assert bool(said) is bool(text)
 
 
-def test_the_largest_of_several_inputs_tells_how_far_neighbours_lie_apart() -> None:
+def test_the_largest_input_gives_the_stride() -> None:
     said = told("mul", [[64], [64, 64]], [F32, F32], ["", ""], strides=[[1], [576, 9]])
     assert "neighbours in a row of its input are 9 elements apart" in said
 
@@ -189,9 +189,7 @@ def test_neighbours_are_apart_by_what_is_behind_their_dimension(
         pytest.param([48, 1, 1, 100_000], [441, 1, 1, 500], "[7, 480]", id="along the last of two"),
     ],
 )
-def test_of_the_taps_of_a_changed_rate_those_beyond_the_stride_count(
-    image: list[int], weight: list[int], stride: str
-) -> None:
+def test_taps_beyond_the_stride_count(image: list[int], weight: list[int], stride: str) -> None:
     said = told(
         "cudnn_convolution",
         [image, weight, [], []],

@@ -60,7 +60,7 @@ def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> Trace
     return trace
 
 
-def test_forward_within_backward_is_known_by_its_sequence_numbers() -> None:
+def test_sequence_numbers_show_forward_within_backward() -> None:
     (one,) = found(backward([7, 8, None]).load(), "recomputation")
     assert (one.cause, one.count) == ("checkpoint", 12)
     (other,) = found(backward([7, 8], "CheckpointFunctionBackward").load(), "recomputation")
@@ -104,7 +104,7 @@ def test_questions_of_the_program_itself_are_no_checks() -> None:
     assert one.count == 60
 
 
-def test_without_anomaly_mode_ops_of_backward_take_what_ops_usually_take() -> None:
+def test_without_anomaly_mode_backward_ops_take_usual_time() -> None:
     """Each op that is no check keeps the Python stack, which takes the CPU 100 us; without, it takes 15."""
     trace, number = TraceBuilder(), 0
     for step in range(4):

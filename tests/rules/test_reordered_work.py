@@ -33,14 +33,14 @@ def upsampled(*between: Op, narrow: int = 7, kernel: int = 1) -> list[Op]:
     ]
 
 
-def test_a_classifier_of_upsampled_features_belongs_before_upsampling() -> None:
+def test_a_classifier_moves_before_upsampling() -> None:
     (one,) = found(program(upsampled()), "late-projection")
     assert one.cause == "upsampled"
     assert "makes 8x128x512x512 with 128 channels, and then a linear layer leaves 7 of 128" in one.message
     assert one.cost_ns == pytest.approx(6 * 1e3 * (2_400 * (1 - 7 / 128) + 800 * (1 - 1 / 16)), rel=0.01)
 
 
-def test_the_op_that_launches_has_a_size_where_the_user_gives_a_factor() -> None:
+def test_scale_factors_take_the_size_of_the_inner_op() -> None:
     """F.interpolate(x, scale_factor=4): the op that is called has no size, the one inside has."""
     shapes = {"Input Dims": [[8, 128, 128, 128], [], [], []], "Input type": SHAPES}
     called = "aten::upsample_bilinear2d", 1, {**shapes, "Concrete Inputs": ["", "", "False", "[4., 4.]"]}
@@ -52,7 +52,7 @@ def test_the_op_that_launches_has_a_size_where_the_user_gives_a_factor() -> None
     assert same.cost_ns == one.cost_ns
 
 
-def test_what_does_not_commute_or_does_not_narrow_stays_after_upsampling() -> None:
+def test_nonlinear_or_wide_layers_stay_after_upsampling() -> None:
     relu = Op("aten::relu", MOVE, 100, [[8, 128, 512, 512]], [F32])
     for ops in (upsampled(relu), upsampled(narrow=96), upsampled(kernel=3), [*upsampled(), relu]):
         assert found(program(ops), "late-projection") == []
@@ -122,7 +122,7 @@ def test_means_of_neighbours_and_sparse_products_are_sums_too() -> None:
     assert one.cost_ns == pytest.approx(6e3 * 2_000 * (1 - 64 / 500), rel=0.01)
 
 
-def test_messages_that_are_not_linear_or_fewer_than_their_sources_stay() -> None:
+def test_nonlinear_or_few_messages_stay() -> None:
     relu = Op("aten::relu", MOVE, 100, [[1_280_000, 500]], [F32])
     for ops in (propagated(relu), propagated(narrow=400), propagated(nodes=1_000_000)):
         assert found(program(ops), "late-projection") == []
@@ -151,7 +151,7 @@ def forecast(
 
 
 @pytest.mark.parametrize("by", [1, 4])
-def test_a_history_that_grows_is_not_read_again_by_a_recurrent_layer(by: int) -> None:
+def test_a_recurrent_layer_need_not_reread_its_history(by: int) -> None:
     (one,) = found(program(forecast(by=by)), "recomputed-prefix")
     last = 96 + 11 * by
     assert (
@@ -163,7 +163,7 @@ def test_a_history_that_grows_is_not_read_again_by_a_recurrent_layer(by: int) ->
     assert one.cost_ns == pytest.approx(6e3 * saved, rel=0.01)
 
 
-def test_lengths_that_no_op_joins_both_directions_and_few_lengths_are_no_prefix() -> None:
+def test_unjoined_or_few_lengths_are_not_a_prefix() -> None:
     for changed in ({"both": True}, {"joined": False}, {"lengths": 5}, {"again": False}):
         assert found(program(forecast(**changed)), "recomputed-prefix") == []
 
@@ -183,7 +183,7 @@ def decoded(*, causal: bool = True, cache: bool = False) -> list[Op]:
     return ops
 
 
-def test_decoding_without_a_cache_computes_earlier_positions_again() -> None:
+def test_decoding_without_cache_recomputes_the_prefix() -> None:
     (one,) = found(program(decoded()), "recomputed-prefix")
     assert "KV cache" in one.advice
     assert one.confidence.value == "medium"
@@ -218,7 +218,7 @@ def test_layers_of_rows_alone_hardly_tell_that_a_sequence_grows() -> None:
     assert "KV cache" in one.advice
 
 
-def test_lengths_that_grow_by_different_numbers_are_other_sequences() -> None:
+def test_lengths_of_unequal_growth_are_other_sequences() -> None:
     grown = forecast()
     assert found(program([*grown[:12], *grown[14:]]), "recomputed-prefix") == []
 
@@ -267,7 +267,7 @@ def test_topk_along_another_dimension_keeps_no_part_of_a_row(scalars: list[str],
     assert bool(found(program(ops), "whole-after-topk")) is said
 
 
-def test_rows_that_topk_does_not_mask_or_that_a_product_reads_stay_whole() -> None:
+def test_unmasked_rows_or_rows_of_products_stay_whole() -> None:
     product = Op("aten::matmul", GEMM, 100, [[64, 128_256], [128_256, 64]], [F32, F32])
     for ops in (sampled(masked=False), sampled(kept=32_000), sampled(length=1_024), sampled(product)):
         assert found(program(ops), "whole-after-topk") == []
@@ -290,7 +290,7 @@ def frames(depth: int = 1, plane: int = 3) -> list[Op]:
     ]
 
 
-def test_frames_are_folded_into_the_batch_where_a_kernel_spans_one() -> None:
+def test_kernels_over_one_frame_fold_frames_into_the_batch() -> None:
     (one,) = found(program(frames()), "strided-copy")
     assert one.cause == "single-frames"
     assert one.message.startswith("conv3d with a kernel of one frame needs channels before frames")

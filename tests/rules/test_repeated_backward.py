@@ -39,14 +39,14 @@ def backward(*passes: list[int | None], records: bool = False) -> TraceBuilder:
     return trace
 
 
-def test_nodes_that_were_computed_before_are_found_with_their_sums() -> None:
+def test_repeated_nodes_count_with_their_sums() -> None:
     (one,) = found(backward([3, 2, 1], [5, 2, 1]).load(), "repeated-backward")
     assert (one.evidence["again"], one.evidence["nodes"], one.steps) == (2, 6, 4)
     assert one.count == 16  # two nodes and the two sums behind them in each step
     assert one.evidence["spent_ns"] == 2 * 55 * US
 
 
-def test_another_step_uses_other_numbers_and_another_graph_others_still() -> None:
+def test_other_steps_and_graphs_are_not_repeats() -> None:
     assert found(backward([3, 2, 1], [6, 5, 4]).load(), "repeated-backward") == []
 
 
@@ -137,13 +137,13 @@ def test_sums_of_one_output_are_one_beginning() -> None:
     )
 
 
-def test_other_gradients_other_outputs_and_other_roots_need_their_passes() -> None:
+def test_other_outputs_and_roots_need_their_own_pass() -> None:
     assert found(derivatives("aten::select", "aten::select").load(), "repeated-backward") == []
     assert found(derivatives(ONES, ONES, first_inputs=("float", "")).load(), "repeated-backward") == []
     assert found(derivatives(ONES, ONES, roots=(30, 60)).load(), "repeated-backward") == []
 
 
-def test_a_node_that_another_runs_within_itself_is_nothing_that_the_pass_recorded() -> None:
+def test_nested_nodes_are_not_recorded_by_the_pass() -> None:
     trace = derivatives(ONES, ONES, ONES)
     for event in list(trace.events):
         told = event["args"]
@@ -197,7 +197,7 @@ def nodes_of(trace: TraceBuilder, within: int, name: str = "MmBackward0") -> lis
     return [one for at, one in enumerate(nodes) if at % 9 // 3 == within]
 
 
-def test_a_pass_with_a_node_of_its_own_is_needed_though_others_run_again() -> None:
+def test_a_pass_with_a_new_node_is_needed() -> None:
     trace = derivatives(ONES, ONES, ONES)
     for at, node in enumerate(nodes_of(trace, 2)):
         if at % 3 == 2:

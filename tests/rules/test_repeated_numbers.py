@@ -100,7 +100,7 @@ PURE_EMBED = [linear([1, TOKENS, 64], D, 30), *PURE]
     ],
     ids=["autocast", "autocast-tokens-first", "one-type", "one-type-tokens-first"],
 )
-def test_a_time_step_for_each_token_makes_the_same_of_all_tokens_of_a_frame(ops: list[Op]) -> None:
+def test_a_time_step_per_token_repeats_within_a_frame(ops: list[Op]) -> None:
     (one,) = found(program(ops), "encoded-copies")
     assert (one.evidence["copies"], one.evidence["items"]) == (TOKENS, FRAMES)
     assert one.evidence["maker"] == "aten::repeat_interleave"
@@ -130,7 +130,7 @@ def test_what_may_read_the_tokens_does_not_count() -> None:
     assert found(program(transformer(BARE, kind=BF16, embed=PURE_EMBED)), "encoded-copies") == []
 
 
-def test_numbers_that_are_no_rows_and_rows_with_numbers_of_their_own_are_left_alone() -> None:
+def test_distinct_rows_are_not_reported() -> None:
     """A product of the repeated numbers themselves; and repeats that are a tensor."""
     wide = [REPEAT, *[linear(TIMES, 4_096, 300, F32)] * 3]
     assert found(program(wide), "encoded-copies") == []
@@ -138,6 +138,6 @@ def test_numbers_that_are_no_rows_and_rows_with_numbers_of_their_own_are_left_al
     assert found(program(transformer(modulation(), repeat=counted)), "encoded-copies") == []
 
 
-def test_a_product_of_the_repeated_numbers_that_gives_as_many_mixes_them() -> None:
+def test_a_product_of_repeated_numbers_mixes_them() -> None:
     mixed = [REPEAT, *[linear(TIMES, TOKENS, 300, F32)] * 3]
     assert found(program(mixed), "encoded-copies") == []

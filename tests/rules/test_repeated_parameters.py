@@ -70,9 +70,7 @@ def lookup(index: list[int], table: list[int]) -> Op:
         pytest.param([[8, 512], [8, 256], [8, 128]], False, id="indices of three shapes"),
     ],
 )
-def test_a_table_is_looked_up_again_with_indices_of_the_same_shape(
-    indices: list[list[int]], said: bool
-) -> None:
+def test_lookups_repeat_with_indices_of_the_same_shape(indices: list[list[int]], said: bool) -> None:
     table = [32, 4096]
     ops = [*[lookup(index, table) for index in indices], gradient(table), PRODUCT]
     findings = found(program(ops), SLUG)
@@ -87,13 +85,13 @@ def test_a_table_is_looked_up_again_with_indices_of_the_same_shape(
         (Op("torch::autograd::AccumulateGrad", MOVE, 20), "no shapes recorded"),
     ],
 )
-def test_without_gradients_or_their_shapes_nobody_knows_what_a_parameter_is(last: Op, why: str) -> None:
+def test_parameters_are_unknown_without_gradient_shapes(last: Op, why: str) -> None:
     (outcome,) = diagnose(program([*[cast()] * 3, last]), select=[SLUG]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
     assert why in str(outcome.why)
 
 
-def test_gradients_that_are_converted_back_count_with_the_usual_number_of_conversions() -> None:
+def test_gradients_converted_back_count_once() -> None:
     """Three conversions of one weight and nine of another, of which the middle one of twelve has nine."""
     back = replace(BACK, dims=[OTHER, []])
     ops = [*[cast()] * 3, gradient(), *[cast(OTHER)] * 9, gradient(OTHER), *[back] * 9, PRODUCT]
@@ -102,7 +100,7 @@ def test_gradients_that_are_converted_back_count_with_the_usual_number_of_conver
     assert one.evidence["repeats"] == 9
 
 
-def test_gradients_of_other_shapes_are_converted_for_their_own_sake() -> None:
+def test_other_gradients_are_converted_on_their_own() -> None:
     ops = [*[cast()] * 3, *[replace(BACK, dims=[OTHER, []])] * 3, gradient(), PRODUCT]
     (one,) = found(program(ops), SLUG)
     assert one.cost_ns == pytest.approx(6 * 2 * 60 * US, rel=1e-3)
@@ -136,6 +134,6 @@ def test_the_fix_leaves_one_conversion_of_each_weight() -> None:
 
 
 @pytest.mark.parametrize(("product_us", "said"), [(3_800, 1), (3_900, 0)])
-def test_conversions_of_less_than_3_percent_of_the_time_are_not_worth_it(product_us: int, said: int) -> None:
+def test_conversions_below_3_percent_are_not_reported(product_us: int, said: int) -> None:
     ops = [*[cast()] * 3, gradient(), replace(PRODUCT, dur=product_us)]
     assert len(found(program(ops), SLUG)) == said

@@ -31,7 +31,7 @@ def searched(*more: Op, rows: int = 3_000_000) -> list[Op]:
     ]
 
 
-def test_a_table_that_no_kernel_of_a_step_can_have_written_is_normalised_once() -> None:
+def test_an_unwritten_table_is_normalized_once() -> None:
     (one,) = found(program(searched()), "repeated-preparation")
     assert one.by == "3000000x256"
     assert "no other kernel of a step runs long enough to have written it" in one.message
@@ -65,7 +65,7 @@ def filtered(*more: Op, known: int = 12_000_000, name: str = "aten::isin") -> li
     ]
 
 
-def test_a_constant_list_that_isin_sorts_in_every_step_is_sorted_once_and_searched() -> None:
+def test_isin_on_a_constant_list_becomes_a_search() -> None:
     (one,) = found(program(filtered()), "repeated-preparation")
     assert (one.by, one.cause) == ("12000000", "sorted-or-counted")
     assert "goes through aten::isin in every step, which makes it unique and sorts it" in one.message
@@ -75,13 +75,13 @@ def test_a_constant_list_that_isin_sorts_in_every_step_is_sorted_once_and_search
 
 
 @pytest.mark.parametrize("name", ["aten::_unique2", "aten::sort", "aten::bincount", "aten::cumsum"])
-def test_a_constant_tensor_that_is_sorted_or_counted_in_every_step_keeps_its_result(name: str) -> None:
+def test_sorting_a_constant_tensor_keeps_its_result(name: str) -> None:
     (one,) = found(program(filtered(name=name)), "repeated-preparation")
     assert one.cost_ns == 6 * 2_000 * 1_000
     assert "keep the result" in one.advice
 
 
-def test_how_often_a_step_sorts_it_is_told_if_it_does_so_more_than_once() -> None:
+def test_sorts_per_step_are_reported_if_several() -> None:
     ops = filtered(name="aten::sort")
     (once,), (twice,) = (found(program(one), "repeated-preparation") for one in (ops, [*ops, ops[-1]]))
     assert "in every step, and no op" in once.message
@@ -89,7 +89,7 @@ def test_how_often_a_step_sorts_it_is_told_if_it_does_so_more_than_once() -> Non
     assert twice.cost_ns == 2 * once.cost_ns
 
 
-def test_a_list_that_an_op_of_the_step_may_have_made_is_sorted_again() -> None:
+def test_a_list_possibly_made_in_the_step_is_sorted_again() -> None:
     whole, part, types = [12_000_000], [1_000], [LONG, LONG, "Scalar"]
     bounds = ["", "0", "5000", "6000", "1"]
     sliced = Op("aten::slice", MOVE, 1, [whole, [], [], [], []], [LONG, *["Scalar"] * 4], scalars=bounds)

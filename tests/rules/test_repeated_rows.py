@@ -8,7 +8,7 @@ from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
 from tests.rules.test_kernel_patterns import EXPANDED, MOVED, copied
 
 
-def test_how_often_is_told_of_the_copies_that_take_most_of_the_time() -> None:
+def test_reports_the_count_of_the_most_expensive_copies() -> None:
     """One of 90 us writes each element four times, two of 10 us twice."""
     dims = [[24, 8, 2, 512, 64], [24, 8, 2, 512, 64], []]
     strides = [[524288, 65536, 32768, 64, 1], EXPANDED, []]
@@ -26,7 +26,7 @@ def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
     assert "draw all samples from the one row" not in both.advice
 
 
-def test_a_copy_that_the_program_asks_for_may_write_a_part_where_strides_are_not_recorded() -> None:
+def test_requested_copies_may_write_parts_without_strides() -> None:
     own = replace(copied(262144, 32768, 64, 256, 1), strides=[])
     assert found(program([own, Op("aten::mm", NVJET, 100)]), "strided-copy") == []
     (inner,) = found(

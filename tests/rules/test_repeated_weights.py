@@ -57,9 +57,7 @@ def test_weight_norm_in_a_rollout_is_computed_for_each_time_step() -> None:
 @pytest.mark.parametrize(
     ("calls", "leaves"), [(24, 72), (24, 36), (24, 0)], ids=["layers", "two passes", "no gradients"]
 )
-def test_weights_of_layers_and_of_a_few_passes_are_computed_as_often_as_needed(
-    calls: int, leaves: int
-) -> None:
+def test_one_computation_per_layer_or_pass_is_needed(calls: int, leaves: int) -> None:
     assert of_rule(normed(calls, leaves), "computed-weight") == []
 
 
@@ -85,7 +83,7 @@ SPECTRAL = [
     ],
     ids=["mask", "scale", "cast", "spectral norm"],
 )
-def test_with_shapes_weights_are_told_by_the_gradients_of_their_shape(call: list[Op], nodes: str) -> None:
+def test_gradient_shapes_identify_weights(call: list[Op], nodes: str) -> None:
     """Of 24 weights two differ, whatever other parameters there are."""
     backward = ["ReluBackward0", "AddmmBackward0", nodes]
     others = [op(LEAF, [512])] * 40
@@ -117,7 +115,7 @@ def test_a_parametrization_is_known_by_its_frame(frame: str, found: bool) -> Non
 
 
 @pytest.mark.parametrize(("calls", "count"), [(5, 0), (6, 12)])
-def test_gradients_of_the_step_before_are_no_part_of_what_makes_a_weight(calls: int, count: int) -> None:
+def test_gradients_of_the_previous_step_do_not_count(calls: int, count: int) -> None:
     """Two gradients a step, right after each other's steps: 6 computations are three for each, 4 of them needless."""
     trace = steps_of(step(MASKED, calls, ["ReluBackward0"], [op(LEAF, W)] * 2))
     assert sum(one.count for one in of_rule(trace, "computed-weight") if one.cause == "repeated") == count
@@ -134,7 +132,7 @@ def test_three_times_for_each_gradient_is_often(calls: int, said: int) -> None:
         assert (one.evidence["computed"], one.evidence["weights"]) == (calls, 2)
 
 
-def test_a_frame_may_hold_a_single_op_and_steps_that_compute_no_weight_twice_do_not_count() -> None:
+def test_frames_of_one_op_and_steps_without_repeats() -> None:
     """Of four steps two have a rollout; the others compute each weight once."""
     rollout = step([op("aten::exp"), op("aten::linear")], 24, ["ExpBackward0"], [op(LEAF)] * 4)
     once = step([op("aten::exp"), op("aten::linear")], 4, ["ExpBackward0"], [op(LEAF)] * 4)
@@ -169,7 +167,7 @@ def test_of_two_kinds_of_evidence_the_one_with_more_is_said() -> None:
     assert (one.count, one.evidence["computed"], list(one.evidence["ops"])) == (3 * 22, 24, ["aten::exp"])
 
 
-def test_a_frame_within_a_frame_is_no_weight_of_its_own_and_one_that_holds_no_op_is_none() -> None:
+def test_nested_and_empty_frames_are_not_weights() -> None:
     """Spectral norm on top of weight norm; in another thread a frame at the same time computes nothing."""
     call = [op("aten::exp"), op("aten::sum"), op("aten::linear")]
     ops = step(call, 24, ["AddmmBackward0", "SumBackward1", "ExpBackward0"], [op(LEAF)] * 4)
@@ -187,7 +185,7 @@ def test_a_frame_within_a_frame_is_no_weight_of_its_own_and_one_that_holds_no_op
     assert list(one.evidence["ops"]) == ["aten::exp", "aten::sum"]
 
 
-def test_where_no_lines_are_recorded_blocks_of_the_program_say_where_weights_are_computed() -> None:
+def test_annotations_locate_weights_without_stacks() -> None:
     """48 calls a step in a rollout: of 45 of them, 10 us each."""
     trace = normed(48, 6)
     for number in range(3):

@@ -9,7 +9,7 @@ from tests.rules.test_dense_gradient import nearest, said
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_of_two_products_of_one_size_the_longer_sums_are_made_again(*, first: bool) -> None:
+def test_the_product_with_longer_sums_is_recomputed(*, first: bool) -> None:
     """Either may be the one of which the largest is taken."""
     dims = [[[4, 1024, inner], [4, inner, 2048]] for inner in (8192, 3)]
     long, short = (Op("aten::bmm", NVJET, 400, one, [F32, F32], inside="aten::matmul") for one in dims)

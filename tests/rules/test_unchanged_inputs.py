@@ -77,9 +77,7 @@ def training(
         ),
     ],
 )
-def test_what_each_layer_computes_of_the_same_integers_is_computed_once(
-    ops: list[Call], most: int, which: str
-) -> None:
+def test_layers_compute_results_of_equal_integers_once(ops: list[Call], most: int, which: str) -> None:
     (one,) = of_rule(training(ops), "unchanged-inputs")
     assert (one.cause, one.confidence) == ("layers", Confidence.MEDIUM)
     assert f" on the same index tensors ({EDGES}) with the same result: " in one.message

@@ -11,7 +11,7 @@ from tests.rules.test_loop_invariant import ADD
 from tests.rules.test_unread_results import BEFORE, MASK, SHUFFLE, SLUG, SOFTMAX, SPENT, refined
 
 
-def test_a_result_that_an_iteration_begins_in_and_the_next_one_ends() -> None:
+def test_a_result_made_across_two_iterations() -> None:
     """Before the loop is what ends an iteration, of other times: its product was not made in the loop."""
     others = [replace(SOFTMAX, dur=7), replace(SHUFFLE, dur=9)]
     (one,) = found(program([*BEFORE, *others, *refined()[2:]]), SLUG)
@@ -20,7 +20,7 @@ def test_a_result_that_an_iteration_begins_in_and_the_next_one_ends() -> None:
 
 
 @pytest.mark.parametrize(("count", "said"), [(4, True), (5, False)])
-def test_a_list_of_as_many_tensors_as_iterations_holds_one_of_each(count: int, said: bool) -> None:
+def test_a_list_as_long_as_the_loop_holds_its_results(count: int, said: bool) -> None:
     """Without the masks, only a shuffle is left that nothing reads."""
     joined = Op("aten::stack", ADD, 5, [[MASK] * count, []], ["TensorList", "Scalar"], scalars=["", "0"])
     assert bool(found(program(refined(after=[joined])), SLUG)) is said

@@ -216,7 +216,7 @@ TO_HOST, TO_DEVICE = "Memcpy DtoH (Device -> Pageable)", "Memcpy HtoD (Pageable 
     ],
     ids=["no-input", "no-op", "upload-in-loop", "upload-before", "to-host"],
 )
-def test_work_without_an_op_may_read_anything_and_copies_come_from_outside(ops: list[Op], count: int) -> None:
+def test_work_without_an_op_may_read_anything(ops: list[Op], count: int) -> None:
     assert len(found(_with_copies(ops), SLUG)) == count
 
 
@@ -288,7 +288,7 @@ def test_shapes_of_results(
 CARRIED = [conv(IMAGE, 64, 50), both("add", STATE), *UPDATE[:3]]
 
 
-def test_a_state_that_is_read_beside_a_newer_tensor_of_its_shape_is_read() -> None:
+def test_a_state_read_with_a_newer_equal_shape_is_read() -> None:
     (one,) = found(program(refined(update=CARRIED)), SLUG)
     assert one.cost_ns == 6 * 4 * SPENT * 1_000
 

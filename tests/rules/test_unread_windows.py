@@ -9,7 +9,7 @@ from tests.rules.test_unread_results import SLUG, SPENT, refined
 
 
 @pytest.mark.parametrize(("start_us", "said"), [(1, True), (500, False)])
-def test_only_what_was_launched_before_the_recording_reads_nothing_of_it(start_us: int, said: bool) -> None:
+def test_work_launched_before_recording_reads_nothing(start_us: int, said: bool) -> None:
     """The first recorded launch's kernel starts at 6 us: what is not linked later on may read anything."""
     assert bool(found(program(refined(), unlinked_us=start_us), SLUG)) is said
 

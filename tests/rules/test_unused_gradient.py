@@ -129,7 +129,7 @@ def test_an_optimizer_without_recorded_shapes_is_not_judged(shapes: list[list[in
     assert (outcome.status, outcome.why) == ("not applicable", why)
 
 
-def test_lists_that_the_program_changes_itself_have_to_be_recorded() -> None:
+def test_lists_changed_by_the_program_must_be_recorded() -> None:
     run = fine_tuning(changed="aten::sub_")
     run.op("aten::_foreach_add_", [], [], [])
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
@@ -201,7 +201,7 @@ def _fused(run: FineTuning, blocks: int) -> None:
         pytest.param(adversaries(blocks=(5, 12), clipped=5), id="the optimizer's gradients are clipped"),
     ],
 )
-def test_gradients_that_the_other_part_makes_and_clears_are_needless(run: FineTuning) -> None:
+def test_gradients_made_and_cleared_unread_are_needless(run: FineTuning) -> None:
     (unused,) = found(run.trace, "unused-gradient")
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 6)
     assert "cleared before any optimizer reads them" in unused.message
@@ -221,7 +221,7 @@ def test_gradients_that_the_other_part_makes_and_clears_are_needless(run: FineTu
         pytest.param(adversaries(groups=True), id="a list of the optimizer is too long to be recorded"),
     ],
 )
-def test_gradients_of_another_part_that_may_be_used_are_left_alone(run: FineTuning) -> None:
+def test_possibly_used_gradients_are_not_reported(run: FineTuning) -> None:
     assert found(run.trace, "unused-gradient") == []
 
 
@@ -245,7 +245,7 @@ def loss_network(*, cleared: bool = False, written: str = "", together: bool = F
     return run
 
 
-def test_gradients_that_each_step_adds_to_the_last_are_needless_in_the_middle_of_backward() -> None:
+def test_never_cleared_gradients_are_needless() -> None:
     (unused,) = found(loss_network().trace, "unused-gradient")
     assert (unused.evidence["unused"], unused.evidence["gradients"]) == (2, 3)
     assert "no optimizer's zero_grad() clears them" in unused.message

@@ -112,6 +112,11 @@ def _listed(text: str | None) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def shape_text(shape: Shape) -> str:
+    """`4096x768`."""
+    return "x".join(map(str, shape))
+
+
 def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
     """Number of each row's name and inputs, int64 of shape (rows,), and what the numbers stand for.
 

@@ -35,14 +35,14 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     ops = calls[calls.is_op]
     fills = ops[ops.name.one_of(*_FILLS) & ops.parent.name.matches(_ALLOCATES)]
     sorts = ops[ops.name.one_of(*_PUTS) & ops.parent.name.matches(_ADDS)]
-    at = fills.joined([fills, sorts])
-    spent, owner = at.launched()
+    filling_and_sorting = fills.joined([fills, sorts])
+    spent, owner = filling_and_sorting.launched()
     if not len(spent):
         return
     filling, sorting = spent[owner < len(fills)], spent[owner >= len(fills)]
     replaced = sorts.parent.name.sums(sorts.dur_ns)
     yield Hits(
-        occurrences=at,
+        occurrences=filling_and_sorting,
         lost=LostTime.all_of(filling, owner[owner < len(fills)]),
         fix=Drop(fills.rows) if len(fills) else (),
         message="deterministic algorithms are on: "
@@ -61,6 +61,6 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
             "replaced": replaced,
             "kernels": round(len(sorting) / max(len(sorts), 1)),
             "sorting_ns": sorting.total_ns,
-            "lines": at.line.sums(at.dur_ns),
+            "lines": filling_and_sorting.line.sums(filling_and_sorting.dur_ns),
         },
     )

@@ -17,13 +17,12 @@ from traceanalyzer.tensors.signatures import converts
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
-_BATCH_NORM = (
-    r"^aten::(native|cudnn|miopen)_batch_norm"  # converts its own statistics, one number for each channel
-)
-_CONVERTS = (
-    r"^aten::(to|_to_copy)$"  # what launches nothing but the cast, once the dtype fits, is not called at all
-)
-_MIRRORS = r"ToCopyBackward"  # gradients back to float32, as forward went to bfloat16
+# Batch norm converts its own statistics, one number per channel.
+_BATCH_NORM = r"^aten::(native|cudnn|miopen)_batch_norm"
+# A conversion that launches only the cast is not called if the dtype fits.
+_CONVERTS = r"^aten::(to|_to_copy)$"
+# Gradients go back to float32 because forward went to bfloat16.
+_MIRRORS = r"ToCopyBackward"
 _OF_INPUTS = (
     "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer). "
     "torch.autocast converts each trainable weight once per autocast block, so it helps only if several "
@@ -78,42 +77,45 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     mirrors = work.outer_op.name.matches(_MIRRORS)
     least = limits.min_training_share if mirrors.any() else limits.min_gpu_share
     statistics = work.op.parent.name.matches(_BATCH_NORM)
-    found = work[cast & ~mirrors & ~statistics]
-    beside = neighbours(work, found, work[compute & ~cast])
-    before, after = (there & one.name.meets(families.is_product) for one, there in beside)
+    casts = work[cast & ~mirrors & ~statistics]
+    neighbors = neighbors_of(work, casts, work[compute & ~cast])
+    before, after = (there & neighbor.name.meets(families.is_product) for neighbor, there in neighbors)
     moved = _converting(work[~compute])
-    fused = np.isin(found.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
+    fused = np.isin(casts.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
     for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
-        for own, share in found[chosen].device_shares(least):
-            reader, known = beside[1]
-            mine = chosen & known & (found.device == own.device[0])
-            readers = called_ops(reader[mine]).sums(found.dur_ns[mine])
-            yield _hits(own, inputs, share, readers if which == "results" else {}, which, _fix(own, moved))
+        for pieces, share in casts[chosen].device_shares(least):
+            reader, has_reader = neighbors[1]
+            on_device = chosen & has_reader & (casts.device == pieces.device[0])
+            readers = called_ops(reader[on_device]).sums(casts.dur_ns[on_device])
+            yield _hits(
+                pieces, inputs, share, readers if which == "results" else {}, which, _fix(pieces, moved)
+            )
 
 
 def _converting(work: Work) -> Rows:
     """The outermost `to` around what launched each, -1 where another op did."""
     rows, around = np.full(len(work), -1), work.op
-    for _ in range(3):  # copy_ in _to_copy in to
+    # copy_ lies in _to_copy, which lies in to.
+    for _ in range(3):
         rows = np.where(around.there & around.name.matches(_CONVERTS), around.rows, rows)
         around = around.parent
     return rows
 
 
-def _fix(found: Work, moved: Rows) -> tuple[Edit, ...]:
+def _fix(pieces: Work, moved: Rows) -> tuple[Edit, ...]:
     """The ops that convert and do nothing else; of all others the work alone.
 
     Args:
         moved: ops that also copy between devices.
     """
-    rows = _converting(found)
+    rows = _converting(pieces)
     whole = (rows >= 0) & ~np.isin(rows, moved)
-    ops, work = Drop(np.unique(rows[whole])), DropWork(found.entries[~whole])
+    ops, work = Drop(np.unique(rows[whole])), DropWork(pieces.entries[~whole])
     return (*((ops,) if whole.any() else ()), *(() if whole.all() else (work,)))
 
 
 def _hits(
-    found: Work,
+    pieces: Work,
     inputs: WorkInputs,
     share: float,
     readers: dict[str, int],
@@ -121,36 +123,36 @@ def _hits(
     fix: tuple[Edit, ...],
 ) -> Hits:
     pairs = [conversion_of(op.types) for op in inputs.signatures]
-    kinds = Texts(inputs.number[found.entries], np.array(pairs, object)).sums(found.dur_ns)
+    kinds = Texts(inputs.number[pieces.entries], np.array(pairs, object)).sums(pieces.dur_ns)
     mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
     what = "a tensor is converted right before a matrix product"
     if which == "results":
         what = "the result of a matrix product is converted"
         mostly += ", which {readers} reads" if readers else ""
     return Hits(
-        occurrences=found,
+        occurrences=pieces,
         cause="" if which == "inputs" else which,
-        lost=LostTime.all_of(found),
+        lost=LostTime.all_of(pieces),
         fix=fix,
         message="{times_a_step} " + what + mostly + ": these conversions take {gpu} of all GPU work{where}",
         advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
         confidence=Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(pieces),
             "gpu_share": share,
-            "spent_ns": found.total_ns,
+            "spent_ns": pieces.total_ns,
             "conversions": kinds,
         }
         | ({"readers": readers} if readers else {}),
     )
 
 
-def neighbours(work: Work, found: Work, among: Work) -> tuple[tuple[Work, Mask], tuple[Work, Mask]]:
-    """((what came before each of `found`, whether anything did), the same of what came after).
+def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mask], tuple[Work, Mask]]:
+    """((what ran before each of `pieces`, whether anything did), the same of what came after).
 
     Args:
         work: all of it.
-        found: of which the neighbours are wanted.
+        pieces: of which the neighbors are wanted.
         among: what counts as a neighbour, where it is on the same device and stream and of the same step; what is
             neither is passed over.
     """
@@ -158,14 +160,18 @@ def neighbours(work: Work, found: Work, among: Work) -> tuple[tuple[Work, Mask],
     place = np.empty(len(work), np.int64)
     place[ordered.entries] = np.arange(len(work))
     there = np.sort(place[among.entries])
-    at = np.searchsorted(there, place[found.entries])
-    return _beside(ordered, there, at - 1, found), _beside(ordered, there, at, found)
+    position = np.searchsorted(there, place[pieces.entries])
+    return _neighbor(ordered, there, position - 1, pieces), _neighbor(ordered, there, position, pieces)
 
 
-def _beside(ordered: Work, there: np.ndarray, at: np.ndarray, found: Work) -> tuple[Work, Mask]:
-    inside = (at >= 0) & (at < len(there))
+def _neighbor(ordered: Work, there: np.ndarray, place: np.ndarray, pieces: Work) -> tuple[Work, Mask]:
+    inside = (place >= 0) & (place < len(there))
     if len(there) == 0:
-        return found, inside
-    one = ordered[there[np.clip(at, 0, len(there) - 1)]]
-    same = (one.device == found.device) & (one.stream == found.stream) & (one.step == found.step)
-    return one, inside & same
+        return pieces, inside
+    neighbor = ordered[there[np.clip(place, 0, len(there) - 1)]]
+    same = (
+        (neighbor.device == pieces.device)
+        & (neighbor.stream == pieces.stream)
+        & (neighbor.step == pieces.step)
+    )
+    return neighbor, inside & same

@@ -22,10 +22,13 @@ from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
 from traceanalyzer.tensors.top_ops import require_shapes
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
-_DETERMINISTIC = r"^aten::index_add_?$"  # adds by index_put_, which sorts, as it was told to
+# With deterministic algorithms, index_add calls index_put_, which sorts.
+_DETERMINISTIC = r"^aten::index_add_?$"
 _BACKWARD = r"Backward\d*$"
-_FEW = 0.5  # of the multiprocessors: fewer blocks leave half of the device empty
-_SHORT = 256  # elements of a row: a block of torch's norms has that many threads
+# Share of the SMs: fewer blocks leave half of the device empty.
+_FEW = 0.5
+# Elements of a row: a block of torch's norms has this many threads.
+_SHORT = 256
 _ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
 topk cummax cummin"""
@@ -162,33 +165,34 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
         raise Unavailable("the device is not in the table of peaks")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
     chosen = chosen[~chosen.op.parent.parent.name.matches(_DETERMINISTIC)]
-    for device, found in chosen.by_device():
+    for device, pieces in chosen.by_device():
         if gpus[device].peaks is not None:
             whole_ns = work[work.device == device].total_ns
-            yield from _far(found, inputs, gpus[device], limits.min_gpu_share * whole_ns, limits)
+            yield from _slow_hits(pieces, inputs, gpus[device], limits.min_gpu_share * whole_ns, limits)
 
 
-def _far(found: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Limits) -> Iterator[Hits]:
+def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Limits) -> Iterator[Hits]:
     assert gpu.peaks is not None
-    number, (call, _) = inputs.number[found.entries], numbered(found.op.rows)
-    spent = sums_of(call, found.dur_ns, int(call.max(initial=-1)) + 1)[call]
-    reached, needed = call_times(number, found.name, inputs.signatures, gpu.peaks, inputs.indexed)
+    number, (call, _) = inputs.number[pieces.entries], numbered(pieces.op.rows)
+    spent = sums_of(call, pieces.dur_ns, int(call.max(initial=-1)) + 1)[call]
+    reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
-    usual = _medians(number, spent)[number]  # one slow call of many is no rate of the op
+    # The median: one slow call is not the rate of the op.
+    usual = _medians(number, spent)[number]
     models = map(bound_of, inputs.signatures)
-    passes = [one is not None and one.kind == "separable conv" for one in models]
+    passes = [model is not None and model.kind == "separable conv" for model in models]
     times = np.where(passes, limits.passes_times, limits.times)[number]
     far = (reached[number] > 0) & (np.minimum(spent, usual) > times * target) & (spent > limits.min_call_ns)
-    found, number, spent, target = found[far], number[far], spent[far], target[far]
-    fixed = found.dur_ns * (target / np.maximum(spent, 1))
-    for op, _ in found.by(found.op.name):
-        own = found.op.name.one_of(op)
-        if np.asarray(found.dur_ns[own] - fixed[own], np.int64).sum() >= least_ns:
-            usual_spent = np.minimum(spent, usual[far])[own]
-            worst = int(np.flatnonzero(own)[np.argmax(usual_spent)])
+    pieces, number, spent, target = pieces[far], number[far], spent[far], target[far]
+    fixed = pieces.dur_ns * (target / np.maximum(spent, 1))
+    for op, _ in pieces.by(pieces.op.name):
+        members = pieces.op.name.one_of(op)
+        if np.asarray(pieces.dur_ns[members] - fixed[members], np.int64).sum() >= least_ns:
+            usual_spent = np.minimum(spent, usual[far])[members]
+            worst = int(np.flatnonzero(members)[np.argmax(usual_spent)])
             shape = inputs.signatures[int(number[worst])]
             worst_times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
-            yield _hits(op, found[own], fixed[own], shape, worst_times, gpu.sms, limits)
+            yield _hits(op, pieces[members], fixed[members], shape, worst_times, gpu.sms, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,25 +214,26 @@ def _medians(number: Rows, spent: Rows) -> Rows:
 
 
 def _hits(
-    op: str, found: Work, fixed: Floats, shape: Signature, times: _Times, sms: int | None, limits: Limits
+    op: str, pieces: Work, fixed: Floats, shape: Signature, times: _Times, sms: int | None, limits: Limits
 ) -> Hits:
-    model, lines = bound_of(shape), found.line.sums(found.dur_ns)
+    model, lines = bound_of(shape), pieces.line.sums(pieces.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
     remedy = REMEDIES.get(kind, SHAPE)
-    if kind == "reduction" and found.outer_op.name.matches(_BACKWARD).any():
+    if kind == "reduction" and pieces.outer_op.name.matches(_BACKWARD).any():
         remedy = BROADCAST
-    if kind == "attention" and found.name.matches(_FLASH).any():
+    if kind == "attention" and pieces.name.matches(_FLASH).any():
         remedy = FLASH
     if reduces_nothing(shape):
         remedy = SQUEEZE
     by_fft = kind == "long conv"
-    known = by_fft or remedy in (SQUEEZE, RATES, PASSES)
+    explained = by_fft or remedy in (SQUEEZE, RATES, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
-    why = reason(shape, kind, found.blocks, sms)
-    slower = reduce_to(found, fixed)
-    if remedy == EQUAL:  # its sort is a dozen kernels more, and the CPU time of their ops
-        slower["fix"] = (_in_one_kernel(found, fixed, limits.adding_ns),)
+    why = reason(shape, kind, pieces.blocks, sms)
+    slower = reduce_to(pieces, fixed)
+    # Sorting takes a dozen more kernels and the CPU time of their ops.
+    if remedy == EQUAL:
+        slower["fix"] = (_in_one_kernel(pieces, fixed, limits.adding_ns),)
     what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
     what = "passes in each direction need" if remedy == PASSES else what
     what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
@@ -238,7 +243,7 @@ def _hits(
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} per call in {{kernels}}, but {what} only "
         "{needed}" + line + why,
-        advice=f"{remedy}." if known else f"{remedy}; {{ncu}} shows what the kernel waits for.",
+        advice=f"{remedy}." if explained else f"{remedy}; {{ncu}} shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),
@@ -247,17 +252,17 @@ def _hits(
             "needed_ns": needed_ns,
             "ratio": round(times.taken_ns / needed_ns),
             "reason": why.removeprefix(": "),
-            "kernels": kernel_times(found),
+            "kernels": kernel_times(pieces),
             "lines": lines,
         },
         normal_share=limits.usual_share if torchs_own else 0.0,
     )
 
 
-def _in_one_kernel(found: Work, fixed: Floats, cpu_ns: int) -> Replace:
+def _in_one_kernel(pieces: Work, fixed: Floats, cpu_ns: int) -> Replace:
     """Each call as one kernel of the time that all of its pieces are to take."""
-    _, first, call = np.unique(found.op.rows, return_index=True, return_inverse=True)
-    op = found[first].op
+    _, first, call = np.unique(pieces.op.rows, return_index=True, return_inverse=True)
+    op = pieces[first].op
     return Replace(op.start_ns, op.end_ns, np.bincount(call, fixed).astype(np.float64)[:, None], cpu_ns)
 
 
@@ -271,13 +276,13 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
-        told = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
-        told = told or _short_rows(op, kind)
-        told = _phases(op) if kind == "resampling conv" else told
-        told = _taps(op) if kind == "separable conv" else told
+        explanation = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
+        explanation = explanation or _short_rows(op, kind)
+        explanation = _phases(op) if kind == "resampling conv" else explanation
+        explanation = _describe_taps(op) if kind == "separable conv" else explanation
     except (LookupError, TypeError, ValueError):
-        told = _few_blocks(blocks, sms)
-    return f": {told}" if told else ""
+        explanation = _few_blocks(blocks, sms)
+    return f": {explanation}" if explanation else ""
 
 
 def _phases(op: Signature) -> str:
@@ -290,7 +295,7 @@ def _phases(op: Signature) -> str:
     )
 
 
-def _taps(op: Signature) -> str:
+def _describe_taps(op: Signature) -> str:
     """Of a filter that passes in each direction could replace: its taps, and theirs."""
     taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
     return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
@@ -339,9 +344,9 @@ def _stride(op: Signature) -> str:
     shape, strides = op.shape(largest), op.stride(largest)
     dim = _dimension(op, len(shape))
     if dim is not None:
-        apart = strides[dim] if strides else math.prod(shape[dim + 1 :])
-        if apart > 1 and shape[dim] > 1:
-            return f"along dimension {dim} neighbours are {apart:,} elements apart in memory"
+        step = strides[dim] if strides else math.prod(shape[dim + 1 :])
+        if step > 1 and shape[dim] > 1:
+            return f"along dimension {dim} neighbours are {step:,} elements apart in memory"
     if strides and strides[-1] > 1 and shape[-1] > 1:
         return f"neighbours in a row of its input are {strides[-1]:,} elements apart"
     return ""
@@ -351,9 +356,9 @@ def _dimension(op: Signature, rank: int) -> int | None:
     """The one dimension that it reduces, scans or normalises; None of several, or none."""
     if op.name.removeprefix("aten::") not in _ALONG:
         return None
-    at = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
-    given = op.scalar(at)
-    dims = given if isinstance(given, list) else [given]
+    position = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
+    along = op.scalar(position)
+    dims = along if isinstance(along, list) else [along]
     return int(dims[0]) % rank if len(dims) == 1 and type(dims[0]) is int else None
 
 

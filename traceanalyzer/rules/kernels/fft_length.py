@@ -69,51 +69,50 @@ def fft_length(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> It
     Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 8,191
     numbers take 33 times as long as 8,192.
     """
-    chosen = inputs.meets(lambda op: _awkward(fft_lengths(op))) | work.name.matches(_BLUESTEIN)
-    for device, found in work[chosen & work.kind.one_of("compute")].by_device():
-        call, _ = numbered(np.where(found.op.there, found.op.rows, -1 - np.arange(len(found))))
-        spent = sums_of(call, found.dur_ns, len(found))[call]
-        share = _share(found, spent, inputs, gpus[device].peaks, limits)
+    chosen = inputs.meets(lambda op: _slow_lengths(fft_lengths(op))) | work.name.matches(_BLUESTEIN)
+    for device, pieces in work[chosen & work.kind.one_of("compute")].by_device():
+        call, _ = numbered(np.where(pieces.op.there, pieces.op.rows, -1 - np.arange(len(pieces))))
+        spent = sums_of(call, pieces.dur_ns, len(pieces))[call]
+        share = _share(pieces, spent, inputs, gpus[device].peaks, limits)
         slow = (share * limits.times < 1) & (spent > limits.min_call_ns)
         if slow.any():
-            yield _hits(found[slow], share[slow], inputs)
+            yield _hits(pieces[slow], share[slow], inputs)
 
 
-def _share(found: Work, spent: Rows, inputs: WorkInputs, peaks: Peaks | None, limits: Limits) -> Floats:
+def _share(pieces: Work, spent: Rows, inputs: WorkInputs, peaks: Peaks | None, limits: Limits) -> Floats:
     """The part of its time that each kernel would take in a transform of a good length.
 
     Args:
         spent: of the whole call that each belongs to, ns.
     """
-    name, number = found.name, inputs.number[found.entries]
-    passes, one = name.matches(_IN_PASSES), name.matches(_BLUESTEIN)
-    guess = 1 / np.where(passes, limits.speedup_passes, np.where(one, limits.speedup, 1.0))
+    name, number = pieces.name, inputs.number[pieces.entries]
+    passes, bluestein = name.matches(_IN_PASSES), name.matches(_BLUESTEIN)
+    guess = 1 / np.where(passes, limits.speedup_passes, np.where(bluestein, limits.speedup, 1.0))
     if peaks is None:
         return guess
     reached, _ = call_times(number, name, inputs.signatures, peaks)
     longer = np.array([_padding(fft_lengths(op)) for op in inputs.signatures])
     target = np.maximum(reached * longer, limits.floor_ns)[number]
     bounded = np.where(reached[number] > 0, target / np.maximum(spent, 1), guess)
-    return np.where(
-        one | passes, np.minimum(bounded, guess), bounded
-    )  # Bluestein is slower by that at any size
+    # Bluestein's algorithm is slower by this factor at any size.
+    return np.where(bluestein | passes, np.minimum(bounded, guess), bounded)
 
 
-def _awkward(lengths: tuple[int, ...]) -> list[int]:
+def _slow_lengths(lengths: tuple[int, ...]) -> list[int]:
     return [length for length in lengths if is_awkward(length)]
 
 
 def _padding(lengths: tuple[int, ...]) -> float:
     """How many times the numbers there are when each awkward length is padded to the next good one."""
-    return math.prod(next_length(length) / length for length in _awkward(lengths))
+    return math.prod(next_length(length) / length for length in _slow_lengths(lengths))
 
 
-def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
-    lengths = _lengths(found, inputs)
-    padded = ", ".join(f"{one:,} to {next_length(one):,}" for one in lengths)
-    why = ", ".join(_told(one) for one in lengths)
+def _hits(pieces: Work, share: Floats, inputs: WorkInputs) -> Hits:
+    lengths = _lengths(pieces, inputs)
+    padded = ", ".join(f"{length:,} to {next_length(length):,}" for length in lengths)
+    why = ", ".join(_describe_length(length) for length in lengths)
     return Hits(
-        **reduce_to(found, found.dur_ns * share),
+        **reduce_to(pieces, pieces.dur_ns * share),
         message="Fourier transforms of unfavourable lengths take {spent_a_step}, in {kernels}{where}"
         + (f": {why}" if why else ": Bluestein's algorithm, for lengths with a large prime factor"),
         advice=(f"Pad {padded}" if padded else "Pad to a length without prime factors above 7")
@@ -124,27 +123,27 @@ def _hits(found: Work, share: Floats, inputs: WorkInputs) -> Hits:
         ),
         confidence=Confidence.HIGH if lengths else Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
-            "spent_ns": found.total_ns,
+            **gpu_time_evidence(pieces),
+            "spent_ns": pieces.total_ns,
             "lengths": lengths,
-            "good_lengths": [next_length(one) for one in lengths],
-            "largest_factors": [factors(one)[-1] for one in lengths],
+            "good_lengths": [next_length(length) for length in lengths],
+            "largest_factors": [factors(length)[-1] for length in lengths],
         },
     )
 
 
-def _lengths(found: Work, inputs: WorkInputs) -> list[int]:
+def _lengths(pieces: Work, inputs: WorkInputs) -> list[int]:
     """The awkward lengths that took most."""
-    spent = sums_of(inputs.number[found.entries], found.dur_ns, len(inputs.signatures))
+    spent = sums_of(inputs.number[pieces.entries], pieces.dur_ns, len(inputs.signatures))
     sums: dict[int, int] = {}
     for which in np.flatnonzero(spent).tolist():
-        for length in set(_awkward(fft_lengths(inputs.signatures[which]))):
+        for length in set(_slow_lengths(fft_lengths(inputs.signatures[which]))):
             sums[length] = sums.get(length, 0) + int(spent[which])
-    return sorted(sums, key=lambda one: (-sums[one], one))[:_SHOWN]
+    return sorted(sums, key=lambda size: (-sums[size], size))[:_SHOWN]
 
 
-def _told(length: int) -> str:
+def _describe_length(length: int) -> str:
     """`8,191 is prime`, `1,022 has the prime factor 73`."""
     largest = factors(length)[-1]
-    said = "is prime" if largest == length else f"has the prime factor {largest:,}"
-    return f"the transform's length {length:,} {said}"
+    text = "is prime" if largest == length else f"has the prime factor {largest:,}"
+    return f"the transform's length {length:,} {text}"

@@ -46,13 +46,13 @@ _ALL = "every floating tensor is float64, which may be deliberate: "
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
 
-_FULL_RATE = (
-    0.87  # of the memory peak, at which half the bytes take half the time: where, cat; H200, torch 2.11
-)
-_FUSED = re.compile("triton_")  # passes over its inputs, the results among them
-_MOVES = frozenset(
-    {"transposition", "gather", "reduction"}
-)  # kinds of bounds whose rate depends on the places
+# Share of the memory peak from which on half the bytes take half the time: where and cat on an H200, torch
+# 2.11.
+_FULL_RATE = 0.87
+# Fused kernels pass over their inputs and results.
+_FUSED = re.compile("triton_")
+# Kinds of bounds whose rate depends on the indices.
+_MOVES = frozenset({"transposition", "gather", "reduction"})
 # Kernels that work out where each element lies, because inputs are broadcast or strided: 2.5 to 3.4 ps an element of
 # one to eight bytes, 132 multiprocessors; H200, torch 2.11.
 _PLACED = r"(?<!_)elementwise_kernel<"
@@ -102,13 +102,13 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
     # float32 products without TF32 show that the program leaves it off
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
-    chosen = _throughout(work, inputs)
-    for device, found in work[wide & ~name.matches("multi_tensor_apply")].by_device():
-        leak = found[inputs.meets(mixes_float64)[found.entries]]
-        casts = inputs.meets(widens_to_float64)[found.entries]
-        at_peak_ns = _at_peak_ns(found, inputs, gpus[device])
-        placed_ns = _placed_ns(found, inputs, gpus[device])
-        hits = _hits(found, casts, leak, gpus[device], tf32, at_peak_ns, placed_ns, limits)
+    chosen = _is_all_float64(work, inputs)
+    for device, pieces in work[wide & ~name.matches("multi_tensor_apply")].by_device():
+        leak = pieces[inputs.meets(mixes_float64)[pieces.entries]]
+        casts = inputs.meets(widens_to_float64)[pieces.entries]
+        at_peak_ns = _at_peak_ns(pieces, inputs, gpus[device])
+        placed_ns = _indexing_ns(pieces, inputs, gpus[device])
+        hits = _hits(pieces, casts, leak, gpus[device], tf32, at_peak_ns, placed_ns, limits)
         yield (
             replace(
                 hits,
@@ -123,39 +123,41 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         )
 
 
-def _throughout(work: Work, inputs: WorkInputs) -> bool:
+def _is_all_float64(work: Work, inputs: WorkInputs) -> bool:
     """Whether every floating tensor that work was launched for is float64, and none of them comes from the host."""
     kinds = set().union(*map(tensor_types, inputs.signatures))
     uploaded = inputs.meets(has_float64) & work.kind.one_of("copy_h2d")
     return "double" in kinds and kinds.isdisjoint(NARROWER) and not uploaded.any()
 
 
-def _at_peak_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+def _at_peak_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """ns that copies, reductions and fused kernels take at the peak; 0 of other work, and where it is not known."""
     if gpu.peaks is None:
-        return np.zeros(len(found))
-    number = inputs.number[found.entries]
+        return np.zeros(len(pieces))
+    number = inputs.number[pieces.entries]
     at_peak = np.zeros(len(inputs.signatures))
-    for one in distinct(number).tolist():
-        bound = bound_of(op := inputs.signatures[one])
+    for which in distinct(number).tolist():
+        bound = bound_of(op := inputs.signatures[which])
         if bound is not None and bound.kind in _MOVES:
-            at_peak[one] = least_ns(bound, gpu.peaks, None)
+            at_peak[which] = least_ns(bound, gpu.peaks, None)
         elif bound is None and _FUSED.match(op.name):
             arrays = (i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i])
-            at_peak[one] = sum(map(op.bytes, arrays)) / gpu.peaks.gbps
+            at_peak[which] = sum(map(op.bytes, arrays)) / gpu.peaks.gbps
     return np.asarray(at_peak[number])
 
 
-def _placed_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+def _indexing_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """ns that working out places takes, whatever the type; 0 of kernels that need not."""
     shapes = (tensors(op) for op in inputs.signatures)
-    count = np.array([math.prod(map(max, zip_longest(*map(reversed, one), fillvalue=1))) for one in shapes])
+    count = np.array(
+        [math.prod(map(max, zip_longest(*map(reversed, shape), fillvalue=1))) for shape in shapes]
+    )
     each_ns = _PLACED_NS * _PLACED_SMS / (gpu.sms or _PLACED_SMS)
-    return np.where(found.name.matches(_PLACED), each_ns * count[inputs.number[found.entries]], 0.0)
+    return np.where(pieces.name.matches(_PLACED), each_ns * count[inputs.number[pieces.entries]], 0.0)
 
 
 def _hits(
-    found: Work,
+    pieces: Work,
     casts: Mask,
     leak: Work,
     gpu: Gpu,
@@ -165,23 +167,24 @@ def _hits(
     limits: Limits,
 ) -> Hits:
     times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
-    product = found.name.matches(families.GEMM_OR_CONVOLUTION)
-    rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(found.dur_ns, 1) / _FULL_RATE, 1.0)
-    moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2  # what else takes time stays
-    needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * found.dur_ns
-    needed = np.maximum(needed, np.minimum(placed_ns, found.dur_ns))
+    product = pieces.name.matches(families.GEMM_OR_CONVOLUTION)
+    rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(pieces.dur_ns, 1) / _FULL_RATE, 1.0)
+    # Time that is not spent on moving bytes stays.
+    moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2
+    needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * pieces.dur_ns
+    needed = np.maximum(needed, np.minimum(placed_ns, pieces.dur_ns))
     first, source = _first(leak)
     where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
-        **reduce_to(found, np.where(casts, 0.0, clamp_to_floor(needed, found, limits.floor_ns))),
+        **reduce_to(pieces, np.where(casts, 0.0, clamp_to_floor(needed, pieces, limits.floor_ns))),
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
         advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + "."
         + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
-            "spent_ns": found.total_ns,
+            **gpu_time_evidence(pieces),
+            "spent_ns": pieces.total_ns,
             "first_op": first,
             "casts": int(casts.sum()),
         },
@@ -194,7 +197,10 @@ def _first(leak: Work) -> tuple[str, str]:
     if len(inside) == 0:
         return "", ""
     ordered = inside[np.argsort(inside.launch.start_ns, kind="stable")]
-    one = ordered[np.searchsorted(ordered.step, distinct(ordered.step)[-1:])]
-    op, shapes = one.outer_op.name[0] or "", shapes_of(Signature.parsed("", one.dims[0], None, None))
-    where = (f" at {one.line[0]}" if one.line[0] else "") + (f" of {shapes}" if shapes else "")
+    first_step = ordered[np.searchsorted(ordered.step, distinct(ordered.step)[-1:])]
+    op, shapes = (
+        first_step.outer_op.name[0] or "",
+        shapes_of(Signature.parsed("", first_step.dims[0], None, None)),
+    )
+    where = (f" at {first_step.line[0]}" if first_step.line[0] else "") + (f" of {shapes}" if shapes else "")
     return op, f"; float64 enters with {op}{where}"

@@ -63,26 +63,26 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)
-    for device, found in every.by_device():
-        own, first = number[every.device == device], backward[np.unique(number[every.device == device])]
-        yield _hits(found, np.cumsum(starts_of_runs(own)) - 1, first, inputs, gpus[device], limits)
+    for device, pieces in every.by_device():
+        members, first = number[every.device == device], backward[np.unique(number[every.device == device])]
+        yield _hits(pieces, np.cumsum(starts_of_runs(members)) - 1, first, inputs, gpus[device], limits)
 
 
-def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
-    total = np.bincount(number, weights=found.dur_ns)
-    fp32 = bool(found.name.matches(families.FP32_ARITHMETIC).any())
-    exact = _fused_ns(found, number, inputs, gpu, "fp32" if fp32 else "bf16")
-    products = np.bincount(number, weights=found.dur_ns * found.op.name.one_of(*_PRODUCTS))
+def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
+    total = np.bincount(number, weights=pieces.dur_ns)
+    fp32 = bool(pieces.name.matches(families.FP32_ARITHMETIC).any())
+    exact = _fused_ns(pieces, number, inputs, gpu, "fp32" if fp32 else "bf16")
+    products = np.bincount(number, weights=pieces.dur_ns * pieces.op.name.one_of(*_PRODUCTS))
     guess = total * limits.fused_share_fp32 if fp32 else products * limits.fused_share
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
-    kept = fused / np.maximum(total, 1)
-    falls_back = found.outer_op.name.one_of("aten::scaled_dot_product_attention").any()
+    remaining = fused / np.maximum(total, 1)
+    falls_back = pieces.outer_op.name.one_of("aten::scaled_dot_product_attention").any()
     return Hits(
-        occurrences=found,
-        lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[number]), np.int64)),
-        fix=Fuse(found.entries, number, fused),
+        occurrences=pieces,
+        lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining[number]), np.int64)),
+        fix=Fuse(pieces.entries, number, fused),
         message=("scaled_dot_product_attention without a fused kernel" if falls_back else "attention by hand")
-        + f" runs {_often(found, backward)} and takes {{spent_a_step}}: the result of each "
+        + f" runs {_calls_per_step(pieces, backward)} and takes {{spent_a_step}}: the result of each "
         "product and of the softmax is written to memory{where}",
         advice=(
             "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "
@@ -94,28 +94,28 @@ def _hits(found: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gp
         "attention matrix to memory.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
-            "spent_ns": found.total_ns,
+            **gpu_time_evidence(pieces),
+            "spent_ns": pieces.total_ns,
             "forward": int((~backward).sum()),
             "backward": int(backward.sum()),
         },
     )
 
 
-def _often(found: Work, backward: Mask) -> str:
+def _calls_per_step(pieces: Work, backward: Mask) -> str:
     """`4 times a step in forward and once in backward`; in all where steps differ."""
     counts = int((~backward).sum()), int(backward.sum())
-    steps = len(np.unique(found.step)) if (found.step >= 0).all() else 0
+    steps = len(np.unique(pieces.step)) if (pieces.step >= 0).all() else 0
     whole = steps > 0 and not any(count % steps for count in counts)
     forward, back = (count // steps if whole else count for count in counts)
     when = "a step" if whole else "in all"
     return f"{times(forward)} {when} in forward" + f" and {times(back)} in backward" * bool(back)
 
 
-def _fused_ns(found: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
+def _fused_ns(pieces: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
     """What fused attention takes for the products' operations, for each; 0 where shapes or peaks are unknown."""
     flops = np.array([flops_of(op) if op.name in _PRODUCTS else 0 for op in inputs.signatures], np.float64)
-    done = np.bincount(number, weights=flops[inputs.number[found.entries]])
+    done = np.bincount(number, weights=flops[inputs.number[pieces.entries]])
     return done / (reached_flops_per_ns(gpu, "attention", arithmetic) or np.inf)
 
 
@@ -156,14 +156,15 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     for column in (ordered.device, ordered.stream, ordered.step):
         near &= column[low] == column[high]
     before, after, softmax, is_backward = before[near], after[near], softmax[near], is_backward[near]
-    first = np.where(is_backward, _further(product, before, -1, most), low[near])
-    last = np.where(is_backward, _further(product, after, 1, most), high[near])
-    first[1:] = np.maximum(first[1:], last[:-1] + 1)  # what two share belongs to the earlier
-    own = first < softmax
+    first = np.where(is_backward, _next_product(product, before, -1, most), low[near])
+    last = np.where(is_backward, _next_product(product, after, 1, most), high[near])
+    # Kernels that two spans share belong to the earlier one.
+    first[1:] = np.maximum(first[1:], last[:-1] + 1)
+    members = first < softmax
     first = np.minimum(first, softmax)
-    own &= _count(name.matches(_CHOOSES), first, last) == 0
-    own &= is_backward | (_count(name.matches(_LOOKS_UP), softmax, last) == 0)
-    return first[own], last[own], is_backward[own]
+    members &= _count(name.matches(_CHOOSES), first, last) == 0
+    members &= is_backward | (_count(name.matches(_LOOKS_UP), softmax, last) == 0)
+    return first[members], last[members], is_backward[members]
 
 
 def _count(which: Mask, first: Rows, last: Rows) -> Rows:
@@ -172,10 +173,10 @@ def _count(which: Mask, first: Rows, last: Rows) -> Rows:
     return np.asarray(before[np.maximum(last, first) + 1] - before[first], np.int64)
 
 
-def _further(product: Rows, at: Rows, by: int, most: int) -> Rows:
+def _next_product(product: Rows, place: Rows, by: int, most: int) -> Rows:
     """The product next to each, where it is near, else that one."""
-    this = product[np.clip(at, 0, len(product) - 1)]
-    other = product[np.clip(at + by, 0, len(product) - 1)]
+    this = product[np.clip(place, 0, len(product) - 1)]
+    other = product[np.clip(place + by, 0, len(product) - 1)]
     return np.where(np.abs(other - this) <= most, other, this)
 
 

@@ -102,36 +102,43 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     """
     if not steps.marked or len(steps) < limits.min_steps:
         raise Unavailable(f"needs {limits.min_steps} marked steps or more", "record a longer schedule")
-    found = losing(executions, limits.min_lost_share * executions.dur_ns.sum())
-    ran = work[found.entry]
-    found = found[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
-    found = found[steps_of_place(found) >= limits.min_steps]
-    base = usual_at_place(found, limits.usual_share)
-    excess = np.maximum(found.dur_ns - base, 0).astype(np.int64)
+    varying = losing(executions, limits.min_lost_share * executions.dur_ns.sum())
+    ran = work[varying.entry]
+    varying = varying[ran.beside_ns() <= limits.max_beside_share * ran.dur_ns]
+    varying = varying[steps_of_place(varying) >= limits.min_steps]
+    base = usual_at_place(varying, limits.usual_share)
+    excess = np.maximum(varying.dur_ns - base, 0).astype(np.int64)
     excess[excess < _resolution(work)] = 0
     ratio = (base + excess) / np.maximum(base, 1)
-    worst = np.zeros(int(found.group.max(initial=-1)) + 1)
-    np.maximum.at(worst, found.group, ratio)
-    there = worst[found.group] >= min(limits.slow_times, limits.drift_times)
-    compared = _Compared(found[there], ratio[there], excess[there])
+    worst = np.zeros(int(varying.group.max(initial=-1)) + 1)
+    np.maximum.at(worst, varying.group, ratio)
+    there = worst[varying.group] >= min(limits.slow_times, limits.drift_times)
+    compared = _Compared(varying[there], ratio[there], excess[there])
     for cause, chosen in compared.causes(limits) if there.any() else ():
-        for number in distinct(compared.found.group[chosen]).tolist():
-            own = compared.found.group == number
-            slow = chosen & own
-            yield _hits(cause, compared.found[slow], compared.found[own], compared.excess[slow], work, steps)
+        for number in distinct(compared.repeated.group[chosen]).tolist():
+            of_group = compared.repeated.group == number
+            slow = chosen & of_group
+            yield _hits(
+                cause,
+                compared.repeated[slow],
+                compared.repeated[of_group],
+                compared.excess[slow],
+                work,
+                steps,
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
     """Executions, how many times the usual each takes, and by how much more, in ns."""
 
-    found: RepeatedKernels
+    repeated: RepeatedKernels
     ratio: Floats
     excess: Rows
 
     def causes(self, limits: Limits) -> Iterator[tuple[str, Mask]]:
         """(cause, which executions). Drift first: a ramp also looks like two modes."""
-        group = self.found.group
+        group = self.repeated.group
         drifting = np.isin(group, [number for number in distinct(group) if self._drifts(number, limits)])
         yield "drift", drifting & (self.excess > 0)
         slow = ~drifting & (self.ratio >= limits.slow_times)
@@ -141,9 +148,9 @@ class _Compared:
 
     def _drifts(self, number: int, limits: Limits) -> bool:
         """By the median of each step."""
-        own = self.found.group == number
-        step, _ = numbered(self.found.step[own])
-        return _ramps(median_of(step, self.ratio[own]), limits)
+        of_group = self.repeated.group == number
+        step, _ = numbered(self.repeated.step[of_group])
+        return _ramps(median_of(step, self.ratio[of_group]), limits)
 
 
 def _ramps(ratios: Any, limits: Limits) -> bool:
@@ -160,20 +167,20 @@ def _hits(
     cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Rows, work: Work, steps: Steps
 ) -> Hits:
     """One kernel (name, grid, block) and its slow executions; lost is what they took above the usual."""
-    found = work[slow.entry]
+    pieces = work[slow.entry]
     numbers = sorted({int(steps.number[position]) for position in slow.step})
     message, advice = _TEXTS[cause]
     return Hits(
-        **reduce_to(found, found.dur_ns - excess),
-        named_by=found.name[0],
+        **reduce_to(pieces, pieces.dur_ns - excess),
+        named_by=pieces.name[0],
         cause=cause,
         message=message,
         advice=advice,
         confidence=_confidence(slow, group),
         evidence={
             **spread(slow, group),
-            "kernel": short_kernel(found.name[0] or ""),
-            "grid": found.text("grid")[0] or "",
+            "kernel": short_kernel(pieces.name[0] or ""),
+            "grid": pieces.text("grid")[0] or "",
             "slow_steps": numbers,
         },
     )

@@ -14,12 +14,12 @@ from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline import kernel_families as families
 
-_IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"  # the first input has four or five dimensions
+# The first input has four or five dimensions.
+_IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"
 _VOLUME = r"^\[\[\d+,\d+,\d+,\d+,\d+\]"
 _INSTANCE_NORM = r"^aten::instance_norm$"
-_SIGNAL = (
-    r"^\[\[\d+,\d+,(1,)?\d+\]"  # one dimension beside batch and channels, which torch gives no other layout
-)
+# torch has no other layout for one dimension after batch and channels.
+_SIGNAL = r"^\[\[\d+,\d+,(1,)?\d+\]"
 _HALF = r"BFloat16|Half"
 _PARTS = {
     "layout conversions": families.LAYOUT,
@@ -103,18 +103,18 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         norms &= name.matches(families.CONVOLUTION).any()
     chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))]
     by_image = work.outer_op.name.matches(_INSTANCE_NORM)
-    for device, found in chosen[~chosen.dims.matches(_SIGNAL)].by_device():
-        hits = _hits(found, gpus[device].sms or limits.unknown_sms, limits)
+    for device, pieces in chosen[~chosen.dims.matches(_SIGNAL)].by_device():
+        hits = _hits(pieces, gpus[device].sms or limits.unknown_sms, limits)
         if (by_image & (work.device == device)).any():
             hits = replace(hits, info=True, advice=_BY_IMAGE)
         yield hits
 
 
-def _hits(found: Work, sms: int, limits: Limits) -> Hits:
-    moved, evidence = found.name.matches(families.LAYOUT), gpu_time_evidence(found)
-    parts = {part: found[found.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
+def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
+    moved, evidence = pieces.name.matches(families.LAYOUT), gpu_time_evidence(pieces)
+    parts = {part: pieces[pieces.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
-        **reduce_to(found, np.where(moved, 0.0, found.dur_ns * _shares(found, sms, limits))),
+        **reduce_to(pieces, np.where(moved, 0.0, pieces.dur_ns * _shares(pieces, sms, limits))),
         message="images are channels first (NCHW): "
         + _listed([part for part, ns in parts.items() if ns])
         + " take {spent_a_step}; with channels last, "
@@ -122,11 +122,11 @@ def _hits(found: Work, sms: int, limits: Limits) -> Hits:
         + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
-        advice=_ADVICE.format("_3d" if found.dims.matches(_VOLUME).any() else ""),
+        advice=_ADVICE.format("_3d" if pieces.dims.matches(_VOLUME).any() else ""),
         confidence=Confidence.HIGH if moved.any() else Confidence.MEDIUM,
         evidence={
             **evidence,
-            "spent_ns": found.total_ns,
+            "spent_ns": pieces.total_ns,
             "conversions": int(moved.sum()),
             "parts": {part: ns for part, ns in sorted(parts.items(), key=lambda item: -item[1]) if ns},
         },
@@ -137,11 +137,11 @@ def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _shares(found: Work, sms: int, limits: Limits) -> Floats:
+def _shares(pieces: Work, sms: int, limits: Limits) -> Floats:
     """What part of its time each norm and depthwise convolution takes in channels last."""
-    name, blocks = found.name, found.blocks / sms
+    name, blocks = pieces.name, pieces.blocks / sms
     statistics = np.clip(blocks / limits.statistics_blocks, limits.statistics_least_share, 1.0)
     backward = np.clip(blocks / limits.backward_blocks, limits.backward_least_share, 1.0)
     patterns = (families.DEPTHWISE, "batch_norm_transform_input", "batch_norm_collect_statistics")
     shares = (limits.depthwise_share, limits.transform_share, statistics)
-    return np.select([name.matches(one) for one in patterns], shares, backward)
+    return np.select([name.matches(pattern) for pattern in patterns], shares, backward)

@@ -22,13 +22,15 @@ _TILES = (
     "Let more blocks share the product: more rows (a larger batch), smaller tiles or split-K in its kernel, several "
     "products in one grouped call, or another library's kernel."
 )
-_OF_LISTS = r"linalg_vector_norm|_foreach_norm|aten::norm$"  # of gradients or weights, as a rule
+# Norms of lists are mostly norms of gradients or weights.
+_OF_LISTS = r"linalg_vector_norm|_foreach_norm|aten::norm$"
 _LISTS = "Take all norms with one call (torch._foreach_norm), or split each long row and combine the parts."
 _TORCHS_OWN = r"GammaBetaBackward"
+# Kernels of cuDNN and torch.
 _NORMS = {
     r"1C11_kernel|batch_norm": (
         "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per channel."
-    ),  # cuDNN's and torch's
+    ),
     _TORCHS_OWN: "Put the norm under {torch.compile}: torch's own kernel for the weight gradients has only "
     "about one CUDA block per 32 channels.",
 }
@@ -81,33 +83,33 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     for device, kernels in long.by_device():
         sms, busy_ns = gpus[device].sms or 0, work[work.device == device].total_ns
         few = kernels[(kernels.blocks > 0) & (kernels.blocks < limits.max_grid_share * sms)]
-        alone = few[few.beside_ns() <= limits.max_beside_share * few.dur_ns]
-        for op, found in alone.by(named_ops(alone)):
-            yield _hits(op, found, sms, busy_ns, limits)
+        unaccompanied = few[few.beside_ns() <= limits.max_beside_share * few.dur_ns]
+        for op, pieces in unaccompanied.by(named_ops(unaccompanied)):
+            yield _hits(op, pieces, sms, busy_ns, limits)
 
 
-def _hits(op: str, found: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
-    product = found.name.matches(families.GEMM_OR_CONVOLUTION).any()
-    evidence = gpu_time_evidence(found) | {
-        "blocks": int(np.median(found.blocks)),
+def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
+    product = pieces.name.matches(families.GEMM_OR_CONVOLUTION).any()
+    evidence = gpu_time_evidence(pieces) | {
+        "blocks": int(np.median(pieces.blocks)),
         "sms": sms,
-        "typical_ns": int(np.median(found.dur_ns)),
-        "gpu_share": found.total_ns / max(busy_ns, 1),
+        "typical_ns": int(np.median(pieces.dur_ns)),
+        "gpu_share": pieces.total_ns / max(busy_ns, 1),
     }
     return Hits(
-        **reduce_to(found, np.maximum(found.dur_ns * (found.blocks / sms), limits.floor_ns)),
+        **reduce_to(pieces, np.maximum(pieces.dur_ns * (pieces.blocks / sms), limits.floor_ns)),
         named_by=op,
         message="{by} runs {times_a_step} on at most {blocks} of {sms} multiprocessors, for {typical} each time: "
         "{gpu} of all GPU work" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
         advice=next(
-            (advice for pattern, advice in _NORMS.items() if found.name.matches(pattern).all()),
+            (advice for pattern, advice in _NORMS.items() if pieces.name.matches(pattern).all()),
             _TILES
-            if found.name.matches(families.GEMM_OR_CONVOLUTION).all()
+            if pieces.name.matches(families.GEMM_OR_CONVOLUTION).all()
             else _LISTS
-            if found.op.name.matches(_OF_LISTS).all()
+            if pieces.op.name.matches(_OF_LISTS).all()
             else _ROWS,
         ),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,
-        normal_share=limits.usual_share if found.name.matches(_TORCHS_OWN).all() else 0.0,
+        normal_share=limits.usual_share if pieces.name.matches(_TORCHS_OWN).all() else 0.0,
     )

@@ -11,12 +11,13 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED = r"^aten::_(cudnn|efficient|flash)_attention_(forward|backward)$"
-_MASK = 3  # position of the mask among the inputs
+# Position of the mask among the inputs of attention.
+_MASK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +66,22 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
     )
     fused = work.op.name.matches(_FUSED)
     pairs = {mask[-2:] for mask in masks}
-    behind = fused & inputs.meets(lambda op: any(s[-2:] in pairs for s in tensors(op)))
-    behind &= work.op.name.matches("backward")
-    if not (forward & fused).any():  # written by hand inside, which another rule names
+    reads_mask = fused & inputs.meets(lambda op: any(s[-2:] in pairs for s in tensors(op)))
+    reads_mask &= work.op.name.matches("backward")
+    # hand-written-attention reports attention that is written by hand.
+    if not (forward & fused).any():
         return
-    for found, share in work[(forward | behind) & work.kind.one_of("compute")].device_shares(
+    for pieces, share in work[(forward | reads_mask) & work.kind.one_of("compute")].device_shares(
         limits.min_gpu_share
     ):
-        backward = found.op.name.matches("backward")
-        own = found.op.name.matches(_FUSED)
-        kept = np.where(own, np.where(backward, limits.backward_share, limits.forward_share), 0.0)
+        backward = pieces.op.name.matches("backward")
+        attention = pieces.op.name.matches(_FUSED)
+        remaining = np.where(attention, np.where(backward, limits.backward_share, limits.forward_share), 0.0)
         mask = max(masks, key=lambda shape: shape[-2:])
-        converts = found[~own]
+        converts = pieces[~attention]
         yield Hits(
-            occurrences=found,
-            lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept), np.int64)),
+            occurrences=pieces,
+            lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining), np.int64)),
             message="attention takes a mask of {mask}, the same for all heads: {gpu} of all GPU work{where}, "
             "{conversions} of this in conversions of the mask. The trace does not show what the mask hides",
             advice="If the mask hides nothing, pass no mask. If it is causal, pass is_causal=True. If it hides "
@@ -88,8 +90,8 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
             confidence=Confidence.LOW,
             max_severity=Severity.LOW,
             evidence={
-                **gpu_time_evidence(found),
-                "mask": "x".join(map(str, mask)),
+                **gpu_time_evidence(pieces),
+                "mask": shape_text(mask),
                 "conversions_ns": converts.total_ns,
                 "gpu_share": share,
             },
@@ -100,8 +102,8 @@ def _masks(work: Work, limits: Limits) -> set[Shape]:
     """Shapes of the masks of all calls."""
     calls = work.outer_op.name.one_of(_ATTENTION)
     texts = work[calls].outer_op.text("input_dims").distinct()
-    found = (_mask(Signature.parsed("", text, None, None), limits) for text in texts)
-    return {mask for mask in found if mask is not None}
+    masks = (_mask(Signature.parsed("", text, None, None), limits) for text in texts)
+    return {mask for mask in masks if mask is not None}
 
 
 def _mask(op: Signature, limits: Limits) -> Shape | None:

@@ -68,16 +68,18 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     """
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
     named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there
-    for device, found in narrow[named].by_device():
+    for device, pieces in narrow[named].by_device():
         gpu = gpus[device]
         if gpu.capability is None or gpu.capability >= (8, 0):
-            yield _hits(found, inputs, gpu, limits)
+            yield _hits(pieces, inputs, gpu, limits)
 
 
-def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
+def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
-    size = np.array(odd_size, np.int64)[inputs.number[found.entries]]
-    odd = sorted(set(size[size > 0].tolist()), key=lambda one: (-found.dur_ns[size == one].sum(), one))[:3]
+    size = np.array(odd_size, np.int64)[inputs.number[pieces.entries]]
+    odd = sorted(
+        set(size[size > 0].tolist()), key=lambda number: (-pieces.dur_ns[size == number].sum(), number)
+    )[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
     advice = "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
     if odd:
@@ -92,14 +94,16 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
                 else f", multiples of {limits.pad_to_elements}."
             )
         )
-    elif found.dims.there.any():
+    elif pieces.dims.there.any():
         advice = (
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )
     which = "is no multiple" if len(odd) == 1 else "are no multiples"
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
-        **reduce_to(found, clamp_to_floor(_aligned_ns(found, inputs, gpu, limits), found, limits.floor_ns)),
+        **reduce_to(
+            pieces, clamp_to_floor(_aligned_ns(pieces, inputs, gpu, limits), pieces, limits.floor_ns)
+        ),
         message=(
             "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
             "{kernels}{where}"
@@ -107,14 +111,14 @@ def _hits(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "spent_ns": found.total_ns, "sizes": odd},
+        evidence={**gpu_time_evidence(pieces), "spent_ns": pieces.total_ns, "sizes": odd},
     )
 
 
-def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
+def _aligned_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
     """What each would take when aligned: by its operations where shapes and peaks are known."""
-    guess = found.dur_ns / np.where(found.name.matches(_ODD), limits.speedup_odd, limits.speedup)
-    rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[found.entries]
+    guess = pieces.dur_ns / np.where(pieces.name.matches(_ODD), limits.speedup_odd, limits.speedup)
+    rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[pieces.entries]
     if not rate:
         return guess
     flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)
@@ -122,9 +126,8 @@ def _aligned_ns(found: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Nu
         [0.0 if gpu.peaks is None else product_bytes_ns(op, gpu.peaks) for op in inputs.signatures]
     )
     needed = np.maximum(flops / rate, by_bytes)[number]
-    needed = np.where(flops[number] > 0, np.minimum(needed, found.dur_ns), guess)
+    needed = np.where(flops[number] > 0, np.minimum(needed, pieces.dur_ns), guess)
     odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
-    narrow = np.array(
-        [0 < size < limits.pad_to_elements for size in odd_size]
-    )  # padded several times as large
-    return np.where(narrow[number], found.dur_ns, needed)
+    # The padded size is several times as large.
+    narrow = np.array([0 < size < limits.pad_to_elements for size in odd_size])
+    return np.where(narrow[number], pieces.dur_ns, needed)

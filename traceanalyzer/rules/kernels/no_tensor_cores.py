@@ -55,8 +55,10 @@ _LEFT_OUT = (
     "Use {{channels_last}}, {}, and set cudnn.benchmark = True. Or use autocast to bfloat16. TF32 is on (other "
     "convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes."
 )
-_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")  # of the weight, or of the images in a gradient
-_MULTIPLE = 4  # channels that a TF32 kernel of cuDNN takes at once
+# Channels of the weight, or of the images in a gradient.
+_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")
+# Channels that a TF32 kernel of cuDNN reads at once.
+_MULTIPLE = 4
 _OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."
 _UNKNOWN = "Use torch.autocast if the device has matrix units; TF32 (Ampere and later) needs no conversions."
 
@@ -87,10 +89,10 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
         "matmul": ~convolution & ~attention,
     }
     for kind, chosen in kinds.items():
-        for found, share in slow[chosen].device_shares(limits.min_gpu_share):
-            device = int(found.device[0])
+        for pieces, share in slow[chosen].device_shares(limits.min_gpu_share):
+            device = int(pieces.device[0])
             left_out = kind == "convolution" and bool((in_tf32.device == device).any())
-            yield _hits(kind, found, inputs, gpus[device], share, left_out, limits)
+            yield _hits(kind, pieces, inputs, gpus[device], share, left_out, limits)
 
 
 def _by_channel(work: Work) -> Mask:
@@ -100,45 +102,45 @@ def _by_channel(work: Work) -> Mask:
 
 
 def _hits(
-    kind: str, found: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits
+    kind: str, pieces: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits
 ) -> Hits:
     target = first_of(gpu, *(("bf16", "fp16") if kind == "attention" else ("tf32", "bf16", "fp16"))) or ""
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
-    fewer = found.name.matches(families.FEWER_PRODUCTS)
-    needed = found.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
-    needed = np.maximum(needed, _in_memory_ns(found, inputs, gpu))
-    total = float(found.total_ns) / max(float(np.sum(needed)), 1.0)
+    fewer = pieces.name.matches(families.FEWER_PRODUCTS)
+    needed = pieces.dur_ns / np.where(fewer, max(times / limits.fewer_products, 1), times)
+    needed = np.maximum(needed, _in_memory_ns(pieces, inputs, gpu))
+    total = float(pieces.total_ns) / max(float(np.sum(needed)), 1.0)
     guess = "" if gpu.peaks else f" ({gpu.shown} is not in the table of peaks, so this is a guess)"
-    advice = _LEFT_OUT.format(_channels(found)) if left_out else _ADVICE[kind]
+    advice = _LEFT_OUT.format(_channels(pieces)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
     return Hits(
-        **reduce_to(found, clamp_to_floor(needed, found, limits.floor_ns)),
+        **reduce_to(pieces, clamp_to_floor(needed, pieces, limits.floor_ns)),
         cause=kind,
         message="float32 {what} runs without tensor cores: its kernels run {times_a_step} and take {gpu} of all GPU "
         f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
+        evidence={**gpu_time_evidence(pieces), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
         | {"target": target},
     )
 
 
-def _in_memory_ns(found: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
+def _in_memory_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """What each kernel's part of its op takes for the op's bytes, which no other arithmetic makes fewer."""
     if gpu.peaks is None:
-        return np.zeros(len(found))
+        return np.zeros(len(pieces))
     each = np.array([product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])[
-        inputs.number[found.entries]
+        inputs.number[pieces.entries]
     ]
-    call, first = grouped([found.op.rows])
-    part = found.dur_ns / np.maximum(sums_of(call, found.dur_ns, len(first))[call], 1)
-    return np.asarray(np.minimum(each * part, found.dur_ns))
+    call, first = grouped([pieces.op.rows])
+    part = pieces.dur_ns / np.maximum(sums_of(call, pieces.dur_ns, len(first))[call], 1)
+    return np.asarray(np.minimum(each * part, pieces.dur_ns))
 
 
-def _channels(found: Work) -> str:
+def _channels(pieces: Work) -> str:
     """What to do about the channels of the images that take most time."""
-    dims = next(iter(found.dims.sums(found.dur_ns)), "").replace(" ", "")
+    dims = next(iter(pieces.dims.sums(pieces.dur_ns)), "").replace(" ", "")
     channels = int(shape[1]) if (shape := _CHANNELS.match(dims)) else 0
     if channels % _MULTIPLE == 0:
         return f"pad channels to multiples of {_MULTIPLE}"

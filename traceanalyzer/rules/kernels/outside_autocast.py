@@ -53,20 +53,20 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     product = name.matches(families.GEMM) | name.matches(families.CONVOLUTION)
     full = product & name.matches(families.TENSOR_CORES_FP32) & ~name.matches(families.HALF_ARITHMETIC)
     half = name.matches(families.LOW_PRECISION) & ~full
-    for found, share in work[full].device_shares(limits.min_gpu_share):
-        device = int(found.device[0])
+    for pieces, share in work[full].device_shares(limits.min_gpu_share):
+        device = int(pieces.device[0])
         half_ns = work[half & (work.device == device)].total_ns
-        if half_ns >= limits.min_half_share * (half_ns + found.total_ns):
-            yield _hits(found, gpus[device], share, limits)
+        if half_ns >= limits.min_half_share * (half_ns + pieces.total_ns):
+            yield _hits(pieces, gpus[device], share, limits)
 
 
-def _hits(found: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
+def _hits(pieces: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
     times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
     return Hits(
-        **reduce_to(found, clamp_to_floor(found.dur_ns / times, found, limits.floor_ns)),
+        **reduce_to(pieces, clamp_to_floor(pieces.dur_ns / times, pieces, limits.floor_ns)),
         message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they take "
         "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "gpu_share": share},
+        evidence={**gpu_time_evidence(pieces), "gpu_share": share},
     )

@@ -85,12 +85,12 @@ def _hits(
     capped = power >= limits.capped_share * highest
     cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
     where, advice = _CAUSES[cause]
-    known = cause == "thermal" or np.isfinite(power)
+    sampled = cause == "thermal" or np.isfinite(power)
     return Hits(
         **reduce_to(slow, usual),
         cause=cause,
         message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
-        + (where if known else "")
+        + (where if sampled else "")
         + ": kernels take {slowdown} times as long, {total_a_step} more",
         advice=advice,
         evidence={
@@ -105,8 +105,8 @@ def _hits(
 
 def median_known(values: Values) -> float:
     """Median of the known ones; NaN where none is."""
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else float("nan")
 
 
 def after_ramp(kernels: Work, full: Mask) -> Mask:

@@ -30,12 +30,17 @@ _SCORES = (
     "First check whether many labels of the loss are ignored (-100) or masked: those positions need no scores, so "
     "select the others before the last layer. Then "
 )
-_GATE = {"sigmoid", "mul", "copy_"}  # a loss has a sigmoid and products, too, and more beside them
-_BROADCASTS = r"(?<!\w)elementwise_kernel<"  # not vectorised: an input is broadcast, or strided
-_NAMED = 12  # ops of a sequence
+# A loss also has a sigmoid and products, with other ops between.
+_GATE = {"sigmoid", "mul", "copy_"}
+# A kernel that is not vectorized has a broadcast or strided input.
+_BROADCASTS = r"(?<!\w)elementwise_kernel<"
+# Ops that are shown of a sequence.
+_NAMED = 12
 _NAMED_IN_MESSAGE = 6
-_KINDS = 5  # sequences
-_LETTERS = 120  # of a sequence: kernels without ops have long names
+# Sequences that are shown.
+_KINDS = 5
+# Letters that are shown of a sequence: kernels without ops have long names.
+_LETTERS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +116,29 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
             yield hits
 
 
-def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
-    texts, part = sequences(found, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
+def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
+    texts, part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
-    fused = fused_ns(found.dur_ns, part, whole, limits.whole_share)
-    kept = np.minimum(fused / np.maximum(np.bincount(part, weights=found.dur_ns), 1), 1.0)
-    loss_share = _loss_ns(found, limits.min_classes) / max(found.total_ns, 1)
+    fused = fused_ns(pieces.dur_ns, part, whole, limits.whole_share)
+    remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
+    loss_share = _loss_ns(pieces, limits.min_classes) / max(pieces.total_ns, 1)
     place = (
         "{loss} of it in the loss over all classes"
         if loss_share >= limits.loss_share
         else f"most of this time in {'the chain' if ' > ' in largest else 'chains of'} {{largest}}"
     )
     return Hits(
-        occurrences=found,
-        lost=LostTime.excess(found, np.asarray(found.dur_ns * (1 - kept[part]), np.int64)),
-        fix=Fuse(found.entries, part, fused),
+        occurrences=pieces,
+        lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining[part]), np.int64)),
+        fix=Fuse(pieces.entries, part, fused),
         message="chains of pointwise kernels could be fused: their kernels, {number_a_step}, "
         f"take {{gpu}} of all GPU work, {place}{{where}}",
         advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
-            "gpu_share": found.total_ns / max(busy_ns, 1),
-            "kernels_in_chains": len(found),
+            **gpu_time_evidence(pieces),
+            "gpu_share": pieces.total_ns / max(busy_ns, 1),
+            "kernels_in_chains": len(pieces),
             "chains": int(chain[-1]) + 1,
             "sequences": texts,
             "largest": largest,
@@ -143,9 +148,9 @@ def _hits(found: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int
     )
 
 
-def _loss_ns(found: Work, min_classes: int) -> int:
+def _loss_ns(pieces: Work, min_classes: int) -> int:
     """GPU time of losses over at least so many classes."""
-    losses = found[found.outer_op.name.matches(_LOSS)]
+    losses = pieces[pieces.outer_op.name.matches(_LOSS)]
     shapes = shapes_of(next(iter(losses.dims.sums(losses.dur_ns)), "")) if len(losses) else []
     return losses.total_ns if any(shape[-1] >= min_classes for shape in shapes[:1]) else 0
 
@@ -156,7 +161,7 @@ def _advice(sequence: str, of_loss: bool) -> str:
         return f"{_SCORES}{_COMPILE}."
     ops = sequence.split(" > ")
     remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
-    named = next((remedy for wanted, remedy in remedies if all(one in ops for one in wanted)), None)
+    named = next((remedy for wanted, remedy in remedies if all(name in ops for name in wanted)), None)
     return f"{named}, or {_COMPILE}." if named else f"Put the chain under {{torch.compile}}: {_WHY}."
 
 
@@ -176,7 +181,7 @@ def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> F
     return shortest
 
 
-def closing_reductions(found: Work, chain: Rows, whole: np.ndarray, least_share: float) -> np.ndarray:
+def closing_reductions(pieces: Work, chain: Rows, whole: np.ndarray, least_share: float) -> np.ndarray:
     """Which kernels reduce what two kernels computed that begin with a broadcast; bool (kernels,).
 
     Such a kernel is the last of its chain, and takes about as long: the values between are larger than what comes in
@@ -187,11 +192,11 @@ def closing_reductions(found: Work, chain: Rows, whole: np.ndarray, least_share:
     """
     count = np.bincount(chain, weights=whole)
     longest, last = np.zeros(len(count)), np.full(len(count), -1)
-    np.maximum.at(longest, chain[whole], found.dur_ns[whole].astype(np.float64))
+    np.maximum.at(longest, chain[whole], pieces.dur_ns[whole].astype(np.float64))
     np.maximum.at(last, chain[whole], np.flatnonzero(whole))
     starts = np.flatnonzero(starts_of_runs(chain))
-    pairs = (count == 2) & found[starts].name.matches(_BROADCASTS)
-    late = (np.arange(len(chain)) > last[chain]) & (found.dur_ns >= least_share * longest[chain])
+    pairs = (count == 2) & pieces[starts].name.matches(_BROADCASTS)
+    late = (np.arange(len(chain)) > last[chain]) & (pieces.dur_ns >= least_share * longest[chain])
     return np.asarray(~whole & late & pairs[chain])
 
 
@@ -203,21 +208,22 @@ def equal_parts(chain: Rows, most: int) -> Rows:
     return np.cumsum(starts_of_runs(chain * (most + int(length.max(initial=0)) + 1) + part)) - 1
 
 
-def sequences(found: Work, chain: Rows) -> dict[str, int]:
+def sequences(pieces: Work, chain: Rows) -> dict[str, int]:
     """`to > pow > mean > mul`: sequences of ops -> ns, most time first."""
-    ops, total = called_ops(found), np.bincount(chain, weights=found.dur_ns)
+    ops, total = called_ops(pieces), np.bincount(chain, weights=pieces.dur_ns)
     codes, used = numbered(ops.code)
     first = np.flatnonzero(starts_of_runs(chain))
     place = np.arange(len(chain)) - first[chain]
     salt = _spread(np.arange(1, len(used) + 1))
     key = np.zeros(len(first), np.int64)
-    np.add.at(key, chain, salt[codes] * (2 * place + 1))  # wraps around: equal sequences have equal keys
-    _, one, kind = np.unique(key, return_index=True, return_inverse=True)
+    # Overflow is harmless: equal sequences have equal keys.
+    np.add.at(key, chain, salt[codes] * (2 * place + 1))
+    _, unique, kind = np.unique(key, return_index=True, return_inverse=True)
     time = np.bincount(kind, weights=total)
     ends = np.append(first[1:], len(chain))
     sums: dict[str, int] = {}
     for which in np.argsort(-time, kind="stable")[:_KINDS].tolist():
-        rows = np.arange(first[one[which]], ends[one[which]])
+        rows = np.arange(first[unique[which]], ends[unique[which]])
         text = shown([str(name).removeprefix("aten::") for name in ops[rows].values()])
         sums[text] = sums.get(text, 0) + int(time[which])
     return sums

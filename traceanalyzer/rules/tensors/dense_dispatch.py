@@ -78,32 +78,34 @@ def dense_dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
         for slots in _capacities(gate, inputs.signatures):
             dispatch = forward & inputs.meets(partial(_dispatches, gate=gate, slots=slots))
             if dispatch.any():
-                yield from _of(gate, slots, work, inputs, gpus, limits)
+                yield from _dispatch_hits(gate, slots, work, inputs, gpus, limits)
 
 
-def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def _dispatch_hits(
+    gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
     dense = inputs.meets(partial(_on_dense, gate=gate, slots=slots))
     read = inputs.meets(partial(_reads_dense, gate=gate, slots=slots))
     moved = np.array([_bytes_made(op) for op in inputs.signatures] + [0.0])[inputs.number]
     passes_ns = limits.moved_times * moved / gpus.memory_gbps(work.device)
     needed_ns = np.minimum(limits.left_share * work.dur_ns, np.maximum(passes_ns, limits.moved_floor_ns))
-    for found, share in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].device_shares(
+    for pieces, share in work[dense & work.kind.one_of("compute", "copy_d2d", "memset")].device_shares(
         limits.min_gpu_share
     ):
         yield Hits(
-            **reduce_to(found, np.where(read, needed_ns, 0.0)[found.entries]),
+            **reduce_to(pieces, np.where(read, needed_ns, 0.0)[pieces.entries]),
             named_by=f"{gate.experts} experts",
             message=(
                 "matrix products with a tensor of {rows}x{experts}x{slots} send {rows} tokens to {experts} experts of "
                 "{slots} slots; the tensor has {kept} nonzero numbers per token: {gpu} of all GPU work in {ops}"
             )
-            + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+            + (", at {lines}" if pieces.line.sums(pieces.dur_ns) else ""),
             advice="Compute the slot of each token as an index, and move rows: before the experts, copy tokens into "
             "slots with index_copy; after them, read the results with index_select and apply the gate's weight. "
             "Then no tensor of tokens x experts x slots is needed.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
                 "kept": gate.kept,
                 "experts": gate.experts,
@@ -116,15 +118,14 @@ def _of(gate: Gate, slots: int, work: Work, inputs: WorkInputs, gpus: Gpus, limi
 def _capacities(gate: Gate, signatures: list[Signature]) -> list[int]:
     """The sizes C of tensors of tokens x experts x C, in whatever order, since einsum reorders what it copies."""
     shapes = {tuple(sorted(size for size in shape if size > 1)) for op in signatures for shape in tensors(op)}
-    found = set()
+    capacities = set()
     for shape in shapes:
         slots = math.prod(shape) // (gate.rows * gate.experts)
-        one = sorted((gate.rows, gate.experts, slots))
-        each = sorted(
-            (gate.rows, gate.experts, slots // gate.kept, gate.kept)
-        )  # of each expert that topk keeps
-        found |= {slots} if [*shape] == one else {slots // gate.kept} if [*shape] == each else set()
-    return sorted(slots for slots in found if 1 < slots < gate.rows)
+        dim = sorted((gate.rows, gate.experts, slots))
+        # Per expert that topk chooses.
+        each = sorted((gate.rows, gate.experts, slots // gate.kept, gate.kept))
+        capacities |= {slots} if [*shape] == dim else {slots // gate.kept} if [*shape] == each else set()
+    return sorted(slots for slots in capacities if 1 < slots < gate.rows)
 
 
 def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
@@ -135,15 +136,15 @@ def _dispatches(op: Signature, gate: Gate, slots: int) -> bool:
 
 def _reads_dense(op: Signature, gate: Gate, slots: int) -> bool:
     """A product that sums over the tokens or the slots, and does not make the dense tensor."""
-    made = result_shape(op)
+    product = result_shape(op)
     sums = summed_dimension(op) in (gate.rows, gate.experts * slots)
-    return is_product(op) and sums and made is not None and not _is_dense(made, gate, slots)
+    return is_product(op) and sums and product is not None and not _is_dense(product, gate, slots)
 
 
 def _bytes_made(op: Signature) -> float:
     """Bytes of what a product makes; 0 of other ops."""
-    made = result_shape(op) if is_product(op) else None
-    return float(math.prod(made) * ITEM_BYTES.get(op.types[0], 0)) if made else 0.0
+    product = result_shape(op) if is_product(op) else None
+    return float(math.prod(product) * ITEM_BYTES.get(op.types[0], 0)) if product else 0.0
 
 
 def _on_dense(op: Signature, gate: Gate, slots: int) -> bool:

@@ -13,7 +13,7 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
-from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 
 _INVERTS = r"^aten::(linalg_inv(_ex)?|inverse)$"
@@ -22,11 +22,14 @@ _FACTORISES = (
 )
 _PRODUCTS = ("aten::matmul", "aten::mm", "aten::mv", "aten::bmm", "aten::linear", "aten::addmm")
 _BACKWARD = r"(^|: )(LinalgInvEx|LinalgInv|Inverse)Backward\d*$"
-_FACTOR_SHARE = 1 / 3  # of an inverse's 2 n^3 operations LU factors take 2/3 n^3
+# LU factors take 2/3 n^3 of the 2 n^3 operations of an inverse.
+_FACTOR_SHARE = 1 / 3
 # Of a batch's Cholesky: 196 kernels for 1,024 rows; H200, torch 2.11.
 _PANEL_ROWS, _PANEL_KERNELS = 16, 3
-_ROW_NS = 750.0  # of a batch's triangle solved for one column, row after row; 545 to 800 ns, H200, torch 2.11
-_LAUNCH_NS = 5_000.0  # CPU time of each without the profiler, chosen; 9.6 us with it, H200 host, torch 2.11
+# Time per row to solve triangles of a batch for one column; 545 to 800 ns on an H200, torch 2.11.
+_ROW_NS = 750.0
+# CPU time per launch without the profiler, chosen; 9.6 us with it on an H200 host, torch 2.11.
+_LAUNCH_NS = 5_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +83,29 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     ops, number, signatures = top_ops(calls, "shows how large matrices are", views=False)
     inverts, factorises = ops.name.matches(_INVERTS), ops.name.matches(_FACTORISES)
     shares: dict[Shape, dict[int, float]] = {}
-    for at in np.flatnonzero(inverts).tolist():
-        shape = next(iter(tensors(signatures[number[at]])), ())
-        following = [signatures[which] for which in number[at + 1 : at + 1 + limits.near_ops].tolist()]
+    for place in np.flatnonzero(inverts).tolist():
+        shape = next(iter(tensors(signatures[number[place]])), ())
+        following = [signatures[which] for which in number[place + 1 : place + 1 + limits.near_ops].tolist()]
         if (
             len(shape) >= 2
             and shape[-1] >= limits.min_rows
-            and _few(shape, following, limits.max_columns_share)
+            and _has_few_columns(shape, following, limits.max_columns_share)
         ):
-            shares.setdefault(shape, {})[at] = _FACTOR_SHARE
+            shares.setdefault(shape, {})[place] = _FACTOR_SHARE
     for shape, parts in shares.items():
-        same = np.array([tensors(one)[:1] == [shape] for one in signatures], bool)[number]
+        same = np.array([tensors(op)[:1] == [shape] for op in signatures], bool)[number]
         again = np.flatnonzero(factorises & same & np.isin(ops.step, ops.step[list(parts)]))
         parts.update(dict.fromkeys(again.tolist(), 0.0))
         yield from _hits(shape, ops, parts, ops[again], work, limits)
 
 
-def _few(shape: Shape, following: list[Signature], share: float) -> bool:
+def _has_few_columns(shape: Shape, following: list[Signature], share: float) -> bool:
     """Whether the first product that takes a matrix of that shape has few columns beside it."""
     for op in following:
-        own = tensors(op)
-        if op.name in _PRODUCTS and len(own) > 1 and shape in own[-2:]:
-            other = own[-2] if own[-1] == shape else own[-1]
-            columns = (other[-1] if own[-1] == other else other[-2]) if len(other) > 1 else 1
+        shapes = tensors(op)
+        if op.name in _PRODUCTS and len(shapes) > 1 and shape in shapes[-2:]:
+            other = shapes[-2] if shapes[-1] == shape else shapes[-1]
+            columns = (other[-1] if shapes[-1] == other else other[-2]) if len(other) > 1 else 1
             return other != shape and columns <= share * shape[-1]
     return False
 
@@ -111,17 +114,17 @@ def _hits(
     shape: Shape, ops: Calls, parts: dict[int, float], again: Calls, work: Work, limits: Limits
 ) -> Iterator[Hits]:
     order: Rows = np.array(sorted(parts), np.int64)
-    left = np.array([parts[at] for at in order.tolist()])
+    remaining = np.array([parts[place] for place in order.tolist()])
     owner = work.outer_op.index_of_enclosing(ops[order])
-    mine = (owner >= 0) & work.kind.one_of("compute")
-    for found, share in work[mine].device_shares(limits.min_gpu_share):
-        needed = clamp_to_floor(found.dur_ns * left[owner[found.entries]], found, limits.floor_ns)
-        inverts = ops[order[left > 0]]
+    chosen = (owner >= 0) & work.kind.one_of("compute")
+    for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
+        needed = clamp_to_floor(pieces.dur_ns * remaining[owner[pieces.entries]], pieces, limits.floor_ns)
+        inverts = ops[order[remaining > 0]]
         yield Hits(
-            occurrences=found,
-            lost=reduce_to(found, needed)["lost"],
-            fix=(Drop(again.rows), _solved(shape, inverts, found)),
-            named_by="x".join(map(str, shape)),
+            occurrences=pieces,
+            lost=reduce_to(pieces, needed)["lost"],
+            fix=(Drop(again.rows), _solved(shape, inverts, pieces)),
+            named_by=shape_text(shape),
             message="a matrix of {by} is inverted and multiplied by a few columns"
             + (", and {others} factorises a matrix of that shape again" if len(again) else "")
             + ": {gpu} of all GPU work{where}",
@@ -130,7 +133,7 @@ def _hits(
             "factor's diagonal (twice this sum for Cholesky).",
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
                 "others": ", ".join(sorted(set(map(str, again.name.values())))),
             },

@@ -16,15 +16,24 @@ from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import is_view
-from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
+from traceanalyzer.tensors.signatures import (
+    Shape,
+    Signature,
+    number_bytes,
+    shape_text,
+    signatures_of,
+    tensors,
+)
 from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline.names import ALLOCATING_OP
 
 _FRESH = re.compile(r"^aten::(fill_|zero_|copy_)$")
 _WHOLE = re.compile(r"^aten::(fill_|zero_|copy_|add_?|sub_?|mul_?|where|index_\w+|b?mm|(badd|add)[bm]mm?)$")
-_TOUCHED = {False: 4, True: 2}  # fill: written; sum: two read, one written. A copy: read and written
+# Memory passes: a fill writes, a sum reads two tensors and writes one; a copy reads and writes.
+_TOUCHED = {False: 4, True: 2}
 _NEEDED = {False: 3, True: 0}
-_SCALED = 2  # times that scaling passes over a factor, in fills
+# Passes over a factor to scale it, in units of a fill.
+_SCALED = 2
 _COPIES = re.compile(
     r"^aten::(clone|index_(add|copy|fill|put)|scatter(_add|_reduce)?|(slice|select)_scatter)$"
 )
@@ -50,15 +59,17 @@ _FILL = re.compile(r"^aten::(fill|zero)_$")
 _CUT = re.compile(r"^aten::(slice|select|narrow|as_strided|diagonal|unfold)$")
 _WRITE_PART = re.compile(r"^aten::(copy|fill|zero|add|sub|mul|div|index_put|masked_fill)_$")
 _WRITE_AT = re.compile(r"^aten::(_?index_put(_impl)?|index_(add|copy|fill)|scatter(_add|_reduce)?)_$")
+# Position of the values among the inputs; 3 for all other ops.
 _VALUES_INPUT = {
     "index_put": 2,
     "_index_put_impl": 2,
     "slice_scatter": 1,
     "select_scatter": 1,
-}  # of all others 3
+}
 _WRITE_COPY = re.compile(r"^aten::(index_(add|copy|fill|put)|scatter(_add|_reduce)?|(slice|select)_scatter)$")
 _SUM = re.compile(r"^aten::(add|sub|rsub|logical_or|bitwise_or)_?$")
-_MASKED = re.compile(r"^aten::mul_?$")  # by ones: what is left of a mask changes the part alone
+# A product with ones changes only the part that differs.
+_MASKED = re.compile(r"^aten::mul_?$")
 _PRODUCT = re.compile(r"^aten::(mm|bmm|addmm|baddbmm)$")
 _WRAPPER = re.compile(
     r"^aten::(to|_to_copy|clone|contiguous|type_as|zeros_like|new_zeros|full_like|new_full)$"
@@ -120,9 +131,9 @@ def full_size_update(calls: Calls, work: Work, inputs: WorkInputs, limits: Limit
     """
     require_shapes(inputs.signatures, "shows the sizes of tensors")
     wholes = _large(work, inputs, limits)
-    updates = [one for one in updates_of(calls, wholes) if _is_small(one, limits)] if wholes else []
-    for cause, found in _by_cause(updates, calls, limits):
-        yield from _hits(cause, found, work, limits)
+    updates = [update for update in updates_of(calls, wholes) if _is_small(update, limits)] if wholes else []
+    for cause, of_cause in _by_cause(updates, calls, limits):
+        yield from _hits(cause, of_cause, work, limits)
 
 
 def _large(work: Work, inputs: WorkInputs, limits: Limits) -> set[Shape]:
@@ -143,18 +154,21 @@ def _is_small(update: Update, limits: Limits) -> bool:
 
 
 def _by_cause(updates: Sequence[Update], calls: Calls, limits: Limits) -> Iterator[tuple[str, list[Update]]]:
-    ops = calls[np.isin(calls.rows, [one.row for one in updates])]
+    ops = calls[np.isin(calls.rows, [update.row for update in updates])]
     step = dict(zip(ops.rows.tolist(), ops.step.tolist(), strict=True))
     backward = ops.outer_op.name.matches("^autograd::engine::evaluate_function")
-    behind = set(ops.rows[backward].tolist())
+    in_backward = set(ops.rows[backward].tolist())
     copying = set(ops.rows[ops.outer_op.name.meets(_COPIES.search)].tolist())
-    sums = [one for one in updates if one.added and not one.multiplied]
-    yield "added", [one for one in sums if one.row not in behind]
-    yield "gradient", [one for one in sums if one.row in behind]
-    yield "diagonal", [one for one in updates if one.multiplied]
-    copies = [one for one in updates if not one.added and one.row in copying]
-    often = Counter((one.whole, step[one.row]) for one in copies)
-    yield "copied", [one for one in copies if often[one.whole, step[one.row]] >= limits.min_copies]
+    sums = [update for update in updates if update.added and not update.multiplied]
+    yield "added", [update for update in sums if update.row not in in_backward]
+    yield "gradient", [update for update in sums if update.row in in_backward]
+    yield "diagonal", [update for update in updates if update.multiplied]
+    copies = [update for update in updates if not update.added and update.row in copying]
+    copy_count = Counter((update.whole, step[update.row]) for update in copies)
+    yield (
+        "copied",
+        [update for update in copies if copy_count[update.whole, step[update.row]] >= limits.min_copies],
+    )
 
 
 def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> Iterator[Hits]:
@@ -163,21 +177,21 @@ def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> 
     needed = _needed_shares(updates, work)
     rows = work.op.rows
     shares = np.array([needed.get(row, -1.0) for row in rows.tolist()])
-    largest = max(updates, key=lambda one: math.prod(one.whole))
-    for found, share in work[shares >= 0].device_shares(limits.min_gpu_share):
-        part = shares[found.entries]
-        needed_ns = clamp_to_floor(found.dur_ns * part, found, limits.floor_ns)
+    largest = max(updates, key=lambda update: math.prod(update.whole))
+    for pieces, share in work[shares >= 0].device_shares(limits.min_gpu_share):
+        part = shares[pieces.entries]
+        needed_ns = clamp_to_floor(pieces.dur_ns * part, pieces, limits.floor_ns)
         yield Hits(
-            **reduce_to(found, np.where(part > 0, needed_ns, 0.0)),
+            **reduce_to(pieces, np.where(part > 0, needed_ns, 0.0)),
             cause=cause,
             message=_MESSAGE[cause],
             advice=_ADVICE[cause],
             confidence=Confidence.LOW if largest.copied else Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
-                "whole": _shape(largest.whole),
-                "part": _shape(largest.part_shape),
+                "whole": shape_text(largest.whole),
+                "part": shape_text(largest.part_shape),
                 "updates": len(updates),
                 "touched_bytes": _TOUCHED[largest.copied] * math.prod(largest.whole) * largest.item_bytes,
                 "needed_bytes": _NEEDED[largest.copied] * largest.part * largest.item_bytes,
@@ -185,26 +199,23 @@ def _hits(cause: str, updates: Sequence[Update], work: Work, limits: Limits) -> 
         )
 
 
-def _shape(shape: Shape) -> str:
-    return "x".join(map(str, shape))
-
-
 def _needed_shares(updates: Sequence[Update], work: Work) -> dict[int, float]:
     """Row of an op on a whole tensor -> the share of its time that the part needs."""
     rows, which = np.unique(work.op.rows, return_inverse=True)
     spent = dict(zip(rows.tolist(), np.bincount(which, work.dur_ns).tolist(), strict=True))
     needed: dict[int, float] = {}
-    for one in updates:
-        needed.update(dict.fromkeys(one.made, 0.0))
-        needed.update(dict.fromkeys(one.added, one.part / math.prod(one.whole)))
-        if one.multiplied:  # what scales the other factor reads and writes it
-            filled_ns = sum(spent.get(row, 0.0) for row in one.made)
-            scaled = _SCALED * _other(one) / math.prod(one.whole) * filled_ns
-            needed[one.added[-1]] = min(scaled / max(spent.get(one.added[-1], 0.0), 1.0), 1.0)
+    for update in updates:
+        needed.update(dict.fromkeys(update.filled, 0.0))
+        needed.update(dict.fromkeys(update.added, update.part / math.prod(update.whole)))
+        # Scaling the other factor reads and writes it.
+        if update.multiplied:
+            filled_ns = sum(spent.get(row, 0.0) for row in update.filled)
+            scaled = _SCALED * _elements_of_factor(update) / math.prod(update.whole) * filled_ns
+            needed[update.added[-1]] = min(scaled / max(spent.get(update.added[-1], 0.0), 1.0), 1.0)
     return needed
 
 
-def _other(update: Update) -> int:
+def _elements_of_factor(update: Update) -> int:
     """Elements of the factor that the whole tensor is multiplied with."""
     other = next((shape for shape in update.multiplied if shape != update.whole), update.whole)
     return math.prod(other)
@@ -219,7 +230,7 @@ class Update:
         part: elements written, as far as known at most all of them.
         part_shape: of the largest write.
         item_bytes: of one element.
-        made: rows of `trace.cpu` of the ops that filled or copied the whole tensor.
+        filled: rows of `trace.cpu` of the ops that filled or copied the whole tensor.
         added: rows of the ops that added the whole tensor to another; none of a copy.
         copied: whether the tensor began as a copy of another, not as a fill.
         ones: whether it was filled with ones.
@@ -229,7 +240,7 @@ class Update:
 
     whole: Shape
     copied: bool
-    made: list[int]
+    filled: list[int]
     item_bytes: int = 4
     part: int = 0
     part_shape: Shape = ()
@@ -242,7 +253,7 @@ class Update:
     @property
     def row(self) -> int:
         """Of the op that finishes it: the sum, else the copy; -1 before it is made."""
-        return (self.added or self.made or [-1])[-1]
+        return (self.added or self.filled or [-1])[-1]
 
     def write(self, shape: Shape) -> None:
         """Note that so many more elements have been written."""
@@ -256,12 +267,12 @@ def updates_of(calls: Calls, wholes: set[Shape]) -> Iterator[Update]:
     """Updates of tensors of the given shapes, thread by thread, in order of time."""
     ops = calls[calls.is_op & calls.name.matches(r"^aten::")]
     number, signatures = signatures_of(ops.events.trace, ops.rows)
-    useful = np.array([_concerns(one, wholes) for one in signatures], bool)[number]
+    useful = np.array([_concerns(op, wholes) for op in signatures], bool)[number]
     ops, number = ops[useful], number[useful]
     for thread in np.unique(ops.thread).tolist():
-        own = np.flatnonzero(ops.thread == thread)
-        own = own[np.lexsort((-ops.end_ns[own], ops.start_ns[own]))]
-        yield from _of_thread(ops[own], number[own], signatures, wholes)
+        members = np.flatnonzero(ops.thread == thread)
+        members = members[np.lexsort((-ops.end_ns[members], ops.start_ns[members]))]
+        yield from _updates_of_thread(ops[members], number[members], signatures, wholes)
 
 
 def _concerns(op: Signature, wholes: set[Shape]) -> bool:
@@ -271,7 +282,7 @@ def _concerns(op: Signature, wholes: set[Shape]) -> bool:
     return bool(_WRITE_PART.match(op.name)) or not wholes.isdisjoint(tensors(op))
 
 
-def _of_thread(
+def _updates_of_thread(
     ops: Calls, number: Rows, signatures: Sequence[Signature], wholes: set[Shape]
 ) -> Iterator[Update]:
     pending: dict[Shape, Update] = {}
@@ -284,56 +295,70 @@ def _of_thread(
         first = shapes[0] if shapes else ()
         if _WRITE_PART.match(op.name) and start >= written_until:
             parts = [
-                one for one in pending.values() if one.viewed and math.prod(first) < math.prod(one.whole)
+                last for last in pending.values() if last.viewed and math.prod(first) < math.prod(last.whole)
             ]
             for update in parts:
                 update.write(first)
-                written_until = end  # the ops within this one write the same
+                # Ops inside this one write the same elements.
+                written_until = end
         for whole in wholes.intersection(shapes):
             before = pending.pop(whole, None)
-            after = _followed(before, op, row, whole, shapes)
+            after = _pending_after(before, op, row, whole, shapes)
             if after is not None:
                 pending[whole] = after
             if before is not None and after is not before and before.part:
                 yield before
-    yield from (one for one in pending.values() if one.part)
+    yield from (last for last in pending.values() if last.part)
 
 
-def _followed(
+def _pending_after(
     before: Update | None, op: Signature, row: int, whole: Shape, shapes: list[Shape]
 ) -> Update | None:
     """What is pending after an op on the whole tensor: the same update, a new one, or none."""
     if _WRITE_COPY.match(op.name) and shapes[0] == whole:
         return Update(whole, True, [], number_bytes(op), math.prod(_values(op)), _values(op))
     if _FILL.match(op.name):
-        if before is not None and not (before.copied or before.part or before.viewed):
-            before.made.append(row)  # zero_ around fill_
-            return before
-        return Update(whole, False, [row], number_bytes(op), ones=op.scalars[1:2] in (("1",), ("1.",)))
+        return _after_fill(before, op, row, whole)
     if op.name == "aten::copy_" and shapes[:2] == [whole, whole]:
-        if before is not None and before.part and not before.copied:
-            before.added.append(row)  # a conversion on the way to the sum
-            return before
-        if before is not None and before.copied and not before.made:
-            before.made.append(row)
-            return before
-        return Update(whole, True, [row], number_bytes(op)) if len(set(op.types[:2])) == 1 else None
-    if before is None:
-        return None
-    if _WRITE_AT.match(op.name) and shapes[0] == whole:
-        before.part = max(before.part, math.prod(_values(op)))
-        before.part_shape = before.part_shape or _values(op)
+        return _after_copy(before, op, row, whole)
+    return None if before is None else _after_use(before, op, row, shapes)
+
+
+def _after_fill(before: Update | None, op: Signature, row: int, whole: Shape) -> Update:
+    # zero_ calls fill_: both rows belong to one fill
+    if before is not None and not (before.copied or before.part or before.viewed):
+        before.filled.append(row)
         return before
-    if is_view(op.name):
-        before.viewed |= bool(_CUT.match(op.name))
-        before.diagonal |= op.name == "aten::diagonal"
-        return before
-    if not before.copied and _takes_all(before, op, shapes):
+    return Update(whole, False, [row], number_bytes(op), ones=op.scalars[1:2] in (("1",), ("1.",)))
+
+
+def _after_copy(before: Update | None, op: Signature, row: int, whole: Shape) -> Update | None:
+    # a filled tensor is converted before it is added
+    if before is not None and before.part and not before.copied:
         before.added.append(row)
-        before.multiplied = shapes[-2:] if _PRODUCT.match(op.name) else []
-    elif op.name == "aten::matmul" and before.diagonal:
-        return before  # a product is within it
-    return None
+        return before
+    if before is not None and before.copied and not before.filled:
+        before.filled.append(row)
+        return before
+    return Update(whole, True, [row], number_bytes(op)) if len(set(op.types[:2])) == 1 else None
+
+
+def _after_use(update: Update, op: Signature, row: int, shapes: list[Shape]) -> Update | None:
+    """The update after an op that writes to a part, views, adds or multiplies the tensor; None after other ops."""
+    if _WRITE_AT.match(op.name) and shapes[0] == update.whole:
+        update.part = max(update.part, math.prod(_values(op)))
+        update.part_shape = update.part_shape or _values(op)
+        return update
+    if is_view(op.name):
+        update.viewed |= bool(_CUT.match(op.name))
+        update.diagonal |= op.name == "aten::diagonal"
+        return update
+    if not update.copied and _takes_all(update, op, shapes):
+        update.added.append(row)
+        update.multiplied = shapes[-2:] if _PRODUCT.match(op.name) else []
+        return None
+    # matmul calls the product that takes the whole tensor
+    return update if op.name == "aten::matmul" and update.diagonal else None
 
 
 def _takes_all(update: Update, op: Signature, shapes: list[Shape]) -> bool:
@@ -348,8 +373,8 @@ def _takes_all(update: Update, op: Signature, shapes: list[Shape]) -> bool:
 
 def _values(op: Signature) -> Shape:
     """Shape of what an indexed write writes; of a single number that of its index."""
-    at = _VALUES_INPUT.get(op.name.removeprefix("aten::").removesuffix("_"), 3)
+    place = _VALUES_INPUT.get(op.name.removeprefix("aten::").removesuffix("_"), 3)
     try:
-        return op.shape(at) or op.shape(at - 1)
+        return op.shape(place) or op.shape(place - 1)
     except LookupError:
         return tensors(op)[-1]

@@ -30,10 +30,14 @@ _READS_NOTHING = re.compile(
 )
 # They read or write their first tensor where indices say, which is done to what was not sorted: the indices are.
 _INDEXES = re.compile(r"^aten::(gather|take_along_dim|index_select|scatter(_(add|reduce))?_?)$")
-_ABSURD = 2**62  # elements: damaged files have such shapes
-_WIDEST = 8  # bytes of an element: int64 and float64
-_EACH = 16  # elements that a thread of a pointwise kernel computes at most: 4, and 8 or 16 in vectorized ones
-_SEGMENTS = r"DeviceSegmentedRadixSort"  # a block for each row
+# Elements that only shapes of damaged files have.
+_ABSURD = 2**62
+# Bytes of the widest element types, int64 and float64.
+_WIDEST = 8
+# Most elements per thread of a pointwise kernel: 4, or 8 to 16 in vectorized ones.
+_EACH = 16
+# Segmented sorts have a block per row.
+_SEGMENTS = r"DeviceSegmentedRadixSort"
 _PART = r"^aten::(slice|narrow|select)$"
 
 
@@ -111,34 +115,36 @@ def full_sort(trace: Trace, calls: Calls, gpus: Gpus, limits: Limits) -> Iterato
         return
     number, signatures = signatures_of(trace, sorts.rows)
     results = [Sorted.of(op) for op in signatures]
-    taken, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
+    sort_ns, gbps = sums_of(owner, spent.dur_ns, len(sorts)), np.ones(len(sorts))
     gbps[owner] = gpus.memory_gbps(spent.device)
     used, needed = np.zeros(len(sorts), np.int64), np.full(len(sorts), np.inf)
     if any(results):
         readers = Readers.of(ops, *signatures_of(trace, ops.rows))
-        for of, result in enumerate(results):
+        for which, result in enumerate(results):
             if result is not None and result.length >= limits.min_row_elements:
-                own = np.flatnonzero(number == of)
-                used[own] = most_read(result, sorts[own], readers)
+                members = np.flatnonzero(number == which)
+                used[members] = most_read(result, sorts[members], readers)
                 size = result.rows, result.bytes
-                needed[own] = _topk_ns(*size, used[own] / result.length, taken[own], gbps[own], limits)
+                needed[members] = _topk_ns(
+                    *size, used[members] / result.length, sort_ns[members], gbps[members], limits
+                )
     else:
         seen = seen_by_kernels(ops, sorts, spent, owner)
-        needed = _topk_ns(seen.rows, seen.bytes, seen.part, taken, gbps, limits)
+        needed = _topk_ns(seen.rows, seen.bytes, seen.part, sort_ns, gbps, limits)
         needed[seen.bytes < limits.min_bytes] = np.inf
-    quick = needed < limits.max_time_share * taken
+    quick = needed < limits.max_time_share * sort_ns
     if not any(results) and not quick.any():
         raise Unavailable("no shapes recorded: record_shapes=True shows which part of a sort is used")
-    part = needed / np.maximum(taken, 1)
+    part = needed / np.maximum(sort_ns, 1)
     for name in sorts[quick].name.distinct():
-        own = np.flatnonzero(quick & sorts.name.one_of(name))
-        found = np.isin(owner, own)
-        worst = int(own[np.argmax(taken[own] - needed[own])])
-        most: dict[str, object] = {"sort_ns": int(taken[worst]), "topk_ns": int(needed[worst])}
+        members = np.flatnonzero(quick & sorts.name.one_of(name))
+        of_name = np.isin(owner, members)
+        worst = int(members[np.argmax(sort_ns[members] - needed[members])])
+        most: dict[str, object] = {"sort_ns": int(sort_ns[worst]), "topk_ns": int(needed[worst])}
         if any(results):
             most |= {"shapes": shapes_of(signatures[int(number[worst])]), "used": int(used[worst])}
-        of_own = np.searchsorted(own, owner[found])
-        yield _hits(sorts[own], spent[found], of_own, part[owner[found]], most)
+        of_own = np.searchsorted(members, owner[of_name])
+        yield _hits(sorts[members], spent[of_name], of_own, part[owner[of_name]], most)
 
 
 def _topk_ns(
@@ -238,16 +244,16 @@ class Sorted:
         """
         shape = list(self.shape)
         tensors = list(zip(op.dims, op.types, strict=False))
-        mine = [i for i, (dims, kind) in enumerate(tensors) if dims == shape and kind in self.types]
+        places = [i for i, (dims, kind) in enumerate(tensors) if dims == shape and kind in self.types]
         listed = any(isinstance(dims, list) and shape in dims for dims, _ in tensors)
-        if not mine and not listed:
+        if not places and not listed:
             return 0
-        if _READS_NOTHING.match(op.name) or self._is_of_the_input(op, mine):
+        if _READS_NOTHING.match(op.name) or self._is_of_the_input(op, places):
             return 0
-        return self._part(op) if mine == [0] else WHOLE
+        return self._part(op) if places == [0] else WHOLE
 
-    def _is_of_the_input(self, op: Signature, mine: list[int]) -> bool:
-        values_only = mine == [0] and op.types[0] != _INDEX
+    def _is_of_the_input(self, op: Signature, places: list[int]) -> bool:
+        values_only = places == [0] and op.types[0] != _INDEX
         return values_only and (op.name in SORTS or _INDEXES.match(op.name) is not None)
 
     def _part(self, op: Signature) -> int:
@@ -256,7 +262,8 @@ class Sorted:
         except (LookupError, TypeError):
             return WHOLE
         if first == 0 and last == self.shape[dim]:
-            return 0  # x[:]: what takes the view has the same shape
+            # x[:] has the shape of x.
+            return 0
         if dim != self.dim or (first > 0 and last < self.length):
             return WHOLE
         return last if first == 0 else first - self.length
@@ -271,8 +278,8 @@ class Sorted:
         return dim, first, last
 
     def _position(self, op: Signature, position: int, dim: int, default: int) -> int:
-        size, at = self.shape[dim], int(op.scalar(position)) if op.scalars[position] else default
-        return min(max(at + size if at < 0 else at, 0), size)
+        size, place = self.shape[dim], int(op.scalar(position)) if op.scalars[position] else default
+        return min(max(place + size if place < 0 else place, 0), size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +305,7 @@ class Readers:
         """`number` says which signature each op has."""
         of_shape: dict[tuple[int, ...], list[int]] = {}
         for which, op in enumerate(signatures):
-            for shape in {tuple(one) for dims in op.dims for one in _tensors(dims)}:
+            for shape in {tuple(shape_) for dims in op.dims for shape_ in _tensors(dims)}:
                 of_shape.setdefault(shape, []).append(which)
         order = np.argsort(number, kind="stable")
         return cls(
@@ -323,8 +330,8 @@ def _tensors(dims: object) -> list[list[int]]:
     """The shapes in what was recorded of one input: a tensor, or a list of them."""
     if not isinstance(dims, list):
         return []
-    shapes = [one for one in dims if isinstance(one, list)] or [dims]
-    return [one for one in shapes if all(isinstance(size, int) for size in one)]
+    shapes = [shape for shape in dims if isinstance(shape, list)] or [dims]
+    return [shape for shape in shapes if all(isinstance(size, int) for size in shape)]
 
 
 def most_read(result: Sorted, sorts: Calls, readers: Readers) -> Rows:
@@ -336,11 +343,11 @@ def most_read(result: Sorted, sorts: Calls, readers: Readers) -> Rows:
     users, reads = readers.reading(result)
     first, last = np.zeros(len(sorts), np.int64), np.zeros(len(sorts), np.int64)
     for thread in distinct(sorts.thread).tolist():
-        those, own = np.flatnonzero(users.thread == thread), np.flatnonzero(sorts.thread == thread)
-        own = own[np.argsort(sorts.start_ns[own], kind="stable")]
-        at, follows = _sorts_before(sorts[own], users[those])
-        np.maximum.at(first, own[at[follows]], reads[those[follows]])
-        np.maximum.at(last, own[at[follows]], -reads[those[follows]])
+        those, members = np.flatnonzero(users.thread == thread), np.flatnonzero(sorts.thread == thread)
+        members = members[np.argsort(sorts.start_ns[members], kind="stable")]
+        place, follows = _sorts_before(sorts[members], users[those])
+        np.maximum.at(first, members[place[follows]], reads[those[follows]])
+        np.maximum.at(last, members[place[follows]], -reads[those[follows]])
     return np.where((first > 0) & (last > 0), WHOLE, np.maximum(first, last))
 
 
@@ -349,10 +356,11 @@ def _sorts_before(sorts: Calls, users: Calls) -> tuple[Rows, Mask]:
 
     What is made in a step is used in that step, unless nothing is sorted later: then all later steps may use it.
     """
-    of = np.searchsorted(sorts.start_ns, users.start_ns) - 1  # a sort may read what the one before it made
-    at = np.maximum(of, 0)
-    kept = (of == len(sorts) - 1) | (users.step == sorts.step[at])
-    return at, (of >= 0) & kept & (users.start_ns >= sorts.end_ns[at])
+    # A sort may read the result of the sort before it.
+    sort = np.searchsorted(sorts.start_ns, users.start_ns) - 1
+    place = np.maximum(sort, 0)
+    same_step = (sort == len(sorts) - 1) | (users.step == sorts.step[place])
+    return place, (sort >= 0) & same_step & (users.start_ns >= sorts.end_ns[place])
 
 
 class Seen(NamedTuple):
@@ -380,9 +388,9 @@ def seen_by_kernels(ops: Calls, sorts: Calls, spent: Work, owner: Rows) -> Seen:
     np.maximum.at(rows, owner[segments], spent.blocks[segments])
     used = np.full(len(sorts), np.inf)
     reader = _readers(ops, sorts)
-    read, of = ops[reader[reader >= 0]].launched()
+    read, sort = ops[reader[reader >= 0]].launched()
     threads = np.zeros(np.count_nonzero(reader >= 0), np.int64)
-    np.maximum.at(threads, of, np.maximum(read.blocks, 0) * np.maximum(read.threads, 0))
+    np.maximum.at(threads, sort, np.maximum(read.blocks, 0) * np.maximum(read.threads, 0))
     used[reader >= 0] = np.where(threads > 0, threads * _EACH, np.inf)
     return Seen(copied, rows, used / np.maximum(copied / _WIDEST, 1))
 
@@ -396,10 +404,10 @@ def _readers(ops: Calls, sorts: Calls) -> Rows:
     takes = np.cumsum(ops.name.matches(_PART)[tops])
     place = np.full(int(rows.max(initial=-1)) + 1, -1)
     place[rows] = np.arange(len(rows))
-    at = place[np.minimum(sorts.rows, len(place) - 1)]
+    position = place[np.minimum(sorts.rows, len(place) - 1)]
     ends = np.append(np.flatnonzero(~viewing), len(rows))
-    behind = ends[np.searchsorted(ends, at, side="right")]
-    known = (at >= 0) & (behind < len(rows))
-    behind = np.where(known, behind, 0)
-    known &= (thread[behind] == thread[at]) & (takes[behind] > takes[at])
-    return np.where(known, tops[behind], -1)
+    reader = ends[np.searchsorted(ends, position, side="right")]
+    exists = (position >= 0) & (reader < len(rows))
+    reader = np.where(exists, reader, 0)
+    exists &= (thread[reader] == thread[position]) & (takes[reader] > takes[position])
+    return np.where(exists, tops[reader], -1)

@@ -13,7 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Wor
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 
 _FORWARD, _INVERSE = r"^aten::fft_fft[2n]?$", r"^aten::fft_ifft[2n]?$"
@@ -77,21 +77,21 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     if len(ops) == 0:
         return
     number, signatures = signatures_of(calls.events.trace, ops.rows)
-    if not any(one.dims for one in signatures):
+    if not any(signature.dims for signature in signatures):
         yield from _unrecorded(calls, ops, work, limits)
         return
-    real = np.array([one.types[:1] != () and _COMPLEX not in one.types[0] for one in signatures], bool)[
-        number
-    ]
+    real = np.array(
+        [signature.types[:1] != () and _COMPLEX not in signature.types[0] for signature in signatures], bool
+    )[number]
     wasted = np.where(ops.name.matches(_FORWARD), real, _real_part_follows(calls, ops))
-    shapes = [next(iter(tensors(one)), ()) for one in signatures]
+    shapes = [next(iter(tensors(signature)), ()) for signature in signatures]
     full = {shapes[which] for which in number[wasted].tolist()}
     full -= {shapes[which] for which in number[~wasted].tolist()}
     full = {shape for shape in full if elements_of(shape) >= limits.min_elements}
     if full:
         member = inputs.meets(lambda op: _on_spectrum(op, full))
         widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(ops[wasted]) >= 0)
-        yield from _of(ops[wasted], max(full, key=elements_of), work, member, widened, limits)
+        yield from _spectrum_hits(ops[wasted], max(full, key=elements_of), work, member, widened, limits)
 
 
 def _unrecorded(calls: Calls, ops: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
@@ -113,7 +113,7 @@ def _unrecorded(calls: Calls, ops: Calls, work: Work, limits: Limits) -> Iterato
     pointwise &= work.dur_ns >= limits.pointwise_share * np.median(kernels.dur_ns)
     if len(calls[calls.is_op & calls.name.matches(_OTHERS)]):
         pointwise[:] = False
-    yield from _of(ops, None, work, of_transform | pointwise, widened, limits)
+    yield from _spectrum_hits(ops, None, work, of_transform | pointwise, widened, limits)
 
 
 def _owners(inner: Calls, ops: Calls) -> Rows:
@@ -129,31 +129,31 @@ def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
     return np.isin(ops.rows, every.rows[after])
 
 
-def _of(
+def _spectrum_hits(
     ops: Calls, shape: Shape | None, work: Work, member: Mask, widened: Mask, limits: Limits
 ) -> Iterator[Hits]:
     """Of the work on full spectra, `member`, half is needed, and of conversions to complex numbers, `widened`, none."""
-    size = "x".join(map(str, shape)) if shape else ""
-    for found, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
+    size = shape_text(shape) if shape else ""
+    for pieces, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
         limits.min_gpu_share
     ):
         needed = clamp_to_floor(
-            np.multiply(found.dur_ns, limits.left_share, dtype=np.float64), found, limits.floor_ns
+            np.multiply(pieces.dur_ns, limits.left_share, dtype=np.float64), pieces, limits.floor_ns
         )
         yield Hits(
-            **reduce_to(found, np.where(widened[found.entries], 0.0, needed)),
+            **reduce_to(pieces, np.where(widened[pieces.entries], 0.0, needed)),
             message="complex Fourier transforms work on real numbers"
             + " ({size})" * bool(size)
             + (
                 ": half of each spectrum is the conjugate "
                 "of the other half; both take {gpu} of all GPU work, in {ops}"
             )
-            + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+            + (", at {lines}" if pieces.line.sums(pieces.dur_ns) else ""),
             advice="Use rfft2 and irfft2 (rfft, irfft, rfftn, irfftn; s= gives the size), and keep filters and "
             "wavenumbers for the half of the last dimension that they return.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
                 "size": size,
                 "transforms": len(ops),

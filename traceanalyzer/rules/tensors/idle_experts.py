@@ -57,34 +57,34 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
     """
     require_shapes(inputs.signatures, "shows the number of experts")
     forward = in_forward(work)
-    for rows, experts, kept in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
+    for rows, experts, chosen in gates_of(inputs.signatures, limits.max_kept_share, limits.min_rows):
         dense = inputs.meets(partial(_on_all, rows=rows, experts=experts))
         products = dense & inputs.meets(is_product)
         as_width = products & forward & inputs.meets(partial(_sums_over, size=rows))
         if not products.any() or as_width.any():
             continue
-        part = min(limits.capacity_times * kept / experts, 1.0)
-        for found, share in work[dense & work.kind.one_of("compute", "copy_d2d")].device_shares(
+        part = min(limits.capacity_times * chosen / experts, 1.0)
+        for pieces, share in work[dense & work.kind.one_of("compute", "copy_d2d")].device_shares(
             limits.min_gpu_share
         ):
-            if not products[found.entries].any():
+            if not products[pieces.entries].any():
                 continue
             yield Hits(
-                **reduce_to(found, np.asarray(found.dur_ns * part)),
+                **reduce_to(pieces, np.asarray(pieces.dur_ns * part)),
                 named_by=f"{experts} experts",
                 message=(
                     "topk keeps {kept} of {experts} experts for each of {rows} rows, but products run for all "
                     "{experts} x {rows}: {gpu} of all GPU work in {ops}"
                 )
-                + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+                + (", at {lines}" if pieces.line.sums(pieces.dur_ns) else ""),
                 advice="Sort the tokens by expert and let each expert work on its own rows: index_select "
                 "into slots of a fixed capacity and a batched product, or a grouped product; index_add puts "
                 "the results back.",
                 confidence=Confidence.MEDIUM,
                 evidence={
-                    **gpu_time_evidence(found),
+                    **gpu_time_evidence(pieces),
                     "gpu_share": share,
-                    "kept": kept,
+                    "kept": chosen,
                     "experts": experts,
                     "rows": rows,
                 },
@@ -93,8 +93,8 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
 
 def _on_all(op: Signature, rows: int, experts: int) -> bool:
     """Whether it has a tensor with the experts first and all rows behind them."""
-    shapes = (one for one in op.dims if isinstance(one, list) and len(one) == 3)
-    return any(one[0] == experts and rows in one[1:] for one in shapes)
+    shapes = (shape for shape in op.dims if isinstance(shape, list) and len(shape) == 3)
+    return any(shape[0] == experts and rows in shape[1:] for shape in shapes)
 
 
 def _sums_over(op: Signature, size: int) -> bool:

@@ -15,7 +15,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rul
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.signatures import Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 
 Shape = tuple[int, ...]
@@ -109,21 +109,21 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
         *_upsampled(ops, number, signatures, limits),
         *_aggregated(ops, number, signatures, limits),
     ]
-    for one in late:
-        part = np.array([_left(one, op) for op in inputs.signatures])[inputs.number]
-        for found, share in work[(part < 1) & work.kind.one_of("compute")].device_shares(
+    for case in late:
+        part = np.array([_needed_share(case, op) for op in inputs.signatures])[inputs.number]
+        for pieces, share in work[(part < 1) & work.kind.one_of("compute")].device_shares(
             limits.min_gpu_share
         ):
-            needed = clamp_to_floor(found.dur_ns * part[found.entries], found, limits.floor_ns)
-            yield _hits(one, found, needed, share)
+            needed = clamp_to_floor(pieces.dur_ns * part[pieces.entries], pieces, limits.floor_ns)
+            yield _hits(case, pieces, needed, share)
 
 
-def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
-    upsampled = one.cause == "upsampled"
+def _hits(late: _Late, pieces: Work, needed: np.ndarray, share: float) -> Hits:
+    upsampled = late.cause == "upsampled"
     return Hits(
-        **reduce_to(found, needed),
-        cause=one.cause,
-        named_by="x".join(map(str, one.wide or tensors(one.maker)[-1])),
+        **reduce_to(pieces, needed),
+        cause=late.cause,
+        named_by=shape_text(late.wide or tensors(late.maker)[-1]),
         message=(
             "{maker} makes {by} with {wide} channels"
             if upsampled
@@ -140,12 +140,12 @@ def _hits(one: _Late, found: Work, needed: np.ndarray, share: float) -> Hits:
         "result is the same.",
         confidence=Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(pieces),
             "gpu_share": share,
-            "maker": one.maker.name,
-            "wide": one.widths[0],
-            "narrow": one.widths[1],
-            "times": one.widths[0] / one.widths[1],
+            "maker": late.maker.name,
+            "wide": late.widths[0],
+            "narrow": late.widths[1],
+            "times": late.widths[0] / late.widths[1],
         },
     )
 
@@ -159,8 +159,10 @@ def _upsampled(ops: Calls, number: Rows, signatures: list[Signature], limits: Li
         small, wide = next(iter(tensors(maker)), ()), _data(layer)
         times = math.prod(wide) / max(math.prod(small), 1)
         readers = {which for which, op in enumerate(signatures) if wide in tensors(op)}
-        alone = all(which == second or signatures[which].name.startswith("autograd::") for which in readers)
-        if small[:2] == wide[:2] and times >= limits.min_times and alone:
+        only_reader = all(
+            which == second or signatures[which].name.startswith("autograd::") for which in readers
+        )
+        if small[:2] == wide[:2] and times >= limits.min_times and only_reader:
             yield _Late("upsampled", maker, wide, widths, widths[1] / widths[0], 1 / times)
 
 
@@ -168,39 +170,66 @@ def _aggregated(ops: Calls, number: Rows, signatures: list[Signature], limits: L
     """What is gathered, scaled row by row, summed, and narrowed; or multiplied by a sparse matrix, and narrowed."""
     gathers = ops.name.matches(_GATHERS)
     seen = set()
-    for at in np.flatnonzero(ops.name.matches(_SUMS) | ops.name.one_of(*_SPARSE)).tolist():
-        summed, last = signatures[number[at]], min(at + 1 + limits.near_ops, len(number))
+    for place in np.flatnonzero(ops.name.matches(_SUMS) | ops.name.one_of(*_SPARSE)).tolist():
+        summed = signatures[number[place]]
         if not tensors(summed):
             continue
+        following = [signatures[which] for which in number[place + 1 : place + 1 + limits.near_ops].tolist()]
+        widths = _narrowed(_rows_of_sum(summed), following, limits)
+        before = range(place - 1, max(place - limits.near_ops, 0) - 1, -1)
+        source = next((position for position in before if gathers[position]), None)
         sparse = summed.name in _SPARSE
-        rows = (*tensors(summed)[0][:1], *tensors(summed)[-1][1:]) if sparse else tensors(summed)[0]
-        later = (signatures[which] for which in number[at + 1 : last].tolist())
-        layer = next((op for op in later if rows in tensors(op) and not _scales(op)), None)
-        widths = _narrows(layer, limits) if layer is not None and _data(layer) == rows else None
-        source = next((i for i in range(at - 1, max(at - limits.near_ops, 0) - 1, -1) if gathers[i]), None)
         if widths is None or (source is None and not sparse):
             continue
-        between = () if sparse else tuple(number[source:at].tolist())
-        if (number[at], widths, between) in seen:
+        between = () if sparse else tuple(number[source:place].tolist())
+        if (number[place], widths, between) in seen:
             continue
-        seen.add((number[at], widths, between))
+        seen.add((number[place], widths, between))
         if sparse:
             yield _Late("aggregated", summed, (), widths, widths[1] / widths[0], 1.0)
-            continue
-        maker, *others = (signatures[which] for which in between)
-        wide = _gathered(maker, tensors(summed))
-        if wide is None or not all(_scales(op) for op in others if wide in tensors(op)):
-            continue
-        if wide[1] == widths[0] and wide[0] >= limits.min_times * max(rows[0], tensors(maker)[0][0]):
-            # twice: gathering and summing may then need a backward pass, too
-            yield _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
+        elif late := _gathered_and_summed([signatures[which] for which in between], summed, widths, limits):
+            yield late
 
 
-def _gathered(maker: Signature, summed: list[Shape]) -> Shape | None:
+def _rows_of_sum(summed: Signature) -> Shape:
+    """Shape of what a sum over rows, or a product with a sparse matrix, makes."""
+    shapes = tensors(summed)
+    return (*shapes[0][:1], *shapes[-1][1:]) if summed.name in _SPARSE else shapes[0]
+
+
+def _narrowed(rows: Shape, following: list[Signature], limits: Limits) -> tuple[int, int] | None:
+    """(width before, width after) of the layer that reads the rows first; None if something else does."""
+    reader = next((op for op in following if rows in tensors(op) and not _scales(op)), None)
+    return _narrows(reader, limits) if reader is not None and _data(reader) == rows else None
+
+
+def _gathered_and_summed(
+    ops: list[Signature], summed: Signature, widths: tuple[int, int], limits: Limits
+) -> _Late | None:
+    """Rows that the first of the ops gathers and the others at most scale, if they are many more than their sums."""
+    maker, *rest = ops
+    wide = _gathered_rows(maker, tensors(summed))
+    if wide is None or not all(_scales(op) for op in rest if wide in tensors(op)):
+        return None
+    rows = max(tensors(summed)[0][0], tensors(maker)[0][0])
+    if wide[1] != widths[0] or wide[0] < limits.min_times * rows:
+        return None
+    # twice: gathering and summing may then need a backward pass, too
+    return _Late("aggregated", maker, wide, widths, min(2 * widths[1] / widths[0], 1.0), 1.0)
+
+
+def _gathered_rows(maker: Signature, summed: list[Shape]) -> Shape | None:
     """Shape of the rows that are gathered, among what is summed; None where it is another."""
     source, rows = next(iter(tensors(maker)), ()), [math.prod(shape) for shape in tensors(maker)[1:]]
     wide = [shape for shape in summed[1:] if len(shape) == 2 and len(source) == 2]
-    return next((one for one in wide if one[1] == source[1] and {one[0], math.prod(one)} & set(rows)), None)
+    return next(
+        (
+            candidate
+            for candidate in wide
+            if candidate[1] == source[1] and {candidate[0], math.prod(candidate)} & set(rows)
+        ),
+        None,
+    )
 
 
 def _scales(op: Signature) -> bool:
@@ -235,27 +264,27 @@ def _narrows(op: Signature, limits: Limits) -> tuple[int, int] | None:
     return (wide, narrow) if 0 < narrow <= limits.max_width_share * wide else None
 
 
-def _left(one: _Late, op: Signature) -> float:
+def _needed_share(late: _Late, op: Signature) -> float:
     """Share of an op's time that is left where the layer comes first."""
     shapes = tensors(op)
-    same = op.name == one.maker.name and shapes[:1] == tensors(one.maker)[:1]
-    makes = (same and _makes_as_many(one, op)) or (
-        not one.wide and op.name in _SPARSE and tensors(one.maker)[-2:] == shapes[-2:]
+    same = op.name == late.maker.name and shapes[:1] == tensors(late.maker)[:1]
+    makes = (same and _makes_as_many(late, op)) or (
+        not late.wide and op.name in _SPARSE and tensors(late.maker)[-2:] == shapes[-2:]
     )
-    if not makes and one.wide not in shapes:
+    if not makes and late.wide not in shapes:
         return 1.0
     needed = bound_of(op) if op.dims else None
     product = needed is not None and needed.kind in ("matmul", "conv", "thin conv")
-    return one.fewer if product or "convolution" in op.name else one.narrower
+    return late.fewer if product or "convolution" in op.name else late.narrower
 
 
-def _makes_as_many(one: _Late, op: Signature) -> bool:
+def _makes_as_many(late: _Late, op: Signature) -> bool:
     """Whether an op on the same input makes as many rows or pixels as the maker.
 
     With scale_factor= the op that the user calls has no size, and the one inside, which launches, has.
     """
     size = op.scalars[1:2]
-    if size == one.maker.scalars[1:2]:
+    if size == late.maker.scalars[1:2]:
         return True
     pixels = tuple(map(int, re.findall(r"\d+", size[0]))) if size else ()
-    return one.cause == "upsampled" and bool(pixels) and pixels == one.wide[2:]
+    return late.cause == "upsampled" and bool(pixels) and pixels == late.wide[2:]

@@ -21,7 +21,8 @@ from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, layer_loops, step_edges, whole_loops
 
 _BACKWARD = r"^autograd::engine"
-_KEEPS = re.compile(  # its result has the shape of its first tensor, whose rows or elements stand for themselves
+# Ops whose result has the shape of the first input, computed per row or element.
+_KEEPS = re.compile(
     r"^aten::((layer|rms|group|batch|instance)_norm|gelu|silu|relu6?|leaky_relu|elu|softplus|tanh|sigmoid|(log_)?softmax"
     r"|to|_to_copy|type_as|contiguous|clone)$"
 )
@@ -30,9 +31,8 @@ _REDUCES = re.compile(
     r"^aten::(mean|sum|max|min|amax|amin|argmax|argmin|norm|linalg_vector_norm|var|std|topk)$"
 )
 _RANDOM = re.compile(r"^aten::(rand\w*|normal_?|bernoulli_?|multinomial|uniform_|exponential_|dropout)$")
-_RESIZES = re.compile(  # the last dimensions, as many as its name says
-    r"^aten::_?(upsample_[a-z]+|(?:adaptive_)?(?:avg|max)_pool)([123])d\w*$"
-)
+# Ops that resize as many of the last dimensions as their name says.
+_RESIZES = re.compile(r"^aten::_?(upsample_[a-z]+|(?:adaptive_)?(?:avg|max)_pool)([123])d\w*$")
 _PARTS = re.compile(r"^aten::(unbind|chunk|\w*split\w*|select|slice|narrow)$")
 
 
@@ -89,13 +89,15 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
     products = ops.name.meets(LAYER.search)
     for low, high in pairwise(step_edges(ops)):
         where = low, high, kind, products, limits.min_iterations
-        found = [(loop, False) for loop in layer_loops(*where)]
-        if not found:  # caches grow, and with them the shapes of what reads them
-            found = [(loop, False) for loop in layer_loops(*where, alike=ops.name.code)]
-        for loop, whole in [*found, *((loop, True) for loop in whole_loops(*where))]:
+        loops = [(loop, False) for loop in layer_loops(*where)]
+        # Caches grow, and with them the shapes of the ops that read them.
+        if not loops:
+            loops = [(loop, False) for loop in layer_loops(*where, alike=ops.name.code)]
+        for loop, whole in [*loops, *((loop, True) for loop in whole_loops(*where))]:
             span = ops.start_ns[loop.first], ops.end_ns[loop.end - 1]
             if ((passes.start_ns < span[1]) & (passes.end_ns > span[0])).any():
-                continue  # micro-batches
+                # Loops with a backward pass are micro-batches.
+                continue
             iteration = number[loop.first : loop.first + loop.period]
             if whole:
                 same = body.encoded_again(iteration, number[low : loop.first])
@@ -103,38 +105,42 @@ def loop_invariant(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iter
                     continue
             else:
                 same = body.unchanged(iteration)
-            if (at := _recurring(loop, same, number, low)).size:
-                again.append(at)
+            if (places := _recurring_places(loop, same, number, low)).size:
+                again.append(places)
                 times.append(loop.repeats)
     if again:
         yield from _hits(ops[distinct(np.concatenate(again))], max(times), signatures, number, work, limits)
 
 
-def _recurring(loop: Loop, same: np.ndarray, number: Rows, low: int) -> Rows:
+def _recurring_places(loop: Loop, same: np.ndarray, number: Rows, low: int) -> Rows:
     """Positions of these ops of an iteration in all iterations but the first, if all of them have the same numbers."""
-    at = loop.first + np.flatnonzero(same) + loop.period * np.arange(loop.repeats)[:, None]
-    before = np.maximum(at - loop.period, 0)
-    later = (at < loop.end) & (before >= low) & (number[np.minimum(at, len(number) - 1)] == number[before])
-    recurs = later[1:] | (at[1:] >= loop.end)
-    found: Rows = at[later & recurs.all(0)]
-    return found
+    places = loop.first + np.flatnonzero(same) + loop.period * np.arange(loop.repeats)[:, None]
+    before = np.maximum(places - loop.period, 0)
+    later = (
+        (places < loop.end)
+        & (before >= low)
+        & (number[np.minimum(places, len(number) - 1)] == number[before])
+    )
+    recurs = later[1:] | (places[1:] >= loop.end)
+    recurring: Rows = places[later & recurs.all(0)]
+    return recurring
 
 
 def _hits(
     again: Calls, times: int, signatures: Sequence[Signature], number: Rows, work: Work, limits: Limits
 ) -> Iterator[Hits]:
     owner = work.op.index_of_enclosing(again)
-    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
+    for pieces, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         yield Hits(
-            occurrences=found,
-            lost=LostTime.all_of(found),
+            occurrences=pieces,
+            lost=LostTime.all_of(pieces),
             fix=Drop(again.rows),
             message="each of {iterations} iterations of a loop runs {ops} again, on a tensor that no op of an "
             "iteration makes: the result is the same each time; {gpu} of all GPU work{where}",
             advice="Compute this once before the loop (keys and values of the condition, projected features), and hand "
             "the result to each iteration.",
             confidence=Confidence.MEDIUM,
-            evidence={**gpu_time_evidence(found), "gpu_share": share, "iterations": times},
+            evidence={**gpu_time_evidence(pieces), "gpu_share": share, "iterations": times},
         )
 
 
@@ -158,25 +164,26 @@ class Bodies:
         every, none = distinct(number).tolist(), np.zeros(len(number), bool)
         if self._draws_inputs(number):
             return none
-        fixed = self._fixed(every)
-        constant = {one for one in every if self._constant(one, fixed)}
-        layers = [one for one in constant if op_row(self.signatures[one].name).kind is Kind.GEMM]
-        data = {_data(self.signatures[one]) for one in layers}
-        made = {
+        fixed = self._fixed_shapes(every)
+        constant = {which for which in every if self._is_constant(which, fixed)}
+        layers = [which for which in constant if op_row(self.signatures[which].name).kind is Kind.GEMM]
+        data = {_data(self.signatures[which]) for which in layers}
+        results = {
             result_shape(op)
             for op in map(self.signatures.__getitem__, layers)
             if result_shape(op) != _data(op)
         }
         entries = {
-            _data(self.signatures[one]) for one in constant if LAYER.search(self.signatures[one].name)
-        } - made
-        if len(entries) != 1:  # several: what an iteration begins with may come from outside, too
+            _data(self.signatures[which]) for which in constant if LAYER.search(self.signatures[which].name)
+        } - results
+        # With several first inputs, the state may come from outside the loop.
+        if len(entries) != 1:
             return none
         chosen = [
-            one
-            for one in constant
-            if not is_view(self.signatures[one].name)
-            and (one in layers or _data(self.signatures[one]) in data | made)
+            which
+            for which in constant
+            if not is_view(self.signatures[which].name)
+            and (which in layers or _data(self.signatures[which]) in data | results)
         ]
         return np.isin(number, chosen)
 
@@ -191,53 +198,60 @@ class Bodies:
         """
         none = np.zeros(len(number), bool)
         every, order = distinct(number).tolist(), number.tolist()
-        reads = {shape for one in every for shape in tensors(self.signatures[one])}
-        makers = {shape: [one for one in every if self._may_make(one, shape)] for shape in reads}
-        roots = {shape for shape in reads if not makers[shape] and self._made_once(shape, before.tolist())}
+        reads = {shape for which in every for shape in tensors(self.signatures[which])}
+        makers = {shape: [which for which in every if self._may_make(which, shape)] for shape in reads}
+        roots = {
+            shape for shape in reads if not makers[shape] and self._is_encoded_once(shape, before.tolist())
+        }
         if not roots or not self._carries(order, makers):
             return none
-        fixed = roots | {shape for shape in reads if makers[shape] and self._made_first(order, shape)}
+        fixed = roots | {shape for shape in reads if makers[shape] and self._is_written_first(order, shape)}
         while True:
             less = {
                 shape
                 for shape in fixed - roots
-                if not all(self._constant(one, fixed) for one in makers[shape])
+                if not all(self._is_constant(which, fixed) for which in makers[shape])
             }
             if not less:
                 break
             fixed -= less
         constant = [
-            one for one in every if self._constant(one, fixed) and not is_view(self.signatures[one].name)
+            which
+            for which in every
+            if self._is_constant(which, fixed) and not is_view(self.signatures[which].name)
         ]
         return np.isin(number, constant)
 
-    def _made_once(self, shape: Shape, before: Sequence[int]) -> bool:
+    def _is_encoded_once(self, shape: Shape, before: Sequence[int]) -> bool:
         """Whether the step has made one tensor of that shape before the loop, of which it has used nothing."""
-        making = [at for at, one in enumerate(before) if self._makes(one, shape)]
+        making = [place for place, which in enumerate(before) if self._makes(which, shape)]
         if not making or before.count(before[making[-1]]) > 1:
-            return False  # a list of tensors
-        after = [self.signatures[one] for one in before[making[-1] + 1 :]]
+            # Several equal tensors form a list.
+            return False
+        after = [self.signatures[which] for which in before[making[-1] + 1 :]]
         used = any(shape in tensors(op) and not is_view(op.name) for op in after)
-        parts = any(_PARTS.search(self.signatures[one].name) and self._may_make(one, shape) for one in before)
+        parts = any(
+            _PARTS.search(self.signatures[which].name) and self._may_make(which, shape) for which in before
+        )
         return not used and not parts
 
     def _carries(self, order: Sequence[int], makers: dict[Shape, list[int]]) -> bool:
         """Whether an iteration reads a tensor that the one before it has made."""
         seen: set[int] = set()
-        for one in order:
-            for shape in tensors(self.signatures[one]):
+        for which in order:
+            for shape in tensors(self.signatures[which]):
                 later = [other for other in makers[shape] if self._makes(other, shape)]
-                if later and one not in seen and seen.isdisjoint(makers[shape]):
+                if later and which not in seen and seen.isdisjoint(makers[shape]):
                     return True
-            seen.add(one)
+            seen.add(which)
         return False
 
-    def _made_first(self, order: Sequence[int], shape: Shape) -> bool:
+    def _is_written_first(self, order: Sequence[int], shape: Shape) -> bool:
         """Whether an iteration makes a tensor of that shape before it reads one."""
-        for one in order:
-            if shape in tensors(self.signatures[one]):
+        for which in order:
+            if shape in tensors(self.signatures[which]):
                 return False
-            if self._makes(one, shape):
+            if self._makes(which, shape):
                 return True
         return False
 
@@ -245,38 +259,38 @@ class Bodies:
         """Whether its result surely has that shape and is no view of another."""
         return not is_view(self.signatures[which].name) and result_shape(self.signatures[which]) == shape
 
-    def _fixed(self, every: Sequence[int]) -> set[Shape]:
+    def _fixed_shapes(self, every: Sequence[int]) -> set[Shape]:
         """Shapes of tensors that no op of an iteration makes, or that are made of such alone."""
-        read = {shape for one in every for shape in tensors(self.signatures[one])}
-        makers = {shape: [one for one in every if self._may_make(one, shape)] for shape in read}
-        projected = {shape for shape in read if self._only_projected(every, shape)}
+        read = {shape for which in every for shape in tensors(self.signatures[which])}
+        makers = {shape: [which for which in every if self._may_make(which, shape)] for shape in read}
+        projected = {shape for shape in read if self._is_only_projected(every, shape)}
         fixed: set[Shape] = set()
         while True:
             more = {
                 shape
                 for shape in read - fixed
                 if all(
-                    self._constant(one, fixed, but=shape)
-                    or (shape in projected and self._projects(one, shape))
-                    for one in makers[shape]
+                    self._is_constant(which, fixed, but=shape)
+                    or (shape in projected and self._projects(which, shape))
+                    for which in makers[shape]
                 )
             }
             if not more:
                 return fixed
             fixed |= more
 
-    def _only_projected(self, every: Sequence[int], shape: Shape) -> bool:
+    def _is_only_projected(self, every: Sequence[int], shape: Shape) -> bool:
         """Whether only products read tensors of that shape: keys and values as wide as their source have no others."""
-        readers = [one for one in every if shape in tensors(self.signatures[one])]
-        plain = [one for one in readers if not is_view(self.signatures[one].name)]
-        return bool(plain) and all(self._projects(one, shape) for one in plain)
+        readers = [which for which in every if shape in tensors(self.signatures[which])]
+        plain = [which for which in readers if not is_view(self.signatures[which].name)]
+        return bool(plain) and all(self._projects(which, shape) for which in plain)
 
     def _projects(self, which: int, shape: Shape) -> bool:
         """Whether it is a product of a tensor of that shape and a matrix."""
         op = self.signatures[which]
         return op.name in ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul") and _data(op) == shape
 
-    def _constant(self, which: int, fixed: set[Shape], but: Shape | None = None) -> bool:
+    def _is_constant(self, which: int, fixed: set[Shape], but: Shape | None = None) -> bool:
         """Whether it makes the same of fixed tensors each time; `but` may be one, if it is kept as it is.
 
         Weights are not asked for: an iteration does not change them.
@@ -288,30 +302,33 @@ class Bodies:
         if but is not None and _KEEPS.search(op.name):
             return bool(shapes) and shapes[0] == but and but not in shapes[1:]
         asked = [_data(op)] if _WEIGHTED.search(op.name) else shapes
-        return bool(shapes) and all(one in fixed for one in asked)
+        return bool(shapes) and all(asked_shape in fixed for asked_shape in asked)
 
     def _may_make(self, which: int, shape: Shape) -> bool:
         """Whether its result, or what it writes into, may have that shape."""
         op, size = self.signatures[which], math.prod(shape)
-        sizes = [math.prod(one) for one in tensors(op)]
-        if (known := result_shape(op)) is not None:
-            return known == shape
+        sizes = [math.prod(input_shape) for input_shape in tensors(op)]
+        if (result := result_shape(op)) is not None:
+            return result == shape
         if is_view(op.name):
-            return any(one >= size and one % max(size, 1) == 0 for one in sizes)
+            return any(elements >= size and elements % max(size, 1) == 0 for elements in sizes)
         if _REDUCES.search(op.name):
-            return any(one > size for one in sizes)
+            return any(input_shape > size for input_shape in sizes)
         if resizes := _RESIZES.search(op.name):
-            kept = len(shape) - int(resizes[2])
-            return any(one[:kept] == shape[:kept] and len(one) == len(shape) for one in tensors(op))
+            same_dims = len(shape) - int(resizes[2])
+            return any(
+                input_shape[:same_dims] == shape[:same_dims] and len(input_shape) == len(shape)
+                for input_shape in tensors(op)
+            )
         written = self.bytes_written[which]
         return not written or written >= self.writing_share * size * 2
 
     def _draws_inputs(self, number: Rows) -> bool:
         """Whether an iteration begins with numbers drawn for it: a layer takes them as they are."""
-        order = [self.signatures[one] for one in number.tolist()]
-        for at, op in enumerate(order):
+        order = [self.signatures[which] for which in number.tolist()]
+        for place, op in enumerate(order):
             drawn = _RANDOM.search(op.name) and _drawn(op)
-            reader = next((one for one in order[at + 1 :] if drawn and drawn in tensors(one)), None)
+            reader = next((which for which in order[place + 1 :] if drawn and drawn in tensors(which)), None)
             if reader is not None and LAYER.search(reader.name):
                 return True
         return False

@@ -20,11 +20,15 @@ from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 
-_WRITTEN = 1 / 3  # of a product, which reads two tensors and writes one: a gradient of zeros is written
-_NEAR = 2  # numbers of autograd from the op that makes a factor to the product, views between; chosen
-_HOPS = 4  # conversions of the mask and of a weight beside it, and the op that reads it
+# Share of a product's time to write a gradient of zeros: the product reads two tensors and writes one.
+_WRITTEN = 1 / 3
+# Sequence numbers from the op that makes a factor to the product, with views between; chosen.
+_NEAR = 2
+# Ops after one_hot: conversions of the mask and of a weight, and the op that reads it.
+_HOPS = 4
 _LONG = "long int"
-_PRODUCTS = {"aten::mul": 0, "aten::mm": 0, "aten::addmm": 1}  # op -> its first factor
+# Position of the first factor by op.
+_PRODUCTS = {"aten::mul": 0, "aten::mm": 0, "aten::addmm": 1}
 
 
 # Dice loss over 152 classes of 4x512x512, H100: gather and scatter_add save 6.8 of the 25.6 ms of a step.
@@ -47,20 +51,20 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     torch 2.11.
     """
     masks = calls[calls.is_op & calls.name.one_of("aten::one_hot")]
-    made, _ = masks.launched()
-    if len(made) == 0:
+    making, _ = masks.launched()
+    if len(making) == 0:
         return
-    converted, read, instead = followed(masks, work, inputs)
+    converted, read, instead = follow_masks(masks, work, inputs)
     needed_ns = np.zeros(len(work))
     first = read[: len(instead)]
     needed_ns[first.entries] = _needed(first, instead, gpus)
-    again, left = _backward(work, inputs, first[first.op.name.one_of("aten::mul")])
-    needed_ns[again.entries] = again.dur_ns * left
+    again, needed_share = _backward(work, inputs, first[first.op.name.one_of("aten::mul")])
+    needed_ns[again.entries] = again.dur_ns * needed_share
     read = work[np.union1d(read.entries, again.entries)]
-    parts = made, converted, read
+    parts = making, converted, read
     spent = work[np.sort(np.concatenate([part.entries for part in parts]))]
-    for device, found in spent.by_device():
-        yield _hits(found, needed_ns[found.entries], *(part[part.device == device] for part in parts))
+    for device, pieces in spent.by_device():
+        yield _hits(pieces, needed_ns[pieces.entries], *(part[part.device == device] for part in parts))
 
 
 def _needed(read: Work, instead: list[Signature], gpus: Gpus) -> Floats:
@@ -72,8 +76,8 @@ def _needed(read: Work, instead: list[Signature], gpus: Gpus) -> Floats:
     number = np.array([position[text] for text in texts], np.int64)
     for device, _ in read.by_device():
         target = np.array([_reached_ns(op, gpus[device].peaks) for op in distinct.values()])
-        mine = read.device == device
-        needed[mine] = np.minimum(needed[mine], target[number[mine]])
+        on_device = read.device == device
+        needed[on_device] = np.minimum(needed[on_device], target[number[on_device]])
     return needed
 
 
@@ -83,21 +87,25 @@ def _backward(work: Work, inputs: WorkInputs, products: Work) -> tuple[Work, Flo
     The gradient has the mask's layout, which what made the product's other factor changes back: the node before.
     """
     column = ints(work.events.trace.lanes.cpu, "sequence")
-    number, own = (pick(column, one.outer_op.rows, NULL_INT) for one in (work, products))
-    own = np.unique(own[own != NULL_INT])
-    behind = np.append(own, np.iinfo(np.int64).max)[np.searchsorted(own, number)] - number
+    number, of_products = (pick(column, selection.outer_op.rows, NULL_INT) for selection in (work, products))
+    of_products = np.unique(of_products[of_products != NULL_INT])
+    distance = np.append(of_products, np.iinfo(np.int64).max)[np.searchsorted(of_products, number)] - number
     sizes = {
         tensors(inputs.signatures[which])[0] for which in np.unique(inputs.number[products.entries]).tolist()
     }
     node = work.outer_op.name.matches(r"Backward\d*$") & (number != NULL_INT)
     product = (
-        node & (behind == 0) & inputs.meets(lambda op: op.name == "aten::mul" and sizes & {*tensors(op)[:1]})
+        node
+        & (distance == 0)
+        & inputs.meets(lambda op: op.name == "aten::mul" and sizes & {*tensors(op)[:1]})
     )
     moved = (
-        (behind > 0) & (behind <= _NEAR) & inputs.meets(lambda op: _moves(op) and sizes & {*tensors(op)[:1]})
+        (distance > 0)
+        & (distance <= _NEAR)
+        & inputs.meets(lambda op: _moves(op) and sizes & {*tensors(op)[:1]})
     )
-    found = work[product | node & moved]
-    return found, np.where(product, _WRITTEN, 0.0)[found.entries]
+    pieces = work[product | node & moved]
+    return pieces, np.where(product, _WRITTEN, 0.0)[pieces.entries]
 
 
 def _moves(op: Signature) -> bool:
@@ -111,29 +119,29 @@ def _reached_ns(op: Signature, peaks: Peaks | None) -> float:
     return math.inf if bound is None or peaks is None else float(reached_ns(bound, peaks, None))
 
 
-def _hits(found: Work, needed_ns: Floats, made: Work, converted: Work, read: Work) -> Hits:
+def _hits(pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: Work) -> Hits:
     parts = [
         f"{{{name}_of_step}} {text}"
         for name, text, part in (
-            ("making", "to make them", made),
+            ("making", "to make them", making),
             ("converting", "to convert them", converted),
             ("reading", "to compute with them, in {readers:of this part}", read),
         )
         if len(part)
     ]
     return Hits(
-        **reduce_to(found, needed_ns),
+        **reduce_to(pieces, needed_ns),
         message="making one-hot tensors takes {spent_a_step}{where}"
-        if len(made) and len(parts) == 1
+        if len(making) and len(parts) == 1
         else "one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
         advice="Use the index itself. To pick or add along the classes: gather, scatter_add. As a target: "
         "cross_entropy takes class indices. For a product with a table: torch.nn.functional.embedding. "
         "For counts: torch.bincount. For sums of rows: index_add.",
         confidence=Confidence.MEDIUM if len(read) else Confidence.HIGH,
         evidence={
-            **gpu_time_evidence(found),
-            "spent_ns": found.total_ns,
-            "making_ns": made.total_ns,
+            **gpu_time_evidence(pieces),
+            "spent_ns": pieces.total_ns,
+            "making_ns": making.total_ns,
             "converting_ns": converted.total_ns,
             "reading_ns": read.total_ns,
             "readers": op_times(read),
@@ -162,19 +170,19 @@ class Trail:
 _END = Trail()
 
 
-def followed(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, list[Signature]]:
+def follow_masks(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, list[Signature]]:
     """(conversions of one-hot tensors, products with them, what would do instead of each of the first of those).
 
     Followed is each thread in the order of its ops, by what each launches first, from the end of aten::one_hot on.
     """
-    trails, state = _begun(masks, inputs)
-    made = Counter((trails[which].rows, trails[which].classes) for which in state[state > 0].tolist())
-    pairs = {size for size, count in made.items() if count > len({*masks.step.tolist()})}
-    ordered, at = _after(masks, work)
+    trails, state = _initial_trails(masks, inputs)
+    counts = Counter((trails[which].rows, trails[which].classes) for which in state[state > 0].tolist())
+    pairs = {size for size, count in counts.items() if count > len({*masks.step.tolist()})}
+    ordered, place = _places_after(masks, work)
     parts = []
     for hop in range(_HOPS):
-        on = np.flatnonzero((state > 0) & (at + hop < len(ordered)))
-        piece = ordered[at[on] + hop]
+        on = np.flatnonzero((state > 0) & (place + hop < len(ordered)))
+        piece = ordered[place[on] + hop]
         same = (piece.launch.thread == masks.thread[on]) & (piece.step == masks.step[on])
         on, piece = on[same], piece[same]
         number = inputs.number[piece.entries]
@@ -182,19 +190,19 @@ def followed(masks: Calls, work: Work, inputs: WorkInputs) -> tuple[Work, Work, 
         begun = zip(number[first].tolist(), state[on][first].tolist(), strict=True)
         state[:] = 0
         state[on] = len(trails) + pair
-        trails += [_next(inputs.signatures[which], trails[before], pairs) for which, before in begun]
+        trails += [_next_trail(inputs.signatures[which], trails[before], pairs) for which, before in begun]
         parts.append((piece.entries, state[on]))
-        state[np.array([one.rows == 0 for one in trails], bool)[state]] = 0
+        state[np.array([op.rows == 0 for op in trails], bool)[state]] = 0
     entries, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    passed = np.array([one.passed for one in trails], bool)[after]
-    read = np.array([one.instead is not None for one in trails], bool)[after]
+    passed = np.array([op.passed for op in trails], bool)[after]
+    read = np.array([op.instead is not None for op in trails], bool)[after]
     instead = [trails[which].instead for which in after[read].tolist()]
-    whole = (np.concatenate([entries[some], _beside(work, entries[some])]) for some in (passed, read))
+    whole = (np.concatenate([entries[some], _other_kernels(work, entries[some])]) for some in (passed, read))
     converted, products = (work[some] for some in whole)
-    return converted, products, [one for one in instead if one is not None]
+    return converted, products, [op for op in instead if op is not None]
 
 
-def _beside(work: Work, entries: Rows) -> Rows:
+def _other_kernels(work: Work, entries: Rows) -> Rows:
     """What else the ops of these entries launched: a large copy is two kernels."""
     rows = work.op.rows
     same = np.isin(rows, rows[entries]) & work.op.there
@@ -202,10 +210,10 @@ def _beside(work: Work, entries: Rows) -> Rows:
     return np.flatnonzero(same)
 
 
-def _begun(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
+def _initial_trails(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
     """(trails, of which the first has ended; the one of each mask, by what is scattered into it)."""
-    made, owner = masks.launched()
-    number = inputs.number[made.entries]
+    launched, owner = masks.launched()
+    number = inputs.number[launched.entries]
     trails, state = [_END], np.zeros(len(masks), np.int64)
     for which in dict.fromkeys(number.tolist()):
         op = inputs.signatures[which]
@@ -216,7 +224,7 @@ def _begun(masks: Calls, inputs: WorkInputs) -> tuple[list[Trail], Rows]:
     return trails, state
 
 
-def _after(masks: Calls, work: Work) -> tuple[Work, Rows]:
+def _places_after(masks: Calls, work: Work) -> tuple[Work, Rows]:
     """(first work of each op in the order in which its threads launched it, the place in it after each mask)."""
     launched = work[work.launch.there]
     op = np.where(launched.op.there, launched.op.rows, -1 - np.arange(len(launched)))
@@ -230,37 +238,36 @@ def _after(masks: Calls, work: Work) -> tuple[Work, Rows]:
     return launched[order], place[len(launched) :]
 
 
-def _next(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Trail:
+def _next_trail(op: Signature, trail: Trail, pairs: Container[tuple[int, int]]) -> Trail:
     """The trail after an op; `pairs` are sizes of which every step makes several."""
-    size = trail.rows * trail.classes
+    size = trail.rows, trail.classes
     if op.name == "aten::copy_":
-        if op.types[1:2] == (trail.kind,) and math.prod(_shape(op, 1)) == size:
-            return Trail(trail.rows, trail.classes, op.types[0], passed=True)
-        return Trail(trail.rows, trail.classes, trail.kind)  # another tensor's, such as the table's
-    if (
-        op.name == "aten::sum"
-        and _shape(op, 0) == (trail.rows, trail.classes)
-        and op.types[:1] == (trail.kind,)
-    ):
+        converts = op.types[1:2] == (trail.kind,) and math.prod(_shape(op, 1)) == math.prod(size)
+        # another copy is of another tensor, such as the table
+        return Trail(*size, op.types[0], passed=True) if converts else Trail(*size, trail.kind)
+    if op.name == "aten::sum" and _shape(op, 0) == size and op.types[:1] == (trail.kind,):
         sums = _sums(trail, (), trail.kind) if op.scalars[1:2] == ("[0]",) else None
-        return Trail(trail.rows, trail.classes, trail.kind, instead=sums)
-    if op.name not in _PRODUCTS:
+        return Trail(*size, trail.kind, instead=sums)
+    return _after_product(op, trail, size in pairs) if op.name in _PRODUCTS else _END
+
+
+def _after_product(op: Signature, trail: Trail, in_pairs: bool) -> Trail:
+    """The trail after a product, `in_pairs` if every step makes several one-hot tensors of this size."""
+    first, size, kind = _PRODUCTS[op.name], (trail.rows, trail.classes), trail.kind
+    left, right = _shape(op, first), _shape(op, first + 1)
+    if op.types[first : first + 2] != (kind, kind) or kind == _LONG:
         return _END
-    first = _PRODUCTS[op.name]
-    shapes, kinds = (_shape(op, first), _shape(op, first + 1)), op.types[first : first + 2]
-    if kinds != (trail.kind, trail.kind) or trail.kind == _LONG:
-        return _END
-    if op.name == "aten::mul" and math.prod(shapes[0]) == math.prod(shapes[1]) == size:
-        return Trail(instead=_op("gather", [[*shapes[0]], [], [trail.rows]], kinds[0], "Scalar", _LONG))
-    both = shapes == ((trail.classes, trail.rows), (trail.rows, trail.classes))
-    if (
-        op.name == "aten::mm" and both and (trail.rows, trail.classes) in pairs
-    ):  # counts, by two indices of each row
-        return Trail(instead=_op("gather", [[trail.rows], [], [trail.rows]], kinds[0], "Scalar", _LONG))
-    if op.name == "aten::mm" and shapes[0] == (trail.classes, trail.rows):  # sums of the rows of each class
-        return replace(trail, passed=False, instead=_sums(trail, shapes[1][1:], kinds[0]))
-    if op.name != "aten::mul" and shapes[0] == (trail.rows, trail.classes) and len(shapes[1]) == 2:
-        return Trail(instead=_op("embedding", [[*shapes[1]], [trail.rows]], kinds[0], _LONG))
+    if op.name == "aten::mul":
+        if not math.prod(left) == math.prod(right) == math.prod(size):
+            return _END
+        return Trail(instead=_op("gather", [[*left], [], [trail.rows]], kind, "Scalar", _LONG))
+    if op.name == "aten::mm" and left == size[::-1]:
+        # a product of two one-hot tensors counts pairs of classes, another one sums the rows of each class
+        if right == size and in_pairs:
+            return Trail(instead=_op("gather", [[trail.rows], [], [trail.rows]], kind, "Scalar", _LONG))
+        return replace(trail, passed=False, instead=_sums(trail, right[1:], kind))
+    if left == size and len(right) == 2:
+        return Trail(instead=_op("embedding", [[*right], [trail.rows]], kind, _LONG))
     return _END
 
 

@@ -55,54 +55,55 @@ def padded_replay(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if len(launches) < limits.min_replays or len(slices) == 0:
         return
     launches = launches[np.argsort(launches.start_ns, kind="stable")]
-    rows, whole = _asked(launches, slices)
+    rows, whole = _rows_sliced(launches, slices)
     padded = (rows > 0) & (rows <= limits.max_used_share * whole)
     if padded.sum() < limits.min_replays:
         return
-    left = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)
+    needed_share = np.where(padded, 2 ** np.ceil(np.log2(np.maximum(rows, 1))) / np.maximum(whole, 1), 1.0)
     owner = work.launch.index_of_enclosing(launches)
     chosen = (owner >= 0) & padded[owner]
-    for found, _ in work[chosen].device_shares(limits.min_gpu_share):
-        yield _hits(found, left[owner[found.entries]], rows[padded], whole[padded], limits)
+    for pieces, _ in work[chosen].device_shares(limits.min_gpu_share):
+        yield _hits(pieces, needed_share[owner[pieces.entries]], rows[padded], whole[padded], limits)
 
 
-def _hits(found: Work, left: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:
+def _hits(pieces: Work, needed_share: Floats, rows: Rows, whole: Rows, limits: Limits) -> Hits:
     return Hits(
-        **reduce_to(found, clamp_to_floor(found.dur_ns * np.minimum(left, 1.0), found, limits.floor_ns)),
+        **reduce_to(
+            pieces, clamp_to_floor(pieces.dur_ns * np.minimum(needed_share, 1.0), pieces, limits.floor_ns)
+        ),
         message="a CUDA graph for {captured} rows is replayed for {fewest} to {most} (median {median}): "
         "{spent} of GPU time in total, mostly for unused rows, in {kernels}",
         advice="Capture graphs for a few sizes, such as powers of two, and replay the smallest that fits.",
         confidence=Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
-            "kernels": kernel_times(found),
+            **gpu_time_evidence(pieces),
+            "kernels": kernel_times(pieces),
             "captured": int(whole.max()),
             "fewest": int(rows.min()),
             "most": int(rows.max()),
             "median": int(np.median(rows)),
             "replays": len(rows),
-            "spent_ns": found.total_ns,
+            "spent_ns": pieces.total_ns,
         },
     )
 
 
-def _asked(launches: Calls, slices: Calls) -> tuple[Rows, Rows]:
+def _rows_sliced(launches: Calls, slices: Calls) -> tuple[Rows, Rows]:
     """(k, N) of each launch: the first k of N rows are taken both before and after it; zeros where that is not so."""
     number, signatures = signatures_of(slices.events.trace, slices.rows)
     parts = [_first_rows(op) for op in signatures]
-    known = np.array([part is not None for part in parts], bool)[number]
+    recorded = np.array([part is not None for part in parts], bool)[number]
     sizes = sorted({part for part in parts if part is not None})
     place = np.array([sizes.index(part) if part is not None else -1 for part in parts], np.int64)[number][
-        known
+        recorded
     ]
-    before = np.searchsorted(launches.start_ns, slices.start_ns[known])
+    before = np.searchsorted(launches.start_ns, slices.start_ns[recorded])
     asked = np.intersect1d(before * len(sizes) + place, (before - 1) * len(sizes) + place)
     asked = asked[(asked >= 0) & (asked < len(launches) * len(sizes))]
     rows, whole = np.zeros(len(launches), np.int64), np.zeros(len(launches), np.int64)
     most = np.array(sizes, np.int64).reshape(-1, 2)[asked % max(len(sizes), 1)]
-    order = np.argsort(
-        most[:, 0] / np.maximum(most[:, 1], 1), kind="stable"
-    )  # the fullest of a launch comes last
+    # The fullest slice of a launch comes last.
+    order = np.argsort(most[:, 0] / np.maximum(most[:, 1], 1), kind="stable")
     rows[(asked // max(len(sizes), 1))[order]] = most[order, 0]
     whole[(asked // max(len(sizes), 1))[order]] = most[order, 1]
     return rows, whole

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, pick
+from traceanalyzer.model.arrays import Floats, Mask, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus
@@ -25,12 +25,15 @@ _GATHER = r"^aten::(index_select|index)$"
 _CONVERTS = ("aten::copy_", "aten::_to_copy", "aten::clone")
 _LAYERS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul")
 _BACKWARD = r"Backward\d*$"
-_SUMS = r"\b(IndexSelect|Index|Expand)Backward"  # nodes that add up the gradients of copies
-_LINEAR_OPS = r"^aten::(sub|add|neg)$|\b(Sub|Add|Neg)Backward"  # they commute with a linear layer
+# Nodes that sum the gradients of copies.
+_SUMS = r"\b(IndexSelect|Index|Expand)Backward"
+# Ops that commute with a linear layer.
+_LINEAR_OPS = r"^aten::(sub|add|neg)$|\b(Sub|Add|Neg)Backward"
+# Sequence numbers before and after a copy within which its parts are made and it is read; chosen.
 _BEFORE, _AFTER = (
     6,
     4,
-)  # numbers of autograd around a copy, within which its parts are made, and it is read; chosen
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Limits:
     )
 
 
-Size = tuple[int, int]  # rows, width
+# Rows and width of a matrix.
+Size = tuple[int, int]
 
 
 class Copied(NamedTuple):
@@ -76,52 +80,64 @@ def product_of_copies(
     Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
     """
     require_shapes(inputs.signatures, "shows which rows are copies")
-    copied = {**(expanded := _copied(inputs, limits)), **_gathered(calls, limits)}
-    backward = work.outer_op.name.matches(_BACKWARD)
-    made = np.array([_product(op, copied) is not None for op in inputs.signatures], bool)
-    forward = made[inputs.number] & ~backward
+    expanded = _expanded_copies(inputs, limits)
+    copied = {**expanded, **_gathered_copies(calls, limits)}
+    names, compute = work.outer_op.name, work.kind.one_of("compute")
+    backward = names.matches(_BACKWARD)
+    forward = ~backward & inputs.meets(lambda op: _product(op, copied))
     wide = _widths(
-        _product(inputs.signatures[which], copied) for which in np.unique(inputs.number[forward]).tolist()
+        _product(inputs.signatures[which], copied) for which in distinct(inputs.number[forward]).tolist()
     )
-    back = {_sizes(inputs.signatures[which]) for which in np.unique(inputs.number[backward]).tolist()}
-    products = {size for key, widths in wide.items() for n in widths for size in _gradients(*key, n, back)}
-    only_weight = {
-        (rows, width)
-        for (rows, width), widths in wide.items()
-        if all((rows, n, width) not in back for n in widths) and any((n, rows, width) in back for n in widths)
-    }
+    products, only_weight = _backward_products(inputs, wide, backward)
     gradients = backward & inputs.meets(lambda op: op.dims and _sizes(op) in products)
-    chosen = forward | gradients | inputs.meets(lambda op: _joined(op) in wide)
-    chosen &= work.kind.one_of("compute")
-    passed = inputs.meets(lambda op: _passes(op, expanded)) | _taken_apart(work, inputs, expanded)
-    passed &= ~inputs.meets(lambda op: _joined(op) in wide)
-    of_parts, of_copy = _around(work, chosen & ~backward)
+    joins = inputs.meets(lambda op: _joined(op) in wide)
+    chosen = (forward | gradients | joins) & compute
+    near_parts, near_copy = _around(work, chosen & ~backward)
     times_wider = np.array([_widens(op, copied, wide) for op in inputs.signatures])[inputs.number]
-    names = work.outer_op.name
-    biases = backward & of_copy & names.matches(r"\bAddmmBackward") & work.op.name.one_of("aten::sum")
-    gradients |= biases & work.kind.one_of("compute")
-    passed = passed & of_copy | of_parts & (times_wider > 0) & names.matches(_LINEAR_OPS)
-    again = of_parts & (times_wider > 0) & names.matches(_SUMS)
-    for found, share in work[chosen].device_shares(limits.min_gpu_share):
-        on_device = work.device == found.device[0]
+    on_parts = near_parts & (times_wider > 0)
+    gradients |= _bias_gradients(work) & compute & backward & near_copy
+    moves = inputs.meets(lambda op: _moves_copies(op, expanded)) | _copies_parts(work, inputs, expanded)
+    # the other order needs no work on copies but these: they become narrower, or go
+    fewer = (chosen | moves & ~joins & near_copy | on_parts & names.matches(_LINEAR_OPS)) & compute
+    longer = on_parts & names.matches(_SUMS) | forward & chosen
+    for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
+        on_device = work.device == pieces.device[0]
         (rows, _), (times, _) = max(copied.items(), key=lambda item: item[0][0])
-        spent = work[(chosen | passed) & work.kind.one_of("compute") & on_device]
-        added = _added_ns(inputs, copied, only_weight, gpus.memory_gbps(found.device[:1]).item())
-        left = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added, 0.0)
-        longer = work[(again | forward & chosen) & on_device]
-        resized = np.where(forward, left, work.dur_ns * times_wider)[longer.entries]
-        quick = reduce_to(spent, np.minimum(left[spent.entries], spent.dur_ns))
+        spent, resized = work[fewer & on_device], work[longer & on_device]
+        added_ns = _added_ns(inputs, copied, only_weight, gpus.memory_gbps(pieces.device[:1]).item())
+        needed_ns = np.where(forward | gradients, work.dur_ns / times, 0.0) + np.where(forward, added_ns, 0.0)
+        resized_ns = np.where(forward, needed_ns, work.dur_ns * times_wider)[resized.entries]
+        quick = reduce_to(spent, np.minimum(needed_ns[spent.entries], spent.dur_ns))
         yield Hits(
             occurrences=quick["occurrences"],
             lost=quick["lost"],
-            fix=(*quick["fix"], Resize(longer.entries, resized)),
+            fix=(*quick["fix"], Resize(resized.entries, resized_ns)),
             message="matrix products work on up to {rows} rows, in which each row is repeated {copies} times: {gpu} of "
             "GPU time{where}",
             advice="Apply the linear layer before the rows are gathered: multiply the rows once by each part of its "
             "weight, then gather and add the results. The result is the same.",
             confidence=Confidence.MEDIUM,
-            evidence={**gpu_time_evidence(found), "gpu_share": share, "rows": rows, "copies": times},
+            evidence={**gpu_time_evidence(pieces), "gpu_share": share, "rows": rows, "copies": times},
         )
+
+
+def _backward_products(
+    inputs: WorkInputs, wide: Mapping[Size, set[int]], backward: Mask
+) -> tuple[set[tuple[int, int, int]], set[Size]]:
+    """(sizes of the products in backward, copies of which only the weight needs a gradient)."""
+    sizes = {_sizes(inputs.signatures[which]) for which in distinct(inputs.number[backward]).tolist()}
+    products = {size for key, widths in wide.items() for n in widths for size in _gradients(*key, n, sizes)}
+    only_weight = {
+        (rows, width)
+        for (rows, width), widths in wide.items()
+        if all((rows, n, width) not in sizes for n in widths)
+        and any((n, rows, width) in sizes for n in widths)
+    }
+    return products, only_weight
+
+
+def _bias_gradients(work: Work) -> Mask:
+    return work.outer_op.name.matches(r"\bAddmmBackward") & work.op.name.one_of("aten::sum")
 
 
 def _product(op: Signature, copied: Collection[Size]) -> tuple[Size, int] | None:
@@ -133,7 +149,7 @@ def _product(op: Signature, copied: Collection[Size]) -> tuple[Size, int] | None
 def _factors(op: Signature) -> tuple[Size, Size] | None:
     """The sizes of a product's two matrices."""
     needed = bound_of(op) if op.dims else None
-    shapes = [one for one in tensors(op) if len(one) >= 2]
+    shapes = [shape for shape in tensors(op) if len(shape) >= 2]
     if needed is None or needed.kind != "matmul" or len(shapes) < 2:
         return None
     (*rows, inner), second = shapes[0], shapes[1]
@@ -146,18 +162,18 @@ def _sizes(op: Signature) -> tuple[int, int, int] | None:
     return (*factors[0], factors[1][1]) if factors else None
 
 
-def _gradients(rows: int, width: int, n: int, known: Collection[object]) -> Iterator[tuple[int, int, int]]:
+def _gradients(rows: int, width: int, n: int, recorded: Collection[object]) -> Iterator[tuple[int, int, int]]:
     """Sizes of the products in the backward of one with copies, of the copies and of the weight, if they are known."""
     yield rows, n, width
-    yield (n, rows, width) if (n, rows, width) in known else (width, rows, n)
+    yield (n, rows, width) if (n, rows, width) in recorded else (width, rows, n)
 
 
 def _widths(products: Iterable[tuple[Size, int] | None]) -> dict[Size, set[int]]:
     """(rows, width) of copies -> widths of what their products give."""
-    found: dict[Size, set[int]] = {}
+    widths: dict[Size, set[int]] = {}
     for size, n in filter(None, products):
-        found.setdefault(size, set()).add(n)
-    return found
+        widths.setdefault(size, set()).add(n)
+    return widths
 
 
 def _added_ns(
@@ -167,17 +183,17 @@ def _added_ns(
 
     Where rows that need no gradient were gathered, their products do: then a backward pass adds these up.
     """
-    found = []
+    added_ns = []
     for op in inputs.signatures:
         product = _product(op, copied)
         if product is None:
-            found.append(0.0)
+            added_ns.append(0.0)
             continue
         key, n = product
-        bytes_ = key[0] * n * min(ITEM_BYTES[one] for one in op.types if one in ITEM_BYTES)
+        bytes_ = key[0] * n * min(ITEM_BYTES[kind] for kind in op.types if kind in ITEM_BYTES)
         adds = 3 * max(len(copied[key].parts) - 1, 0) / REACHED["elementwise"]
-        found.append(bytes_ / gbps * (adds + 2 / REACHED["row scatter"] * (key in only_weight)))
-    return np.array(found)[inputs.number]
+        added_ns.append(bytes_ / gbps * (adds + 2 / REACHED["row scatter"] * (key in only_weight)))
+    return np.array(added_ns)[inputs.number]
 
 
 def _around(work: Work, joins: Mask) -> tuple[Mask, Mask]:
@@ -197,33 +213,33 @@ def _around(work: Work, joins: Mask) -> tuple[Mask, Mask]:
 
 def _widens(op: Signature, copied: Mapping[Size, Copied], wide: Mapping[Size, set[int]]) -> float:
     """Width of the results over that of the copied part that the op works on, on average; 0 for other ops."""
-    sizes = [math.prod(one) for one in tensors(op) if len(one) > 1]
-    found = [
+    sizes = [math.prod(shape) for shape in tensors(op) if len(shape) > 1]
+    ratios = [
         n / part
         for (rows, width), widths in wide.items()
         for part in copied[rows, width].parts or (width,)
         if rows * part in sizes
         for n in widths
     ]
-    return float(np.mean(found)) if found else 0.0
+    return float(np.mean(ratios)) if ratios else 0.0
 
 
-def _copied(inputs: WorkInputs, limits: Limits) -> dict[Size, Copied]:
+def _expanded_copies(inputs: WorkInputs, limits: Limits) -> dict[Size, Copied]:
     """(rows, width) of what cat makes of an expanded tensor -> how often it is expanded."""
-    found = ((op, _copied_by(op, limits)) for op in inputs.signatures)
-    return {one[:2]: Copied(one[2], _parts(op)) for op, one in found if one is not None}
+    copies = ((op, _size_of_cat(op, limits)) for op in inputs.signatures)
+    return {size[:2]: Copied(size[2], _parts(op)) for op, size in copies if size is not None}
 
 
-def _copied_by(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
+def _size_of_cat(op: Signature, limits: Limits) -> tuple[int, int, int] | None:
     """(rows, width, times) of a cat of an expanded tensor; None for other ops."""
-    joined = _joined(op)
-    if joined is None or not op.strides or not _parallel(op.dims[0], op.strides[0]):
+    size_joined = _joined(op)
+    if size_joined is None or not op.strides or not _parallel(op.dims[0], op.strides[0]):
         return None
     times = max(
         math.prod(size for size, step in zip(shape, steps, strict=True) if step == 0 and size > 1)
         for shape, steps in zip(op.dims[0], op.strides[0], strict=True)
     )
-    return (*joined, times) if times >= limits.min_times and joined[0] >= limits.min_rows else None
+    return (*size_joined, times) if times >= limits.min_times and size_joined[0] >= limits.min_rows else None
 
 
 def _joined(op: Signature) -> Size | None:
@@ -239,38 +255,38 @@ def _parts(op: Signature) -> tuple[int, ...]:
     return tuple(part[-1] for part in tensors(op))
 
 
-def _passes(op: Signature, copied: Collection[Size]) -> bool:
+def _moves_copies(op: Signature, copied: Collection[Size]) -> bool:
     """A conversion or copy of joined rows."""
     shape = next(iter(tensors(op)), ()) if op.name in _CONVERTS else ()
     return len(shape) > 1 and (math.prod(shape[:-1]), shape[-1]) in copied
 
 
-def _taken_apart(work: Work, inputs: WorkInputs, copied: Collection[Size]) -> Mask:
+def _copies_parts(work: Work, inputs: WorkInputs, copied: Collection[Size]) -> Mask:
     """Copies in the backward of cat of the parts of such rows; bool of shape (work,)."""
-    rows = {one for one, _ in copied}
+    rows = {size for size, _ in copied}
     parts = inputs.meets(
-        lambda op: op.name == "aten::copy_" and any(math.prod(one[:-1]) in rows for one in tensors(op)[:1])
+        lambda op: op.name == "aten::copy_" and any(math.prod(size[:-1]) in rows for size in tensors(op)[:1])
     )
     return parts & work.outer_op.name.matches(r"CatBackward")
 
 
-def _gathered(calls: Calls, limits: Limits) -> dict[Size, Copied]:
+def _gathered_copies(calls: Calls, limits: Limits) -> dict[Size, Copied]:
     """(rows, width) of gathered rows, or of what the next op joins them to -> how often each row is there."""
     ops, number, signatures = with_inputs(without_views(calls[calls.is_top_op]).in_order())
     gathers = np.flatnonzero(ops.name.matches(_GATHER)[:-2])
     in_order = (number[gathers + later].tolist() for later in range(3))
-    found: dict[Size, Copied] = {}
+    gathered: dict[Size, Copied] = {}
     for first, second, third in set(zip(*in_order, strict=True)):
         rows, width, times = _gather(signatures[first])
         reader, after = signatures[second], signatures[third]
-        takes = (rows, width) in {(math.prod(one[:-1]), one[-1]) for one in tensors(reader) if one}
+        takes = (rows, width) in {(math.prod(shape[:-1]), shape[-1]) for shape in tensors(reader) if shape}
         if not takes or times < limits.min_times or rows < limits.min_rows:
             continue
         if reader.name in _LAYERS:
-            found[rows, width] = Copied(times, ())
-        elif (joined := _joined(reader)) and after.name in _LAYERS:
-            found[joined] = Copied(times, _parts(reader))
-    return found
+            gathered[rows, width] = Copied(times, ())
+        elif (size := _joined(reader)) and after.name in _LAYERS:
+            gathered[size] = Copied(times, _parts(reader))
+    return gathered
 
 
 def _gather(op: Signature) -> tuple[int, int, int]:

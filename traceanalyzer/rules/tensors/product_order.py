@@ -14,7 +14,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.signatures import Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
 
 Shape = tuple[int, ...]
@@ -97,14 +97,14 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     for first, second in set(zip(number[:-1].tolist(), number[1:].tolist(), strict=True)):
         pair = _pair(inputs.signatures[first], inputs.signatures[second])
         # no other op of the forward pass may read what the first product makes
-        alone = pair is not None and readers[pair.between] == {second}
-        if pair is not None and alone and pair.operations <= limits.max_operations_share:
+        only_reader = pair is not None and readers[pair.between] == {second}
+        if pair is not None and only_reader and pair.operations <= limits.max_operations_share:
             pairs[pair.between] = pair
     for pair in pairs.values():
-        chosen = work.kind.one_of("compute") & inputs.meets(partial(_is_of, pair=pair))
-        for found, share in work[chosen].device_shares(limits.min_gpu_share):
-            needed = clamp_to_floor(np.asarray(found.dur_ns * pair.share), found, limits.floor_ns)
-            yield _hits(pair, found, needed, share)
+        chosen = work.kind.one_of("compute") & inputs.meets(partial(_works_on, pair=pair))
+        for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
+            needed = clamp_to_floor(np.asarray(pieces.dur_ns * pair.share), pieces, limits.floor_ns)
+            yield _hits(pair, pieces, needed, share)
 
 
 def _long_sides(
@@ -113,31 +113,38 @@ def _long_sides(
     """Gram matrices over the long side, with what is computed from them alone."""
     parts: dict[Shape, dict[int, float]] = {}
     grams = np.array([_gram(op, limits.min_sides) is not None for op in signatures], bool)
-    for at in np.flatnonzero(grams[number]).tolist():
-        shape = _gram(signatures[number[at]], limits.min_sides)
-        following = [signatures[which] for which in number[at + 1 : at + 1 + limits.near_ops].tolist()]
-        if shape is not None and (found := _used_as_gram(shape, following)):
-            shares = {at: shape[-1] / shape[-2], **{at + 1 + place: part for place, part in found.items()}}
+    for position in np.flatnonzero(grams[number]).tolist():
+        shape = _gram(signatures[number[position]], limits.min_sides)
+        following = [
+            signatures[which] for which in number[position + 1 : position + 1 + limits.near_ops].tolist()
+        ]
+        if shape is not None and (shares_after := _used_as_gram(shape, following)):
+            shares = {
+                position: shape[-1] / shape[-2],
+                **{position + 1 + place: part for place, part in shares_after.items()},
+            }
             parts.setdefault(shape, {}).update(shares)
     for shape, shares in parts.items():
         chosen, part = ordered[np.array(list(shares))], np.array(list(shares.values()))
-        for own, share in chosen.device_shares(limits.min_gpu_share):
-            needed = clamp_to_floor(own.dur_ns * part[chosen.device == own.device[0]], own, limits.floor_ns)
-            yield _long_side(shape, own, needed, share)
+        for pieces, share in chosen.device_shares(limits.min_gpu_share):
+            needed = clamp_to_floor(
+                pieces.dur_ns * part[chosen.device == pieces.device[0]], pieces, limits.floor_ns
+            )
+            yield _long_side(shape, pieces, needed, share)
 
 
-def _long_side(shape: Shape, found: Work, needed: np.ndarray, share: float) -> Hits:
+def _long_side(shape: Shape, pieces: Work, needed: np.ndarray, share: float) -> Hits:
     rows, columns = shape[-2:]
     return Hits(
-        **reduce_to(found, needed),
+        **reduce_to(pieces, needed),
         cause="long-side",
-        named_by="x".join(map(str, shape)),
+        named_by=shape_text(shape),
         message=f"the Gram matrix of {{by}} over the long side is {rows}x{rows}; it is squared and multiplied by "
         f"{{by}} again: {{gpu}} of all GPU work{{where}}; over the short side it is {columns}x{columns}",
         advice="Transpose the matrix first, and transpose the result back: p(A A') A = A p(X' X) for each "
         "polynomial p.",
         confidence=Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "gpu_share": share, "sides": rows / columns},
+        evidence={**gpu_time_evidence(pieces), "gpu_share": share, "sides": rows / columns},
     )
 
 
@@ -155,32 +162,32 @@ def _used_as_gram(shape: Shape, following: list[Signature]) -> dict[int, float]:
     part: dict[int, float] = {}
     squared = False
     for place, op in enumerate(following):
-        own = tensors(op)
-        if large not in own:
+        shapes = tensors(op)
+        if large not in shapes:
             continue
-        if op.name in _LINEAR and set(own) == {large}:
+        if op.name in _LINEAR and set(shapes) == {large}:
             part[place] = ratio**2
         elif op.name not in (*_PRODUCTS, *_ADDED_PRODUCTS):
             return {}
-        elif own[-2:] == [large, large]:
+        elif shapes[-2:] == [large, large]:
             part[place], squared = ratio**3, True
-        elif own[-2:] in ([large, shape], [(*shape[:-2], *shape[:-3:-1]), large]):
+        elif shapes[-2:] in ([large, shape], [(*shape[:-2], *shape[:-3:-1]), large]):
             return {**part, place: ratio} if squared else {}
         else:
             return {}
     return {}
 
 
-def _hits(pair: _Pair, found: Work, needed: np.ndarray, share: float) -> Hits:
-    first, second, third = ("x".join(map(str, shape)) for shape in pair.matrices)
+def _hits(pair: _Pair, pieces: Work, needed: np.ndarray, share: float) -> Hits:
+    first, second, third = (shape_text(shape) for shape in pair.matrices)
     return Hits(
-        **reduce_to(found, needed),
-        named_by="x".join(map(str, pair.between)),
+        **reduce_to(pieces, needed),
+        named_by=shape_text(pair.between),
         message=f"products of {first}, {second} and {third} first make {{by}}, with {{times}} times the operations "
         f"of the other order: {{gpu}} of all GPU work{{where}}",
         advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
         confidence=Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(found), "gpu_share": share, "times": 1 / pair.operations},
+        evidence={**gpu_time_evidence(pieces), "gpu_share": share, "times": 1 / pair.operations},
     )
 
 
@@ -194,10 +201,10 @@ def _sizes(op: Signature) -> tuple[int, int, int, int] | None:
 
 def _pair(first: Signature, second: Signature) -> _Pair | None:
     """The second product reads what the first makes, as far as shapes tell; None where it does not."""
-    one, two = _sizes(first), _sizes(second)
-    if one is None or two is None or one[0] != two[0] or first.types != second.types:
+    first_size, two = _sizes(first), _sizes(second)
+    if first_size is None or two is None or first_size[0] != two[0] or first.types != second.types:
         return None
-    batch, rows, inner, columns = one
+    batch, rows, inner, columns = first_size
     (left, right), (head, tail) = tensors(first), tensors(second)
     between = (*left[:-1], columns)
     if head == between:
@@ -217,7 +224,7 @@ def _scales(op: Signature) -> bool:
     return op.name in _SCALINGS and len({shape for shape in tensors(op) if math.prod(shape) > 1}) == 1
 
 
-def _is_of(op: Signature, pair: _Pair) -> bool:
+def _works_on(op: Signature, pair: _Pair) -> bool:
     """Work on the large matrix, or a product that makes it; also transposed."""
     large = {pair.between, (*pair.between[:-2], pair.between[-1], pair.between[-2])}
     sizes = _sizes(op)

@@ -18,7 +18,8 @@ from traceanalyzer.tensors.top_ops import top_ops
 
 _RECURRENT = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
 _ATTENTION = "aten::scaled_dot_product_attention"
-_SIGNALS = "aten::conv1d"  # of (batch, channels, positions): the last dimension grows
+# Input is (batch, channels, positions): the last dimension grows.
+_SIGNALS = "aten::conv1d"
 _LAYERS = (*_RECURRENT, _ATTENTION, _SIGNALS, "aten::linear")
 _CARRY = (
     "Keep the state: run the layer once on the known elements, keep what it returns (h, c), and then "
@@ -91,38 +92,40 @@ def recomputed_prefix(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits
     ops, number, signatures = top_ops(calls, "shows what grows")
     order = np.argsort(ops.start_ns, kind="stable")
     ops, number = ops[order], number[order]
-    grown = _growing(number, signatures, limits)
-    lengths = {size: one.by / size for one in grown for size in one.lengths}
+    grown = _growing_inputs(number, signatures, limits)
+    lengths = {size: growth.by / size for growth in grown for size in growth.lengths}
     # without a causal mask a new element changes the earlier results, as in layers of both directions
-    if not lengths or any(one.op.name == _ATTENTION and not _causal(one.op) for one in grown):
+    if not lengths or any(growth.op.name == _ATTENTION and not _causal(growth.op) for growth in grown):
         return
-    known, part = _parts(signatures, lengths, limits)
-    first = _first_of_steps(ops, known[number])
+    length, part = _parts(signatures, lengths, limits)
+    first = _first_of_steps(ops, length[number])
     chosen = np.flatnonzero((part[number] < 1) & ~first)
-    owner = work.op.index_of_enclosing(ops[chosen]) if len(chosen) else np.full(len(work), -1, np.int64)
+    owner = work.op.index_of_enclosing(ops[chosen])
     recurrent = ops[chosen].name.one_of(*_RECURRENT)
-    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
-        call = owner[found.entries]
-        needed = clamp_to_floor(found.dur_ns * part[number[chosen]][call], found, limits.floor_ns)
-        whole = sums_of(call, found.dur_ns, len(chosen))[call]
-        least = np.minimum(limits.recurrent_floor_ns / np.maximum(whole, 1), 1.0) * found.dur_ns
+    for pieces, share in work[owner >= 0].device_shares(limits.min_gpu_share):
+        call = owner[pieces.entries]
+        needed = clamp_to_floor(pieces.dur_ns * part[number[chosen]][call], pieces, limits.floor_ns)
+        whole = sums_of(call, pieces.dur_ns, len(chosen))[call]
+        least = np.minimum(limits.recurrent_floor_ns / np.maximum(whole, 1), 1.0) * pieces.dur_ns
         needed = np.where(recurrent[call], np.maximum(needed, least), needed)
-        yield _hits(found, needed, grown, share)
+        yield _hits(pieces, needed, grown, share)
 
 
-def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -> Hits:
-    names = [one.op.name for one in grown]
+def _hits(pieces: Work, needed: np.ndarray, grown: list[_Growth], share: float) -> Hits:
+    names = [growth.op.name for growth in grown]
     recurrent = any(name in _RECURRENT for name in names)
     sure = recurrent or _ATTENTION in names or _SIGNALS in names
-    most = max(grown, key=lambda one: (_LAYERS.index(one.op.name) < len(_RECURRENT), len(one.lengths)))
+    most = max(
+        grown, key=lambda growth: (_LAYERS.index(growth.op.name) < len(_RECURRENT), len(growth.lengths))
+    )
     return Hits(
-        **reduce_to(found, needed),
+        **reduce_to(pieces, needed),
         message="{layer} runs on a sequence that grows by {new} from call to call, from {shortest} to {longest}, and "
         "computes all of it again each time: {gpu} of all GPU work in work on such sequences{where}",
         advice=_CARRY if recurrent else _REACH if _SIGNALS in names else _CACHE,
         confidence=Confidence.MEDIUM if sure else Confidence.LOW,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(pieces),
             "gpu_share": share,
             "layer": most.op.name,
             "new": most.by,
@@ -132,7 +135,7 @@ def _hits(found: Work, needed: np.ndarray, grown: list[_Growth], share: float) -
     )
 
 
-def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[_Growth]:
+def _growing_inputs(number: Rows, signatures: list[Signature], limits: Limits) -> list[_Growth]:
     """Inputs of layers that grow by as much at each call, and are seen to be extended."""
     groups: dict[tuple[object, ...], dict[int, int]] = {}
     for which, op in enumerate(signatures):
@@ -142,7 +145,7 @@ def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[
             for axis in (last,) if op.name == _SIGNALS else range(last):
                 rest = str([_masked(shape, shapes[0][axis]) for shape in shapes])
                 groups.setdefault((op.name, axis, rest), {})[which] = shapes[0][axis]
-    found = []
+    growths = []
     for lengths in groups.values():
         if len(set(lengths.values())) < limits.min_lengths:
             continue
@@ -153,26 +156,26 @@ def _growing(number: Rows, signatures: list[Signature], limits: Limits) -> list[
             continue
         if np.count_nonzero(changes < 0) * (limits.min_lengths - 1) > len(more):
             continue
-        one = _Growth(signatures[next(iter(lengths))], frozenset(lengths.values()), int(more[0]))
-        if _extended(one, signatures) >= limits.joined_share * len(one.lengths):
-            found.append(one)
-    return found
+        growth = _Growth(signatures[next(iter(lengths))], frozenset(lengths.values()), int(more[0]))
+        if _count_extended(growth, signatures) >= limits.joined_share * len(growth.lengths):
+            growths.append(growth)
+    return growths
 
 
 def _masked(shape: tuple[int, ...], length: int) -> list[int | None]:
     return [None if size == length else size for size in shape]
 
 
-def _extended(growth: _Growth, signatures: list[Signature]) -> int:
+def _count_extended(growth: _Growth, signatures: list[Signature]) -> int:
     """How many of the lengths are joined to what is new by cat, or are the end of a slice."""
     seen = set()
     for op in signatures:
         parts = tensors(op) if op.name == "aten::cat" else []
         for size in growth.lengths:
             pairs = zip(parts[0], parts[-1], strict=True) if parts and len(parts[0]) == len(parts[-1]) else ()
-            joined = any(a > b and a * growth.by == b * size for a, b in pairs)
+            extends = any(a > b and a * growth.by == b * size for a, b in pairs)
             sliced = op.name == "aten::slice" and op.scalars[3:4] == (str(size),)
-            if joined or sliced:
+            if extends or sliced:
                 seen.add(size)
     return len(seen)
 
@@ -191,21 +194,21 @@ def _parts(signatures: list[Signature], lengths: dict[int, float], limits: Limit
         for size in {size for shape in shapes for size in shape} & lengths.keys():
             key = op.name, str([_masked(shape, size) for shape in shapes])
             groups.setdefault(key, {})[which] = size
-    known, part = np.zeros(len(signatures), np.int64), np.ones(len(signatures))
+    lengths_of, part = np.zeros(len(signatures), np.int64), np.ones(len(signatures))
     for group in groups.values():
         if len(set(group.values())) >= limits.joined_share * len(lengths):
             for which, size in group.items():
-                known[which], part[which] = size, lengths[size]
-    return known, part
+                lengths_of[which], part[which] = size, lengths[size]
+    return lengths_of, part
 
 
-def _first_of_steps(ops: Calls, known: Rows) -> np.ndarray:
+def _first_of_steps(ops: Calls, length: Rows) -> np.ndarray:
     """Which calls take the shortest length of a step that has several: it must be computed once."""
     most = int(ops.step.max()) + 1
     shortest = np.full(most, np.iinfo(np.int64).max)
     longest = np.zeros(most, np.int64)
-    has = known > 0
-    np.minimum.at(shortest, ops.step[has], known[has])
-    np.maximum.at(longest, ops.step[has], known[has])
-    first: np.ndarray = has & (known == shortest[ops.step]) & (longest[ops.step] > known)
+    has = length > 0
+    np.minimum.at(shortest, ops.step[has], length[has])
+    np.maximum.at(longest, ops.step[has], length[has])
+    first: np.ndarray = has & (length == shortest[ops.step]) & (longest[ops.step] > length)
     return first

@@ -68,8 +68,8 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
         raise Unavailable("no sequence numbers in the trace", "record with a released torch.profiler")
     passes = Passes.build(calls, nodes)
     nodes, same = passes.nodes, passes.again(calls)
-    kept = _again(trace, calls, nodes) & ~same
-    for again, seeds, cause in ((kept, nodes[:0], ""), (same, passes.seeds(same), "inputs")):
+    repeated = _repeated_nodes(trace, calls, nodes) & ~same
+    for again, seeds, cause in ((repeated, nodes[:0], ""), (same, passes.seeds(same), "inputs")):
         if again.sum() > limits.min_again_share * len(nodes):
             yield _hits(calls, nodes, again, seeds, cause)
 
@@ -97,7 +97,7 @@ def _hits(calls: Calls, nodes: Calls, again: Mask, seeds: Calls, cause: str) -> 
     )
 
 
-def _again(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
+def _repeated_nodes(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
     """Nodes that were computed before; bool of shape (nodes,)."""
     sequence = pick(ints(trace.lanes.cpu, "sequence"), nodes.rows)
     thread = pick(ints(trace.lanes.cpu, "fwd_thread"), nodes.rows)
@@ -115,9 +115,9 @@ def _with_sums(calls: Calls, again: Calls) -> Calls:
     """The engine's evaluations of these nodes, and of the sums of gradients that follow on them."""
     every = calls[calls.name.matches(EVALUATION)]
     every = every[np.lexsort((every.start_ns, every.thread))]
-    mine = np.isin(every.rows, again.parent.rows)
-    of = np.maximum.accumulate(np.where(every.name.matches(_SUMS), 0, np.arange(len(every))))
-    return every[mine[of]] if mine.any() else again
+    in_parents = np.isin(every.rows, again.parent.rows)
+    sum_before = np.maximum.accumulate(np.where(every.name.matches(_SUMS), 0, np.arange(len(every))))
+    return every[in_parents[sum_before]] if in_parents.any() else again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +162,7 @@ class Passes:
         group, _ = grouped([same, self._key()])
         later = (same >= 0) & (pick(first, self.number) < self.number)
         repeated = later & (_seen_before(group) | np.isin(np.arange(len(later)), root))
-        copied, place = self._copied(calls, first)
+        copied, place = self._nodes_recorded(calls, first)
         group, _ = grouped([np.where(copied, self.number, -1), place, self.nodes.name.code])
         return np.asarray(repeated | (copied & (place >= 0) & _seen_before(group)))
 
@@ -186,18 +186,19 @@ class Passes:
         """
         root, after = (np.full(len(self.seed), -1, np.int64) for _ in range(2))
         inside = np.flatnonzero(self.number >= 0)[::-1]
-        root[self.number[inside]] = inside  # what is assigned last stays: the first node
+        # The last assignment wins, so this is the first node.
+        root[self.number[inside]] = inside
         inside = inside[~np.isin(inside, root)]
         after[self.number[inside]] = inside
         sums = pick(self.nodes.name.matches(_SUM), root, False) & (after >= 0)
         begin = np.where(sums, after, root)
-        known = self.seed.there & (begin >= 0) & (pick(self.sequence, begin, NULL_INT) != NULL_INT)
+        seeded = self.seed.there & (begin >= 0) & (pick(self.sequence, begin, NULL_INT) != NULL_INT)
         kind = np.where(sums, pick(self.nodes.name.code, root), -1)
-        key = np.where(known, grouped([pick(self._key(), begin), kind])[0], -1 - np.arange(len(root)))
+        key = np.where(seeded, grouped([pick(self._key(), begin), kind])[0], -1 - np.arange(len(root)))
         group, first = grouped([key]) if len(key) else (key, key)
-        return np.where(known, first[group], -1) if len(key) else key, root
+        return np.where(seeded, first[group], -1) if len(key) else key, root
 
-    def _copied(self, calls: Calls, first: Rows) -> tuple[Mask, Rows]:
+    def _nodes_recorded(self, calls: Calls, first: Rows) -> tuple[Mask, Rows]:
         """(nodes of what alike passes recorded, equal where it is the same of another such pass); (nodes,)."""
         alike = np.flatnonzero(
             (first >= 0) & (np.bincount(first[first >= 0], minlength=len(first))[first] > 1)
@@ -209,21 +210,26 @@ class Passes:
         numbered[np.searchsorted(calls.rows, distinct(self.nodes.rows))] = False
         within = calls[numbered].parent.index_of_enclosing(self.nodes)
         number = np.where(within >= 0, pick(self.number, within), -1)
-        made = np.isin(number, alike)
-        number, sequence = number[made], sequence[numbered][made]
+        alike_passes = np.isin(number, alike)
+        number, sequence = number[alike_passes], sequence[numbered][alike_passes]
         low = np.full(len(first), np.iinfo(np.int64).max)
         high = np.full(len(first), -1, np.int64)
         np.minimum.at(low, number, sequence)
         np.maximum.at(high, number, sequence)
         passes = distinct(number)
         passes = passes[np.argsort(low[passes])]
-        at = np.searchsorted(low[passes], self.sequence, side="right") - 1
-        of = np.where(at >= 0, pick(passes, at), -1)
-        copied = (of >= 0) & (self.sequence <= pick(high, of)) & (self.number > of) & self._recorded_in(of)
-        place, _ = grouped([pick(first, of), self.sequence - pick(low, of)])
+        position = np.searchsorted(low[passes], self.sequence, side="right") - 1
+        recorded_by = np.where(position >= 0, pick(passes, position), -1)
+        copied = (
+            (recorded_by >= 0)
+            & (self.sequence <= pick(high, recorded_by))
+            & (self.number > recorded_by)
+            & self._recorded_in(recorded_by)
+        )
+        place, _ = grouped([pick(first, recorded_by), self.sequence - pick(low, recorded_by)])
         return copied, np.where(copied, place, -1)
 
-    def _recorded_in(self, of: Rows) -> Mask:
+    def _recorded_in(self, numbers: Rows) -> Mask:
         """Whether a node's numbers count on the thread that ran a pass: each thread numbers what it records."""
         ran = np.full(len(self.seed), -1, np.int64)
         ran_for = np.full(len(self.seed), -1, np.int64)
@@ -231,7 +237,7 @@ class Passes:
         ran[self.number[inside]] = self.nodes.thread[inside]
         ran_for[self.number[inside]] = self.recorder[inside]
         one_thread = ran == self.seed.thread
-        return np.asarray((self.recorder == pick(ran_for, of)) == pick(one_thread, of, False))
+        return np.asarray((self.recorder == pick(ran_for, numbers)) == pick(one_thread, numbers, False))
 
 
 def _seen_before(group: Rows) -> Mask:

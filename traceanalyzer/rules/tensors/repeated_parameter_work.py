@@ -51,51 +51,51 @@ def repeated_parameter_work(calls: Calls, work: Work, limits: Limits) -> Iterato
         raise Unavailable("no gradients of parameters in the trace")
     if not any(gradients.text("input_dims").distinct()):
         raise Unavailable("no shapes recorded: record_shapes=True tells parameters from activations")
-    known: dict[object, int] = {}
+    gradient_count: dict[object, int] = {}
     number, keys = _keys(gradients, of_two=False)
     for key, count in zip(keys, np.bincount(number, minlength=len(keys)).tolist(), strict=True):
-        known[key] = known.get(key, 0) + count
+        gradient_count[key] = gradient_count.get(key, 0) + count
     for cause, names, back in (("casts", _CASTS, _CAST_BACK), ("lookups", _LOOKUPS, _LOOKED_UP)):
-        yield from _repeated(
-            cause, calls[calls.name.one_of(*names) & (calls.step >= 0)], work, back, known, limits
+        yield from _repeated_hits(
+            cause, calls[calls.name.one_of(*names) & (calls.step >= 0)], work, back, gradient_count, limits
         )
 
 
-def _repeated(
-    cause: str, ops: Calls, work: Work, back: str, known: dict[object, int], limits: Limits
+def _repeated_hits(
+    cause: str, ops: Calls, work: Work, back: str, gradient_count: dict[object, int], limits: Limits
 ) -> Iterator[Hits]:
     number, keys = _keys(ops, of_two=cause == "lookups")
     count = np.bincount(number, minlength=len(keys))
-    gradients = np.array([known.get(key[:2], 0) for key in keys], np.int64)
-    often = (gradients > 0) & (count >= limits.min_times * gradients)
-    if not often.any():
+    gradients = np.array([gradient_count.get(key[:2], 0) for key in keys], np.int64)
+    frequent = (gradients > 0) & (count >= limits.min_times * gradients)
+    if not frequent.any():
         return
-    ratio = np.where(often, count / np.maximum(gradients, 1), 0.0)
-    ops, number = ops[often[number]], number[often[number]]
+    ratio = np.where(frequent, count / np.maximum(gradients, 1), 0.0)
+    ops, number = ops[frequent[number]], number[frequent[number]]
     owner = work.op.index_of_enclosing(ops)
     mirrored = work.outer_op.name.matches(back)
-    shapes = {key[0] for key, chosen in zip(keys, often, strict=True) if chosen}
-    mirrored &= _of_shapes(work, shapes, cause)
+    shapes = {key[0] for key, chosen in zip(keys, frequent, strict=True) if chosen}
+    mirrored &= _has_shapes(work, shapes, cause)
     times = float(np.median(ratio[number]))
     again = np.where(mirrored, 1 - 1 / times, 0.0)
     again[owner >= 0] = 1 - 1 / ratio[number[owner[owner >= 0]]]
-    for device, found in work[again > 0].by_device():
-        part = again[found.entries]
-        spent = int((found.dur_ns * part).sum())
-        gone = _but_first(found, part)
+    for device, pieces in work[again > 0].by_device():
+        part = again[pieces.entries]
+        spent = int((pieces.dur_ns * part).sum())
+        gone = _but_first(pieces, part)
         if gone.any() and spent >= limits.min_gpu_share * work[work.device == device].total_ns:
-            yield _hits(cause, ops, found, part, gone, round(times), spent)
+            yield _hits(cause, ops, pieces, part, gone, round(times), spent)
 
 
 def _hits(
-    cause: str, ops: Calls, found: Work, part: np.ndarray, gone: np.ndarray, times: int, spent_ns: int
+    cause: str, ops: Calls, pieces: Work, part: np.ndarray, gone: np.ndarray, times: int, spent_ns: int
 ) -> Hits:
     casts = cause == "casts"
     return Hits(
-        occurrences=found,
+        occurrences=pieces,
         cause=cause,
-        lost=LostTime.excess(found, np.asarray(found.dur_ns * part, np.int64)),
-        fix=DropWork(found.entries[gone]),
+        lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * part, np.int64)),
+        fix=DropWork(pieces.entries[gone]),
         message=(
             "each weight is converted {repeats} times a step, and its gradient is converted back as often"
             if casts
@@ -110,18 +110,18 @@ def _hits(
         if casts
         else "If the indices are the same, look up once and reuse the result; else look up all of them in one call.",
         confidence=Confidence.MEDIUM if casts else Confidence.LOW,
-        evidence={**gpu_time_evidence(found), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
+        evidence={**gpu_time_evidence(pieces), "repeats": times, "again_ns": spent_ns, "calls": len(ops)},
     )
 
 
-def _but_first(found: Work, part: np.ndarray) -> np.ndarray:
+def _but_first(pieces: Work, part: np.ndarray) -> np.ndarray:
     """Of the pieces of each op and shape the share that is needless, evenly over them; bool (work,)."""
     phase = np.cumsum(part)
     gone: np.ndarray = np.floor(phase) > np.floor(np.append(0.0, phase[:-1]))
     return gone
 
 
-def _of_shapes(work: Work, shapes: set[object], cause: str) -> np.ndarray:
+def _has_shapes(work: Work, shapes: set[object], cause: str) -> np.ndarray:
     """Whether the op has a tensor of these shapes, or a gradient of a lookup of the table."""
     dims = work.op.text("input_dims").or_else(work.outer_op.text("input_dims"))
     if cause == "lookups":
@@ -134,10 +134,10 @@ def _keys(calls: Calls, *, of_two: bool) -> tuple[Rows, list[tuple[object, ...]]
     """(number of each call's key, the keys): shape and type of the first input, and the second's shape if asked."""
     dims, kinds = calls.text("input_dims"), calls.text("input_type")
     number, first = grouped([dims.code, kinds.code]) if len(calls) else (calls.rows, calls.rows)
-    found = [_key(dims[int(at)], kinds[int(at)], of_two=of_two) for at in first]
-    keys = list(dict.fromkeys(found))
-    place = {key: at for at, key in enumerate(keys)}
-    return np.array([place[key] for key in found], np.int64)[number], keys
+    by_first = [_key(dims[int(position)], kinds[int(position)], of_two=of_two) for position in first]
+    keys = list(dict.fromkeys(by_first))
+    place = {key: position for position, key in enumerate(keys)}
+    return np.array([place[key] for key in by_first], np.int64)[number], keys
 
 
 def _key(dims: str | None, kinds: str | None, *, of_two: bool) -> tuple[object, ...]:
@@ -147,6 +147,6 @@ def _key(dims: str | None, kinds: str | None, *, of_two: bool) -> tuple[object, 
 
 
 def _sizes(dims: str) -> tuple[int, ...] | None:
-    found = Signature.parsed("", dims, None, None).dims
-    first = found[0] if found else None
+    dims_read = Signature.parsed("", dims, None, None).dims
+    first = dims_read[0] if dims_read else None
     return tuple(first) if isinstance(first, list) and first and all(type(n) is int for n in first) else None

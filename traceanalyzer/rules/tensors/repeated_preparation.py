@@ -18,7 +18,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rul
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.ops.table import op_row, result_shape
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs, without_views
 
 _SCALES = r"^aten::(div|mul|sub|clamp_min|clamp|add|sqrt|rsqrt|reciprocal)$"
@@ -51,7 +51,8 @@ _AS_INPUTS = frozenset(
         "pool backward",
     )
 )
-_SMALLER = ("select", "pool")  # kinds whose results have fewer elements than their largest input
+# Kinds whose results have fewer elements than their largest input.
+_SMALLER = ("select", "pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +137,21 @@ def repeated_preparation(calls: Calls, work: Work, gpus: Gpus, limits: Limits) -
 
 def _hits(chain: Calls, work: Work, shape: Shape, size: int, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     inside = work.op.index_of_enclosing(chain) >= 0
-    for device, found in work[inside].by_device():
-        others = work[(work.device == device) & ~inside]
+    for device, pieces in work[inside].by_device():
+        rest = work[(work.device == device) & ~inside]
         least_ns = limits.writing_share * size / gpus.memory_gbps(np.array([device]))[0]
-        long = others[(others.dur_ns >= least_ns) | (others.bytes >= size)]
-        share = found.total_ns / max(found.total_ns + others.total_ns, 1)
+        long = rest[(rest.dur_ns >= least_ns) | (rest.bytes >= size)]
+        share = pieces.total_ns / max(pieces.total_ns + rest.total_ns, 1)
         if share < limits.min_gpu_share or _may_write(long, math.prod(shape)):
             continue
         yield Hits(
-            **reduce_to(found, np.zeros(len(found))),
-            named_by="x".join(map(str, shape)),
+            **reduce_to(pieces, np.zeros(len(pieces))),
+            named_by=shape_text(shape),
             message="a tensor of {by} ({tensor}) goes through {ops} in every step, and no other kernel of a step "
             "runs long enough to have written it, so the result is the same each time: {gpu} of all GPU work{where}",
             advice=_ONCE,
             confidence=Confidence.MEDIUM,
-            evidence={**gpu_time_evidence(found), "gpu_share": share, "tensor_bytes": size},
+            evidence={**gpu_time_evidence(pieces), "gpu_share": share, "tensor_bytes": size},
         )
 
 
@@ -166,9 +167,9 @@ def _sorted(ops: Calls, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits
         again = sorts[np.array([large[which] == (shape, size) for which in number.tolist()], bool)]
         if size < limits.min_sorted_bytes or math.prod(shape) in changed:
             continue
-        for _, found in again.by(again.name):
-            if _in_every_step(found, ops, limits):
-                yield from _sorted_again(found, again, work, shape, size, gpus, limits)
+        for _, calls in again.by(again.name):
+            if _in_every_step(calls, ops, limits):
+                yield from _sorted_again(calls, again, work, shape, size, gpus, limits)
 
 
 def _sorted_again(
@@ -179,21 +180,24 @@ def _sorted_again(
     An op that makes a tensor of as many elements may have made this one, as may an unknown op that runs long enough.
     """
     inside = work.launch.index_of_enclosing(calls) >= 0
-    others = work[(work.launch.index_of_enclosing(again) < 0) & (work.step >= 0)]
-    for found, share in work[inside].device_shares(limits.min_gpu_share):
-        rest, gbps = others[others.device == found.device[0]], gpus.memory_gbps(found.device[:1]).item()
+    other_work = work[(work.launch.index_of_enclosing(again) < 0) & (work.step >= 0)]
+    for pieces, share in work[inside].device_shares(limits.min_gpu_share):
+        rest, gbps = (
+            other_work[other_work.device == pieces.device[0]],
+            gpus.memory_gbps(pieces.device[:1]).item(),
+        )
         if _may_make(rest, math.prod(shape), size, limits.writing_share / gbps):
             continue
         looked_up = calls.name.values()[0] == "aten::isin"
-        left = _lookups_ns(calls, gbps, limits) if looked_up else np.zeros(len(calls))
-        spent = np.bincount(at := found.launch.index_of_enclosing(calls), found.dur_ns, len(calls))
-        kept = np.minimum(left / np.maximum(spent, 1), 1.0)[at]
+        lookup_ns = _lookups_ns(calls, gbps, limits) if looked_up else np.zeros(len(calls))
+        spent = np.bincount(call := pieces.launch.index_of_enclosing(calls), pieces.dur_ns, len(calls))
+        remaining = np.minimum(lookup_ns / np.maximum(spent, 1), 1.0)[call]
         yield Hits(
-            occurrences=found,
-            lost=reduce_to(found, found.dur_ns * kept)["lost"],
-            fix=_instead(calls, left, limits) if looked_up else Drop(calls.rows),
+            occurrences=pieces,
+            lost=reduce_to(pieces, pieces.dur_ns * remaining)["lost"],
+            fix=_search_instead(calls, lookup_ns, limits) if looked_up else Drop(calls.rows),
             cause="sorted-or-counted",
-            named_by="x".join(map(str, shape)),
+            named_by=shape_text(shape),
             message="a tensor of {by} ({tensor}) goes through {sorter} in every step"
             + (", {calls_a_step} times" if len(calls) > len(distinct(calls.step)) else "")
             + (", which makes it unique and sorts it" if looked_up else "")
@@ -201,7 +205,7 @@ def _sorted_again(
             advice=_LOOK_UP if looked_up else _ONCE,
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
                 "tensor_bytes": size,
                 "sorter": calls.name.values()[0],
@@ -217,28 +221,28 @@ def _lookups_ns(calls: Calls, gbps: float, limits: Limits) -> Floats:
     return np.maximum(np.array(read)[number] * limits.probe_bytes / gbps, limits.floor_ns)
 
 
-def _instead(calls: Calls, left: Floats, limits: Limits) -> Replace:
+def _search_instead(calls: Calls, needed_ns: Floats, limits: Limits) -> Replace:
     """A search, a gather and a comparison in place of each call."""
     short = np.full(len(calls), float(limits.floor_ns))
-    return Replace(calls.start_ns, calls.end_ns, np.stack([left, short, short], 1), limits.looking_up_ns)
+    return Replace(calls.start_ns, calls.end_ns, np.stack([needed_ns, short, short], 1), limits.looking_up_ns)
 
 
-def _may_make(others: Work, elements: int, size: int, ns_per_byte: float) -> bool:
+def _may_make(rest: Work, elements: int, size: int, ns_per_byte: float) -> bool:
     """Whether an op makes tensors of that many elements, or is unknown and runs long enough to have written one."""
-    number, signatures = signatures_of(others.events.trace, others.op.rows)
+    number, signatures = signatures_of(rest.events.trace, rest.op.rows)
     written = [may_write(op, elements) for op in signatures]
     if any(written):
         return True
-    by_call = np.where(others.op.there, others.op.rows, -2 - others.launch.rows)
+    by_call = np.where(rest.op.there, rest.op.rows, -2 - rest.launch.rows)
     _, call = np.unique(by_call, return_inverse=True)
-    spent = np.bincount(call, others.dur_ns)[call]
-    unknown = np.array([one is None for one in written], bool)[number]
-    return bool((unknown & ((spent >= size * ns_per_byte) | (others.bytes >= size))).any())
+    spent = np.bincount(call, rest.dur_ns)[call]
+    unknown = np.array([size_written is None for size_written in written], bool)[number]
+    return bool((unknown & ((spent >= size * ns_per_byte) | (rest.bytes >= size))).any())
 
 
-def _in_every_step(found: Calls, ops: Calls, limits: Limits) -> bool:
+def _in_every_step(chosen: Calls, ops: Calls, limits: Limits) -> bool:
     steps = len(distinct(ops.step))
-    return steps >= limits.min_steps and len(distinct(found.step)) == steps
+    return steps >= limits.min_steps and len(distinct(chosen.step)) == steps
 
 
 def _touched(ops: Calls) -> set[Shape]:
@@ -258,26 +262,26 @@ def _tensor(op: Signature, position: int = 0) -> tuple[Shape, int]:
 def _chains(first: Rows, number: Rows, signatures: list[Signature], shape: Shape) -> Rows:
     """Positions of the reductions and of the ops after each that take the tensor and what was made of it alone."""
     scales = np.array([_scales(op, shape) for op in signatures])
-    found: list[int] = []
-    for at in first.tolist():
-        end = at + 1
+    chain: list[int] = []
+    for place in first.tolist():
+        end = place + 1
         while end < len(number) and scales[number[end]]:
             end += 1
-        found += range(at, end)
-    return np.array(found, np.int64)
+        chain += range(place, end)
+    return np.array(chain, np.int64)
 
 
 def _scales(op: Signature, shape: Shape) -> bool:
     """Scaling of the tensor, or of one number per row of it, by such numbers."""
 
-    return bool(re.match(_SCALES, op.name)) and all(_of_rows(one, shape) for one in tensors(op))
+    return bool(re.match(_SCALES, op.name)) and all(_is_reduced(shape_, shape) for shape_ in tensors(op))
 
 
-def _of_rows(one: Shape, shape: Shape) -> bool:
+def _is_reduced(number: Shape, shape: Shape) -> bool:
     """The tensor's shape, with some dimensions reduced to one or left out."""
-    if len(one) == len(shape):
-        return all(size in (1, whole) for size, whole in zip(one, shape, strict=True))
-    return one in (shape[:-1], shape[1:])
+    if len(number) == len(shape):
+        return all(size in (1, whole) for size, whole in zip(number, shape, strict=True))
+    return number in (shape[:-1], shape[1:])
 
 
 def _may_write(long: Work, elements: int) -> bool:
@@ -300,10 +304,10 @@ def _results(op: Signature) -> int | None:
 
 def sizes_changed(signatures: Iterable[Signature]) -> set[int]:
     """Elements of the tensors that ops in place, or of a library, may change: whole, or a part that a view takes."""
-    known = list(signatures)
-    changed = {shape for op in known if _IN_PLACE.search(op.name) for shape in tensors(op)}
+    listed = list(signatures)
+    changed = {shape for op in listed if _IN_PLACE.search(op.name) for shape in tensors(op)}
     sizes = set(map(math.prod, changed))
-    for op in known:
+    for op in listed:
         if _PARTS.search(op.name):
             part = result_shape(op)
             if part is None or part in changed:
@@ -326,9 +330,9 @@ def may_write(op: Signature, elements: int) -> bool | None:
 def _sizes_written(op: Signature) -> set[int] | None:
     """Elements of the tensors that an op writes, and maybe of others; None where that is not known."""
     shapes = tensors(op)
-    made = result_shape(op)
-    if made is not None:
-        return {math.prod(made), *(math.prod(op.shape(at)) for at in op_row(op.name).writes)}
+    result = result_shape(op)
+    if result is not None:
+        return {math.prod(result), *(math.prod(op.shape(at)) for at in op_row(op.name).writes)}
     if not shapes or not (op.name == "aten::convolution_backward" or _is_as_large(op)):
         return None
     return {*map(math.prod, shapes), *_broadcast(shapes)}

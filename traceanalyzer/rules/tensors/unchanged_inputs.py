@@ -25,13 +25,14 @@ from traceanalyzer.rule import (
 )
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.ops.table import is_view, result_shape
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
 from traceanalyzer.timeline.loops import step_edges
 
 _BACKWARD = r"^autograd::engine"
 _LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|\w*conv\w*|embedding\w*|einsum|lstm|gru)$")
-_OTHER_CODE = re.compile(  # weights, losses, drawn numbers, optimizers, what is no op of torch
+# Ops on weights, losses, random numbers, optimizers, and custom ops.
+_OTHER_CODE = re.compile(
     r"^(?!aten::)|_norm$|_loss\w*$|attention|^aten::(rand|normal|bernoulli|multinomial|uniform|exponential|dropout|"
     r"native_dropout|_foreach|_fused|_amp)|^aten::(copy_|item|_local_scalar_dense|is_nonzero)$"
 )
@@ -83,28 +84,28 @@ def unchanged_inputs(calls: Calls, gpus: Gpus, idle: IdleTime, limits: Limits) -
     np.maximum.at(spent, number[owner], launched.dur_ns)
     written = spent * float(gpus.memory_gbps(launched.device[:1]).sum())
     program = _Program(signatures, written, limits.max_elements)
-    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    runs_by_ops: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for begin, end in _runs(ops, number, program, limits):
-        found.setdefault(tuple(number[begin:end].tolist()), []).append((begin, end))
+        runs_by_ops.setdefault(tuple(number[begin:end].tolist()), []).append((begin, end))
     members: list[Rows] = []
     again: list[Rows] = []
     shapes: set[Shape] = set()
     times, always = [], True
-    for key, runs in found.items():
-        kept = _within_steps(runs, ops.step)
-        if len(kept) < steps or not (taken := program.unchanging(key)):
+    for key, runs in runs_by_ops.items():
+        repeats = _repeats_per_step(runs, ops.step)
+        if len(repeats) < steps or not (inputs := program.unchanging(key)):
             continue
-        if any(_between(each, ops, nodes, number, program, taken) for each in kept):
+        if any(_is_modified_between(each, ops, nodes, number, program, inputs) for each in repeats):
             continue
         of_step = (
-            int(np.searchsorted(ops.step, ops.step[kept[0][0][0]], side)) for side in ("left", "right")
+            int(np.searchsorted(ops.step, ops.step[repeats[0][0][0]], side)) for side in ("left", "right")
         )
-        stays = not program.may_make(_others(number, kept[0], *of_step), taken)
-        shapes |= taken
-        times += [len(each) for each in kept]
+        stays = not program.may_make(_other_ops(number, repeats[0], *of_step), inputs)
+        shapes |= inputs
+        times += [len(each) for each in repeats]
         always &= stays
-        members += [np.arange(*one) for each in kept for one in each]
-        again += [np.arange(*one) for each in kept for one in each[0 if stays else 1 :]]
+        members += [np.arange(*run) for each in repeats for run in each]
+        again += [np.arange(*run) for each in repeats for run in each[0 if stays else 1 :]]
     if members:
         yield _hits(ops[np.concatenate(again)], ops, members, (max(times), steps), (shapes, always), idle)
 
@@ -113,13 +114,13 @@ def _hits(
     again: Calls,
     ops: Calls,
     members: Sequence[Rows],
-    often: tuple[int, int],
-    taken: tuple[set[Shape], bool],
+    count: tuple[int, int],
+    inputs: tuple[set[Shape], bool],
     idle: IdleTime,
 ) -> Hits:
     every = ops[np.concatenate(members)]
     spent, owner = again.launched()
-    (times, steps), (shapes, always) = often, taken
+    (times, steps), (shapes, always) = count, inputs
     lines = every.line.sums(every.dur_ns)
     largest = sorted(shapes, key=math.prod, reverse=True)[:3]
     return Hits(
@@ -137,7 +138,7 @@ def _hits(
             "repeats": times,
             "often": "twice" if times == 2 else f"{times} times",
             "which": "they take" if always else "all but the first take",
-            "shapes": ", ".join("x".join(map(str, shape)) for shape in largest),
+            "shapes": ", ".join(shape_text(shape) for shape in largest),
             "by_ops": every.name.sums(every.dur_ns),
             "gpu_ns": spent.total_ns // steps,
             "launches": round(len(spent) / steps),
@@ -151,13 +152,13 @@ def _runs(ops: Calls, number: Rows, program: _Program, limits: Limits) -> Iterat
     """(first, past the last) of ops in a row that add no node to autograd's graph and take no weights."""
     sequence = ints_at(ops.events.trace.lanes.cpu, "sequence", ops.rows)
     edge = np.array(step_edges(ops)[1:], np.int64)
-    ends = np.array([program.ends_a_run(one) for one in program.signatures])[number] | _nodes(sequence, edge)
+    ends = np.array([program.ends_a_run(op) for op in program.signatures])[number] | _nodes(sequence, edge)
     stops = distinct(np.concatenate([edge, np.flatnonzero(ends), np.flatnonzero(ends) + 1, [0]]))
-    views = np.array([is_view(one.name) for one in program.signatures])[number]
+    views = np.array([is_view(op.name) for op in program.signatures])[number]
     for begin, end in zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True):
-        own = np.flatnonzero(~views[begin:end])
-        if len(own) >= limits.min_ops and not ends[begin]:
-            yield begin + int(own[0]), begin + int(own[-1]) + 1
+        members = np.flatnonzero(~views[begin:end])
+        if len(members) >= limits.min_ops and not ends[begin]:
+            yield begin + int(members[0]), begin + int(members[-1]) + 1
 
 
 def _nodes(sequence: Rows, edge: Rows) -> Mask:
@@ -165,42 +166,42 @@ def _nodes(sequence: Rows, edge: Rows) -> Mask:
     created = np.zeros(len(sequence), bool)
     low = 0
     for high in edge.tolist():
-        known = low + np.flatnonzero(sequence[low:high] >= 0)
-        created[known[:-1]] = np.diff(sequence[known]) > 0
+        numbered = low + np.flatnonzero(sequence[low:high] >= 0)
+        created[numbered[:-1]] = np.diff(sequence[numbered]) > 0
         low = high
     return created
 
 
-def _within_steps(runs: Sequence[tuple[int, int]], step: Rows) -> list[list[tuple[int, int]]]:
+def _repeats_per_step(runs: Sequence[tuple[int, int]], step: Rows) -> list[list[tuple[int, int]]]:
     """The runs of each step that has two or more."""
     by_step: dict[int, list[tuple[int, int]]] = {}
-    for one in runs:
-        by_step.setdefault(int(step[one[0]]), []).append(one)
+    for run in runs:
+        by_step.setdefault(int(step[run[0]]), []).append(run)
     return [each for each in by_step.values() if len(each) > 1]
 
 
-def _between(
+def _is_modified_between(
     runs: Sequence[tuple[int, int]],
     ops: Calls,
     nodes: Calls,
     number: Rows,
     program: _Program,
-    taken: set[Shape],
+    inputs: set[Shape],
 ) -> bool:
     """Whether anything from the first run to the last may have made such integers, or is backward: micro-batches."""
     low, high = runs[0][0], runs[-1][1]
     span = ops.start_ns[low], ops.end_ns[high - 1]
     if ((nodes.start_ns < span[1]) & (nodes.end_ns > span[0])).any():
         return True
-    return program.may_make(_others(number, runs, low, high), taken)
+    return program.may_make(_other_ops(number, runs, low, high), inputs)
 
 
-def _others(number: Rows, runs: Sequence[tuple[int, int]], low: int, high: int) -> list[int]:
+def _other_ops(number: Rows, runs: Sequence[tuple[int, int]], low: int, high: int) -> list[int]:
     """Signatures of the ops from `low` to `high` that are in none of the runs."""
-    others = np.ones(high - low, bool)
+    outside = np.ones(high - low, bool)
     for begin, end in runs:
-        others[begin - low : end - low] = False
-    return list(map(int, distinct(number[low:high][others])))
+        outside[begin - low : end - low] = False
+    return list(map(int, distinct(number[low:high][outside])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,49 +221,50 @@ class _Program:
 
     def unchanging(self, key: Sequence[int]) -> set[Shape]:
         """Shapes of the integers that the ops take and none of them is known to make; nothing where floats enter."""
-        known: set[Shape] = set()
-        taken: set[Shape] = set()
+        results: set[Shape] = set()
+        inputs: set[Shape] = set()
         every = [self.signatures[which] for which in key]
         for op in every:
-            for shape, kind in _typed(op) or _of_list(op, every):
-                if shape in known:
+            for shape, kind in _types_of_tensors(op) or _types_of_list(op, every):
+                if shape in results:
                     continue
                 if kind in _INTEGER:
-                    taken.add(shape)
+                    inputs.add(shape)
                 elif len(shape) > 1 or math.prod(shape) > self.max_elements:
                     return set()
             if (result := result_shape(op)) is not None:
-                known.add(result)
-        return taken
+                results.add(result)
+        return inputs
 
-    def may_make(self, others: Sequence[int], taken: set[Shape]) -> bool:
+    def may_make(self, rest: Sequence[int], shapes: set[Shape]) -> bool:
         """Whether any of these ops may have made such integers, or reads them as towers do."""
-        return any(self._may_make(one, taken) for one in others)
+        return any(self._may_make(which, shapes) for which in rest)
 
-    def _may_make(self, which: int, taken: set[Shape]) -> bool:
+    def _may_make(self, which: int, shapes: set[Shape]) -> bool:
         op = self.signatures[which]
-        typed = _typed(op)
+        typed = _types_of_tensors(op)
         if op.name.startswith("aten::embedding"):
-            return any(shape in taken for shape, _ in typed)
+            return any(shape in shapes for shape, _ in typed)
         integers = bool(typed) and typed[0][1] in _INTEGER
         if not integers and not _MAKES_INTEGERS.search(op.name):
             return False
         if op.name.endswith("_") and typed:
-            return integers and typed[0][0] in taken
+            return integers and typed[0][0] in shapes
         views = is_view(op.name)
-        if views and typed and typed[0][0] in taken:
-            return False  # a part of what stays the same, for the next run
+        if views and typed and typed[0][0] in shapes:
+            # A part of an unchanged tensor, for the next run.
+            return False
         result = result_shape(op)
         if result is not None:
-            return result in taken
+            return result in shapes
         if views:
             sizes = [math.prod(shape) for shape, _ in typed]
-            return any(size % max(math.prod(shape), 1) == 0 for shape in taken for size in sizes)
+            return any(size % max(math.prod(shape), 1) == 0 for shape in shapes for size in sizes)
         most = (self.written[which] or math.inf) / ITEM_BYTES[typed[0][1] if integers else "bool"]
-        return any(math.prod(shape) <= most for shape in taken)
+        return any(math.prod(shape) <= most for shape in shapes)
 
 
-def _typed(op: Signature) -> list[tuple[Shape, str]]:
+def _types_of_tensors(op: Signature) -> list[tuple[Shape, str]]:
     """(shape, type) of each tensor; those in lists have the type of the list's first, or none."""
     typed = zip(op.dims, op.types, strict=False)
     return [
@@ -270,8 +272,8 @@ def _typed(op: Signature) -> list[tuple[Shape, str]]:
     ]
 
 
-def _of_list(op: Signature, others: Sequence[Signature]) -> list[tuple[Shape, str]]:
-    """As `_typed` of an op that joins a list of tensors, whose type is that of the result, where an op takes that."""
+def _types_of_list(op: Signature, rest: Sequence[Signature]) -> list[tuple[Shape, str]]:
+    """(shape, type) of each tensor that an op joins: the type is that of the result, where another op reads it."""
     result = result_shape(op)
-    kinds = [kind for other in others for shape, kind in _typed(other) if shape == result]
+    kinds = [kind for other in rest for shape, kind in _types_of_tensors(other) if shape == result]
     return [(shape, kinds[0] if kinds else "") for shape in tensors(op)]

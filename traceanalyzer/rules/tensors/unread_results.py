@@ -15,7 +15,7 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.ops.table import is_view, op_row, result_shape
-from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.loops import LAYER, Loop, step_edges, whole_loops
 
@@ -23,10 +23,10 @@ _BACKWARD = r"^autograd::engine"
 _HANDS_OUT = "copy_d2h", "copy_h2d", "copy_p2p", "communication"
 _READS = "compute", "communication", "copy_d2h", "copy_d2d", "copy_p2p", "copy_other"
 _ACTIVATION = re.compile(r"^aten::(relu6?|silu|mish|elu|selu|leaky_relu|hard\w+)_$")
-_INDEXED = re.compile(
-    r"^aten::_?(unsafe_)?index(_put(_impl)?)?_?$"
-)  # by a list of tensors, which may not be recorded
-_INPUTS = {  # how many an op has; one more is the tensor that it writes into
+# Ops on a list of tensors, which may not be recorded.
+_INDEXED = re.compile(r"^aten::_?(unsafe_)?index(_put(_impl)?)?_?$")
+# Number of inputs by op; one more is the output tensor.
+_INPUTS = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mul", "div"), 2),
     **dict.fromkeys(("add", "sub", "rsub", "linear"), 3),
     **dict.fromkeys(("addmm", "baddbmm"), 5),
@@ -65,7 +65,7 @@ class Limits:
 class _Found:
     """Positions of ops that make unread results, int64 (iterations, ops of the block, its last one first)."""
 
-    at: Rows
+    places: Rows
     block: Block
 
 
@@ -104,23 +104,24 @@ def unread_results(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         if not uploads[loop.first : loop.end].any()
         and not takes_items(loop, number[low : loop.first], number, signatures)
     ]
-    found = _unread(ops, loops, number, each, spent, limits)
-    found = _seldom_read(found, number, each, limits.max_read_share)
-    if found:
-        yield from _hits(ops, found, work, limits)
+    unread = _unread_blocks(ops, loops, number, each, spent, limits)
+    unread = _rarely_read(unread, number, each, limits.max_read_share)
+    if unread:
+        yield from _hits(ops, unread, work, limits)
 
 
 def _all_known(work: Work, launching: Rows, signatures: Sequence[Signature]) -> bool:
     """Whether it is known what all work reads: it has an op, and the op's tensors are recorded."""
     linked = work.start_ns[work.launch.there]
     first_ns = linked.min() if len(linked) else 0
-    queued = ~work.launch.there & (work.start_ns < first_ns)  # before the recording: reads nothing of it
+    # Work launched before the recording reads no recorded results.
+    queued = ~work.launch.there & (work.start_ns < first_ns)
     if (work.kind.one_of(*_READS) & ~work.op.there & ~queued).any():
         return False
-    ops = [signatures[at] for at in launching.tolist()]
+    ops = [signatures[place] for place in launching.tolist()]
     return all(
         (tensors(op) or (op.name.startswith("aten::") and op.dims))
-        and not any(_unknown(*one) for one in zip(op.dims, op.types, strict=False))
+        and not any(_unknown(*shape) for shape in zip(op.dims, op.types, strict=False))
         for op in ops
     )
 
@@ -139,7 +140,7 @@ def _loops(ops: Calls, trained: Rows, least: int) -> Iterator[tuple[Loop, int, i
             yield from ((loop, low, high) for loop in whole_loops(low, high, kind, products, least))
 
 
-def _unread(
+def _unread_blocks(
     ops: Calls,
     loops: Sequence[tuple[Loop, int]],
     number: Rows,
@@ -151,54 +152,58 @@ def _unread(
     most: Counter[Shape] = Counter()
     for op in each:
         most |= Counter(op.reads)
-    known: dict[tuple[bytes, int], list[Block]] = {}
-    found = []
+    body_of: dict[tuple[bytes, int], list[Block]] = {}
+    unread = []
     for loop, high in loops:
-        own = slice(loop.first, loop.first + loop.period)
-        key = number[own].tobytes(), loop.repeats
-        if key not in known:
+        members = slice(loop.first, loop.first + loop.period)
+        key = number[members].tobytes(), loop.repeats
+        if key not in body_of:
             listed = frozenset(shape for shape, times in most.items() if times >= loop.repeats)
-            body = Body([each[at] for at in number[own].tolist()], spent[own].tolist(), listed)
-            known[key] = _blocks(body, products[own], limits)
-        found += [_Found(_occurrences(loop, block, number[:high]), block) for block in known[key]]
-    return found
+            body = Body([each[place] for place in number[members].tolist()], spent[members].tolist(), listed)
+            body_of[key] = _blocks(body, products[members], limits)
+        unread += [_Found(_occurrences(loop, block, number[:high]), block) for block in body_of[key]]
+    return unread
 
 
 def _blocks(body: Body, products: Mask, limits: Limits) -> list[Block]:
     """Of an iteration, those with a layer; none where iterations are calls that do not depend on each other."""
-    found = [one for one in body.blocks(limits.max_live_share) if products[one.places].any()]
-    own = {at for one in found for at in one.places}
-    left = 1 - sum(body.spent_ns[at] for at in own) / max(sum(body.spent_ns), 1)
-    return found if found and left >= limits.min_left_share and body.carries(own, found[0].places[0]) else []
+    blocks = [block for block in body.blocks(limits.max_live_share) if products[block.places].any()]
+    places = {place for block in blocks for place in block.places}
+    remaining = 1 - sum(body.spent_ns[place] for place in places) / max(sum(body.spent_ns), 1)
+    return (
+        blocks
+        if blocks and remaining >= limits.min_left_share and body.carries(places, blocks[0].places[0])
+        else []
+    )
 
 
 def _occurrences(loop: Loop, block: Block, number: Rows) -> Rows:
     """Positions of a block's ops where all of them have the same inputs; the last may be just after the loop."""
     places = np.array(block.places)
     places -= loop.period * (places > places[0])
-    at = loop.first + places + loop.period * np.arange(loop.repeats + 1)[:, None]
-    at = at[(at.min(axis=1) >= loop.first) & (at.max(axis=1) < len(number))]
-    found: Rows = at[(number[at] == number[at[:1]]).all(axis=1)]
-    return found
+    places_of = loop.first + places + loop.period * np.arange(loop.repeats + 1)[:, None]
+    places_of = places_of[(places_of.min(axis=1) >= loop.first) & (places_of.max(axis=1) < len(number))]
+    occurrences: Rows = places_of[(number[places_of] == number[places_of[:1]]).all(axis=1)]
+    return occurrences
 
 
-def _seldom_read(
-    found: Sequence[_Found], number: Rows, each: Sequence[Made], max_read_share: float
+def _rarely_read(
+    unread: Sequence[_Found], number: Rows, each: Sequence[Made], max_read_share: float
 ) -> list[_Found]:
     """Those whose results other ops of the trace read too seldom to read most of them."""
-    kept = []
-    for shape in sorted({one.block.makes for one in found}):
-        alike = [one for one in found if one.block.makes == shape]
+    rare = []
+    for shape in sorted({entry.block.makes for entry in unread}):
+        alike = [entry for entry in unread if entry.block.makes == shape]
         reads = np.array([op.reads.get(shape, 0) + op.reads_more for op in each])[number]
-        reads[np.concatenate([one.at.ravel() for one in alike])] = 0
-        if reads.sum() <= max_read_share * sum(len(one.at) for one in alike):
-            kept += alike
-    return kept
+        reads[np.concatenate([entry.places.ravel() for entry in alike])] = 0
+        if reads.sum() <= max_read_share * sum(len(entry.places) for entry in alike):
+            rare += alike
+    return rare
 
 
-def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> Iterator[Hits]:
-    needless = ops[distinct(np.concatenate([one.at[:-1].ravel() for one in found]))]
-    largest = max((one.block.makes for one in found), key=lambda shape: (np.prod(shape), shape))
+def _hits(ops: Calls, unread_results: Sequence[_Found], work: Work, limits: Limits) -> Iterator[Hits]:
+    needless = ops[distinct(np.concatenate([entry.places[:-1].ravel() for entry in unread_results]))]
+    largest = max((entry.block.makes for entry in unread_results), key=lambda shape: (np.prod(shape), shape))
     owner = work.op.index_of_enclosing(needless)
     for unread, share in work[owner >= 0].device_shares(limits.min_gpu_share):
         yield Hits(
@@ -213,8 +218,8 @@ def _hits(ops: Calls, found: Sequence[_Found], work: Work, limits: Limits) -> It
             evidence={
                 **gpu_time_evidence(unread),
                 "gpu_share": share,
-                "iterations": max(len(one.at) for one in found),
-                "made": "x".join(map(str, largest)),
+                "iterations": max(len(entry.places) for entry in unread_results),
+                "made": shape_text(largest),
             },
         )
 
@@ -285,7 +290,7 @@ class Body:
             balance.subtract(op.reads)
             if op.makes is not None:
                 balance[op.makes] += 1
-        found: list[Block] = []
+        blocks: list[Block] = []
         claimed: set[int] = set()
         for last in range(len(self.ops) - 1, -1, -1):
             shape = self.ops[last].makes
@@ -294,23 +299,25 @@ class Body:
             places = self._before(last, live_share)
             if not places or not claimed.isdisjoint(places):
                 continue
-            own = set(places)
-            if all(at in own for at, op in enumerate(self.ops) if shape in op.reads):
-                found.append(Block(shape, places))
-                claimed |= own
-        return found
+            in_block = set(places)
+            if all(place in in_block for place, op in enumerate(self.ops) if shape in op.reads):
+                blocks.append(Block(shape, places))
+                claimed |= in_block
+        return blocks
 
-    def carries(self, own: set[int], last: int) -> bool:
+    def carries(self, in_block: set[int], last: int) -> bool:
         """Whether others read what others made in the iteration before: more tensors of a shape than were made since.
 
         Args:
-            own: positions of ops that nothing reads.
+            in_block: positions of ops that nothing reads.
             last: position of the last of them.
         """
         order = self._after(last)
-        handed = {self.ops[at].makes for at in order if at not in own and not self.ops[at].views}
+        handed = {
+            self.ops[place].makes for place in order if place not in in_block and not self.ops[place].views
+        }
         return any(
-            shape in handed and order[distance - 1] not in own
+            shape in handed and order[distance - 1] not in in_block
             for shape, distance in self._escapes(last).items()
         )
 
@@ -323,34 +330,34 @@ class Body:
         places: list[int] = []
         dead = live = 0.0
         whole, best = sum(self.spent_ns), 0
-        for back, at in enumerate(reversed(self._after(last))):
-            op = self.ops[at]
+        for back, place in enumerate(reversed(self._after(last))):
+            op = self.ops[place]
             if (
                 op.makes is None
                 or op.makes in wanted
                 or escapes.get(op.makes, len(self.ops)) < len(self.ops) - back
             ):
                 wanted.update(op.reads)
-                live += self.spent_ns[at]
+                live += self.spent_ns[place]
                 if not places or live > live_share * whole:
                     break
                 continue
-            places.append(at)
-            dead += self.spent_ns[at]
+            places.append(place)
+            dead += self.spent_ns[place]
             best = len(places) if live <= live_share * dead else best
         return places[:best]
 
     def _escapes(self, last: int) -> dict[Shape, int]:
         """How many ops after a position the first one is that reads more tensors of a shape than were made since."""
         since: Counter[Shape] = Counter()
-        found: dict[Shape, int] = {}
-        for distance, at in enumerate(self._after(last), 1):
-            for shape, times in self.ops[at].reads.items():
+        escaping: dict[Shape, int] = {}
+        for distance, place in enumerate(self._after(last), 1):
+            for shape, times in self.ops[place].reads.items():
                 if times > since[shape]:
-                    found.setdefault(shape, distance)
-            if (makes := self.ops[at].makes) is not None:
+                    escaping.setdefault(shape, distance)
+            if (makes := self.ops[place].makes) is not None:
                 since[makes] += 1
-        return found
+        return escaping
 
 
 def _result(op: Signature) -> Shape | None:
@@ -373,18 +380,18 @@ def takes_items(loop: Loop, before: Rows, number: Rows, signatures: Sequence[Sig
         number: of all ops, each the position of its signature.
     """
     iterations = number[loop.first : loop.first + loop.period * loop.repeats].reshape(loop.repeats, -1)
-    for at in np.flatnonzero((iterations != iterations[0]).any(axis=0)).tolist():
-        ops = [signatures[one] for one in distinct(iterations[:, at]).tolist()]
-        if _TAKES.match(ops[0].name) and len({op.scalars for op in ops}) > 1 and not _of_a_list(ops[0]):
+    for place in np.flatnonzero((iterations != iterations[0]).any(axis=0)).tolist():
+        ops = [signatures[which] for which in distinct(iterations[:, place]).tolist()]
+        if _TAKES.match(ops[0].name) and len({op.scalars for op in ops}) > 1 and not _reads_list(ops[0]):
             return True
-    return any(_pieces(signatures[one]) == loop.repeats for one in distinct(before).tolist())
+    return any(_count_pieces(signatures[which]) == loop.repeats for which in distinct(before).tolist())
 
 
-def _of_a_list(op: Signature) -> bool:
+def _reads_list(op: Signature) -> bool:
     return op.name == "aten::select" and len(op.dims[0]) == 1
 
 
-def _pieces(op: Signature) -> int:
+def _count_pieces(op: Signature) -> int:
     """How many an op cuts a tensor into; 0 for other ops, and where that is not known."""
     if not _CUTS.match(op.name):
         return 0
@@ -392,7 +399,7 @@ def _pieces(op: Signature) -> int:
         shape = op.shape(0)
         if op.name == "aten::unbind":
             return shape[int(op.scalar(1))]
-        many = int(op.scalar(1))
-        return many if op.name == "aten::chunk" else -(-shape[int(op.scalar(2))] // many)
+        count = int(op.scalar(1))
+        return count if op.name == "aten::chunk" else -(-shape[int(op.scalar(2))] // count)
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return 0

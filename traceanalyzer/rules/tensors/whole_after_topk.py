@@ -60,29 +60,34 @@ def whole_after_topk(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
     Source: top_k_top_p_filtering in Hugging Face's transformers; torch.topk returns sorted values.
     """
     ops, number, signatures = top_ops(calls, "shows the length of rows", views=False)
-    chosen, part, kept = np.zeros(len(ops), bool), np.ones(len(ops)), (0, 0)
-    for at in np.flatnonzero(ops.name.one_of("aten::topk")).tolist():
-        shape, count = _kept(signatures[number[at]])
+    chosen, part, chosen_count = np.zeros(len(ops), bool), np.ones(len(ops)), (0, 0)
+    for place in np.flatnonzero(ops.name.one_of("aten::topk")).tolist():
+        shape, count = _chosen_by_topk(signatures[number[place]])
         if not shape or shape[-1] < limits.min_row_elements or count > limits.max_kept_share * shape[-1]:
             continue
-        later = _later(at, number, signatures, shape, limits)
+        later = _later_ops(place, number, signatures, shape, limits)
         chosen[later], part[later] = True, count / shape[-1]
-        kept = (count, shape[-1]) if len(later) else kept
-    owner = work.op.index_of_enclosing(ops[chosen]) if chosen.any() else np.full(len(work), -1, np.int64)
-    for found, share in work[owner >= 0].device_shares(limits.min_gpu_share):
-        needed = clamp_to_floor(found.dur_ns * part[chosen][owner[found.entries]], found, limits.floor_ns)
+        chosen_count = (count, shape[-1]) if len(later) else chosen_count
+    owner = work.op.index_of_enclosing(ops[chosen])
+    for pieces, share in work[owner >= 0].device_shares(limits.min_gpu_share):
+        needed = clamp_to_floor(pieces.dur_ns * part[chosen][owner[pieces.entries]], pieces, limits.floor_ns)
         yield Hits(
-            **reduce_to(found, needed),
+            **reduce_to(pieces, needed),
             message="topk keeps {kept} of {length} elements of each row and the others are masked, but then {ops} work "
             "on whole rows: {gpu} of all GPU work{where}",
             advice="Work on the values that topk returns, which are sorted, and look up the chosen index at the end: "
             "indices.gather(-1, choice).",
             confidence=Confidence.MEDIUM,
-            evidence={**gpu_time_evidence(found), "gpu_share": share, "kept": kept[0], "length": kept[1]},
+            evidence={
+                **gpu_time_evidence(pieces),
+                "gpu_share": share,
+                "kept": chosen_count[0],
+                "length": chosen_count[1],
+            },
         )
 
 
-def _kept(op: Signature) -> tuple[Shape, int]:
+def _chosen_by_topk(op: Signature) -> tuple[Shape, int]:
     """(shape of what topk chooses from, how many it keeps) along the last dimension; nothing where it is another."""
     try:
         shape, count, dim = op.shape(0), int(op.scalar(1)), int(op.scalar(2))
@@ -91,9 +96,11 @@ def _kept(op: Signature) -> tuple[Shape, int]:
     return (shape, count) if dim in (-1, len(shape) - 1) and count > 0 else ((), 0)
 
 
-def _later(at: int, number: Rows, signatures: list[Signature], shape: Shape, limits: Limits) -> list[int]:
+def _later_ops(
+    place: int, number: Rows, signatures: list[Signature], shape: Shape, limits: Limits
+) -> list[int]:
     """Positions of the ops after topk that compare, mask and then pass over whole rows; none where no mask is seen."""
-    following = [signatures[which] for which in number[at + 1 : at + 65].tolist()]
+    following = [signatures[which] for which in number[place + 1 : place + 65].tolist()]
     near = following[: limits.near_ops]
     rows = (*shape[:-1], 1)
     compared = next(
@@ -106,7 +113,10 @@ def _later(at: int, number: Rows, signatures: list[Signature], shape: Shape, lim
     end = compared
     while end < len(following) and (shape in tensors(following[end]) or _FILLS.match(following[end].name)):
         end += 1
-    taking = following[compared:end]  # a product that reads the rows needs them: attention scores
+    # A product that reads the rows needs them: they are attention scores.
+    taking = following[compared:end]
     return (
-        [] if any(_PRODUCTS.match(op.name) for op in taking) else list(range(at + 1 + compared, at + 1 + end))
+        []
+        if any(_PRODUCTS.match(op.name) for op in taking)
+        else list(range(place + 1 + compared, place + 1 + end))
     )

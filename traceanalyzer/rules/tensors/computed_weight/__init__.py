@@ -115,36 +115,40 @@ def computed_weight(
     if trained:
         leaves = calls[calls.name.one_of(_LEAF) & (calls.step >= 0)]
         which, of_leaves = signatures_of(calls.events.trace, leaves.rows)
-        shapes = [next(iter(tensors(of_leaves[at])), ()) for at in which.tolist()]
-        made = chains_of(ops, number, signatures, limits.min_calls_share, copies=True) if shaped else []
-        again = computed_again(ops, number, signatures, made, leaves, shapes, limits.min_times)
+        shapes = [next(iter(tensors(of_leaves[place])), ()) for place in which.tolist()]
+        repeatable = chains_of(ops, number, signatures, limits.min_calls_share, copies=True) if shaped else []
+        again = computed_again(ops, number, signatures, repeatable, leaves, shapes, limits.min_times)
     if again is not None:
         yield repeated_hits(again, ops, calls, work, idle)
-        chains = [one for one in chains if not (again.first == one.first).any()]
+        chains = [chain for chain in chains if not (again.first == chain.first).any()]
     elif not shaped:
         raise Unavailable("no shapes recorded: record_shapes=True shows what makes a layer's weight")
     for cause in ("low-rank",) if trained else ("constant", "quantised"):
-        own = [one for one in chains if trained or one.packed is (cause == "quantised")]
+        of_cause = [chain for chain in chains if trained or chain.packed is (cause == "quantised")]
         if trained:
-            own = [one for one in own if 0 < one.rank <= limits.max_rank_share * min(matrix(one.weight))]
-            yield from _low_rank(own, ops, number, signatures, calls, work, inputs, gpus, limits)
-        elif own:
-            yield from _constant(cause, own, ops, work, limits)
+            of_cause = [
+                chain
+                for chain in of_cause
+                if 0 < chain.rank <= limits.max_rank_share * min(matrix(chain.weight))
+            ]
+            yield from _low_rank_hits(of_cause, ops, number, signatures, calls, work, inputs, gpus, limits)
+        elif of_cause:
+            yield from _constant_hits(cause, of_cause, ops, work, limits)
 
 
-def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
-    first, last = np.array([one.first for one in chains]), np.array([one.layer for one in chains]) - 1
+def _constant_hits(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+    first, last = np.array([chain.first for chain in chains]), np.array([chain.layer for chain in chains]) - 1
     inside = np.zeros(len(ops), bool)
-    for one in chains:
-        inside[one.first : one.layer] = True
+    for chain in chains:
+        inside[chain.first : chain.layer] = True
     makes = ops[inside]
     packed = cause == "quantised"
-    for found, share in work[work.launch.index_of_enclosing(makes) >= 0].device_shares(limits.min_gpu_share):
+    for pieces, share in work[work.launch.index_of_enclosing(makes) >= 0].device_shares(limits.min_gpu_share):
         layers = len(chains) // max(len(np.unique(ops.step[first])), 1)
         yield Hits(
-            occurrences=found,
+            occurrences=pieces,
             cause=cause,
-            lost=LostTime.all_of(found),
+            lost=LostTime.all_of(pieces),
             fix=DropSpans(ops.start_ns[first], ops.end_ns[last]),
             message="before {layers} layers a step "
             + ("integers are unpacked to the layer's weight" if packed else "the layer's weight is computed")
@@ -157,11 +161,11 @@ def _constant(cause: str, chains: list[Chain], ops: Calls, work: Work, limits: L
                 "merge_and_unload for adapters, or keep the joined parameters."
             ),
             confidence=Confidence.MEDIUM,
-            evidence={**gpu_time_evidence(found), "layers": layers, "gpu_share": share},
+            evidence={**gpu_time_evidence(pieces), "layers": layers, "gpu_share": share},
         )
 
 
-def _low_rank(
+def _low_rank_hits(
     chains: list[Chain],
     ops: Calls,
     number: Rows,
@@ -172,31 +176,32 @@ def _low_rank(
     gpus: Gpus,
     limits: Limits,
 ) -> Iterator[Hits]:
-    weights = {one.weight for one in chains}
+    weights = {chain.weight for chain in chains}
     leaves = calls[calls.name.one_of(_LEAF)]
     whole = {shape for op in signatures_of(calls.events.trace, leaves.rows)[1] for shape in tensors(op)}
-    weights -= whole  # all of the matrix is trained
-    chains = [one for one in chains if one.weight in weights]
+    # These matrices are trained as a whole.
+    weights -= whole
+    chains = [chain for chain in chains if chain.weight in weights]
     if not chains:
         return
     inside = np.zeros(len(ops), bool)
-    for one in chains:
-        inside[one.first : one.layer] = True
+    for chain in chains:
+        inside[chain.first : chain.layer] = True
     large = weights | {shape[::-1] for shape in weights}
-    rows = {_rows(signatures[number[one.layer]]) for one in chains}
+    rows = {_rows(signatures[number[chain.layer]]) for chain in chains}
     backward = work.outer_op.name.matches(_BACKWARD)
-    backward &= inputs.meets(lambda op: _of_gradient(op, large, rows))
+    backward &= inputs.meets(lambda op: _works_on_gradient(op, large, rows))
     chosen = backward | (work.launch.index_of_enclosing(ops[inside]) >= 0)
-    for found, share in work[chosen].device_shares(limits.min_gpu_share):
-        gbps = gpus.memory_gbps(found.device[:1])[0]
-        moved = sum(limits.passes * _bytes(signatures[number[one.layer]]) for one in chains)
-        keeps = min(moved / gbps / REACHED["elementwise"] / max(found.total_ns, 1), 1.0)
+    for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
+        gbps = gpus.memory_gbps(pieces.device[:1])[0]
+        moved = sum(limits.passes * _bytes(signatures[number[chain.layer]]) for chain in chains)
+        keeps = min(moved / gbps / REACHED["elementwise"] / max(pieces.total_ns, 1), 1.0)
         if share * (1 - keeps) < limits.min_gpu_share:
             continue
-        less = reduce_to(found, np.asarray(found.dur_ns * keeps))
-        layers = ops[np.array([one.layer for one in chains])]
+        less = reduce_to(pieces, np.asarray(pieces.dur_ns * keeps))
+        layers = ops[np.array([chain.layer for chain in chains])]
         yield Hits(
-            occurrences=found,
+            occurrences=pieces,
             lost=less["lost"],
             fix=(*less["fix"], Insert(layers.rows, limits.cpu_ns)),
             cause="low-rank",
@@ -206,9 +211,9 @@ def _low_rank(
             "The result is the same, and backward makes no gradient of the whole matrix.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "layers": len(layers) // max(len(np.unique(layers.step)), 1),
-                "rank": max(one.rank for one in chains),
+                "rank": max(chain.rank for chain in chains),
                 "gpu_share": share,
             },
         )
@@ -225,7 +230,7 @@ def _bytes(layer: Signature) -> float:
     return float(rows * (out + into) * number_bytes(layer))
 
 
-def _of_gradient(op: Signature, large: set[Shape], rows: set[int]) -> bool:
+def _works_on_gradient(op: Signature, large: set[Shape], rows: set[int]) -> bool:
     """Makes the gradient of such a matrix out of that many rows, or works on one without them."""
     shapes = tensors(op)
     if op.name == "aten::mm" and len(shapes) == 2 and shapes[0][1] in rows:
@@ -271,11 +276,11 @@ def _with_backward(again: Computed, ops: Calls, calls: Calls) -> tuple[Rows, Row
     """(starts, ends, position of the span that each belongs to) of spans, then of what backward does for them."""
     starts, ends = ops.start_ns[again.first], ops.end_ns[again.last]
     nodes, recorder = backward_nodes_of(calls, ops)
-    at = np.searchsorted(again.first, recorder, side="right") - 1
-    own = (recorder >= 0) & (at >= 0)
-    own[own] = recorder[own] <= again.last[at[own]]
-    nodes, at = nodes[own].outer_op, at[own]
+    place = np.searchsorted(again.first, recorder, side="right") - 1
+    members = (recorder >= 0) & (place >= 0)
+    members[members] = recorder[members] <= again.last[place[members]]
+    nodes, place = nodes[members].outer_op, place[members]
     _, once = np.unique(nodes.rows, return_index=True)
-    nodes, at = nodes[once], at[once]
-    owner = np.concatenate([np.arange(len(starts)), at])
+    nodes, place = nodes[once], place[once]
+    owner = np.concatenate([np.arange(len(starts)), place])
     return np.append(starts, nodes.start_ns), np.append(ends, nodes.end_ns), owner

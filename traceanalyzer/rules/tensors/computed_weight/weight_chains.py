@@ -22,7 +22,8 @@ _JOINS = ("aten::cat", "aten::stack")
 _COPIES = re.compile(r"^aten::(_?to(_copy)?|copy_|clone|contiguous)$")
 _PACKED = frozenset({"signed char", "unsigned char", "int", "short int"})
 _NORMED = re.compile(r"^aten::_weight_norm(_interface)?$")
-_PARAMETERS_OF_NORM = 2  # a direction and a length
+# Weight norm has two parameters: direction and length.
+_PARAMETERS_OF_NORM = 2
 _FRAMES = re.compile(
     r"torch/nn/utils/(parametrize\.py\(\d+\): forward|(weight|spectral)_norm\.py\(\d+\): compute_weight)$"
 )
@@ -58,17 +59,19 @@ def chains_of(
     layers, (place, _) = np.flatnonzero(ops.name.matches(_LAYERS)), grouped([ops.thread, ops.step])
     makes = cache(lambda which, weight: _makes(signatures[which], weight))
     weight_of = cache(lambda which: _weight(signatures[which]))
-    found, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
+    by_weight, counts = dict[Shape, list[Chain]](), dict[Shape, int]()
     for layer in layers.tolist():
         weight = weight_of(int(number[layer]))
         if weight is None:
             continue
         counts[weight] = counts.get(weight, 0) + 1
-        chain = _before(layer, weight, place, number, makes, copies=copies)
+        chain = _makers_before(layer, weight, place, number, makes, copies=copies)
         if chain is not None:
-            found.setdefault(weight, []).append(chain)
-    often = {weight for weight, own in found.items() if len(own) >= min_calls_share * counts[weight]}
-    return [one for weight in often for one in found[weight]]
+            by_weight.setdefault(weight, []).append(chain)
+    frequent = {
+        weight for weight, members in by_weight.items() if len(members) >= min_calls_share * counts[weight]
+    }
+    return [member for weight in frequent for member in by_weight[weight]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,12 @@ class _Making:
     """What an op does for a weight of some shape.
 
     Attributes:
-        own: it takes nothing but tensors of that shape, or that fit it.
+        fits: it takes nothing but tensors of that shape, or that fit it.
         whole: it makes all of the weight; `inner`: as a product of that inner size.
         packed: of integers; `computes`: it is more than a copy.
     """
 
-    own: bool
+    fits: bool
     whole: bool
     inner: int
     packed: bool
@@ -90,12 +93,12 @@ class _Making:
 
 def _makes(op: Signature, weight: Shape) -> _Making:
     inner = _inner(op, weight)
-    own = _broadcast(op, weight) and not re.match(_LAYERS, op.name)
-    whole = inner > 0 or _joins(op, weight) or (own and _is_whole(op, weight))
-    return _Making(own, whole, inner, bool(_PACKED & set(op.types)), not _COPIES.search(op.name))
+    broadcasts = _broadcast(op, weight) and not re.match(_LAYERS, op.name)
+    whole = inner > 0 or _joins(op, weight) or (broadcasts and _is_whole(op, weight))
+    return _Making(broadcasts, whole, inner, bool(_PACKED & set(op.types)), not _COPIES.search(op.name))
 
 
-def _before(
+def _makers_before(
     layer: int,
     weight: Shape,
     place: Rows,
@@ -110,30 +113,30 @@ def _before(
         place: equal for ops of one thread and step.
     """
     first, rank, packed, computes = layer, 0, False, False
-    at = layer - 1
-    while at >= 0 and place[at] == place[layer]:
-        op = makes(int(number[at]), weight)
-        if not op.whole and (at == layer - 1 or not op.own):
+    position = layer - 1
+    while position >= 0 and place[position] == place[layer]:
+        op = makes(int(number[position]), weight)
+        if not op.whole and (position == layer - 1 or not op.fits):
             break
         if op.whole:
-            first, rank = at, max(rank, op.inner)
+            first, rank = position, max(rank, op.inner)
             packed |= op.packed
             computes |= op.computes
-        at -= 1
+        position -= 1
     return Chain(first, layer, weight, rank, packed) if computes or (copies and first < layer) else None
 
 
 def _weight(op: Signature) -> Shape | None:
     """Shape of a layer's weight; None where it is not known, or the input has it, too."""
     try:
-        given, weight = op.shape(0), op.shape(1)
+        data, weight = op.shape(0), op.shape(1)
     except LookupError:
         return None
-    alike = _same(given, weight) or math.prod(given) == math.prod(weight)
+    alike = _has_same_elements(data, weight) or math.prod(data) == math.prod(weight)
     return None if alike or len(weight) < 2 else weight
 
 
-def _same(shape: Shape, weight: Shape) -> bool:
+def _has_same_elements(shape: Shape, weight: Shape) -> bool:
     """As many elements, and as many rows or columns."""
     return math.prod(shape) == math.prod(weight) and (shape[:1] == weight[:1] or shape == weight[::-1])
 
@@ -143,16 +146,19 @@ def _joins(op: Signature, weight: Shape) -> bool:
 
 
 def _is_whole(op: Signature, weight: Shape) -> bool:
-    return any(_same(shape, weight) for shape in tensors(op))
+    return any(_has_same_elements(shape, weight) for shape in tensors(op))
 
 
 def _broadcast(op: Signature, weight: Shape) -> bool:
     """All of its tensors have the weight's shape, or some dimensions of it left out or of one."""
-    return all(_same(shape, weight) or _fits(shape, weight) for shape in tensors(op)) and bool(op.dims)
+    return all(_has_same_elements(shape, weight) or _fits(shape, weight) for shape in tensors(op)) and bool(
+        op.dims
+    )
 
 
 def _fits(shape: Shape, weight: Shape) -> bool:
-    if math.prod(shape) == shape[0] == weight[0]:  # one number for each row
+    # One number per row.
+    if math.prod(shape) == shape[0] == weight[0]:
         return True
     pairs = zip(shape[::-1], weight[::-1], strict=False)
     return len(shape) <= len(weight) and all(size in (1, whole) for size, whole in pairs)
@@ -162,7 +168,7 @@ def _parts(shapes: list[Shape], weight: Shape) -> bool:
     """Tensors that fill the weight together, and differ from it in one dimension."""
     parts = [shape for shape in shapes if len(shape) == len(weight)]
     fills = sum(map(math.prod, parts)) == math.prod(weight) and len(parts) == len(shapes) > 1
-    return fills and all(sum(a != b for a, b in zip(one, weight, strict=True)) == 1 for one in parts)
+    return fills and all(sum(a != b for a, b in zip(part, weight, strict=True)) == 1 for part in parts)
 
 
 def _inner(op: Signature, weight: Shape) -> int:
@@ -231,42 +237,52 @@ def computed_again(
         leaves: what adds up the gradients of parameters, and the shape of each, empty where it is not known.
         min_times: fewer times per gradient may be several networks, or passes.
     """
-    known = [shape for shape in leaf_shapes if shape]
-    shapes = {shape: at for at, shape in enumerate(dict.fromkeys([*known, *(one.weight for one in chains)]))}
-    if not known:
+    recorded = [shape for shape in leaf_shapes if shape]
+    shapes = {
+        shape: place
+        for place, shape in enumerate(dict.fromkeys([*recorded, *(item.weight for item in chains)]))
+    }
+    if not recorded:
         shapes = dict.fromkeys(shapes, _UNKNOWN)
     kinds = (
         _in_frames(ops),
-        _normed(ops, number, signatures, shapes),
-        _of_chains(chains, shapes),
+        _normalized_spans(ops, number, signatures, shapes),
+        _chain_spans(chains, shapes),
     )
-    given = leaves.step, np.array([shapes[shape] if shape else _UNKNOWN for shape in leaf_shapes], np.int64)
-    found = (_again(ops, spans, *given, min_times) for spans in kinds if len(spans.first))
-    return max((one for one in found if one is not None), key=lambda one: len(one.first), default=None)
+    of_leaves = (
+        leaves.step,
+        np.array([shapes[shape] if shape else _UNKNOWN for shape in leaf_shapes], np.int64),
+    )
+    candidates = (_repeated_spans(ops, spans, *of_leaves, min_times) for spans in kinds if len(spans.first))
+    return max(
+        (item for item in candidates if item is not None), key=lambda item: len(item.first), default=None
+    )
 
 
-def _again(ops: Calls, spans: _Spans, leaf_step: Rows, leaf_shape: Rows, min_times: float) -> Computed | None:
+def _repeated_spans(
+    ops: Calls, spans: _Spans, leaf_step: Rows, leaf_shape: Rows, min_times: float
+) -> Computed | None:
     step = ops.step[spans.first]
-    own, _ = grouped([np.append(step, leaf_step), np.append(spans.shape, leaf_shape)])
+    group, _ = grouped([np.append(step, leaf_step), np.append(spans.shape, leaf_shape)])
     of_step, _ = grouped([np.append(step, leaf_step)])
     count = len(step)
-    size = len(own) + 1
-    of_shape = np.bincount(own[count:], minlength=size)[own[:count]]
+    size = len(group) + 1
+    of_shape = np.bincount(group[count:], minlength=size)[group[:count]]
     of_any = np.bincount(of_step[count:], minlength=size)[of_step[:count]] // spans.parameters
     weights = np.where(spans.shape == _UNKNOWN, of_any, of_shape)
-    kind = np.where(spans.shape == _UNKNOWN, size + of_step[:count], own[:count])
+    kind = np.where(spans.shape == _UNKNOWN, size + of_step[:count], group[:count])
     _, kind, times = np.unique(kind, return_inverse=True, return_counts=True)
-    often = (weights > 0) & (times[kind] >= min_times * weights)
-    again = often & (rank_within(kind) >= weights)
+    frequent = (weights > 0) & (times[kind] >= min_times * weights)
+    again = frequent & (rank_within(kind) >= weights)
     if not again.any():
         return None
-    steps = len(np.unique(step[often]))
-    _, first = np.unique(kind[often], return_index=True)
+    steps = len(np.unique(step[frequent]))
+    _, first = np.unique(kind[frequent], return_index=True)
     return Computed(
         spans.first[again],
         spans.last[again],
-        round(int(often.sum()) / steps),
-        round(int(weights[often][first].sum()) / steps),
+        round(int(frequent.sum()) / steps),
+        round(int(weights[frequent][first].sum()) / steps),
     )
 
 
@@ -277,40 +293,46 @@ def _in_frames(ops: Calls) -> _Spans:
     rows = np.flatnonzero(matching(python, "name", _FRAMES.search))
     starts, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
     each = [
-        _within(ops, starts[tid == one], (starts + dur)[tid == one], one) for one in np.unique(tid).tolist()
+        _ops_in_frames(ops, starts[tid == thread], (starts + dur)[tid == thread], thread)
+        for thread in np.unique(tid).tolist()
     ]
-    first, last = (np.concatenate([no_rows(), *(pair[at] for pair in each)]) for at in (0, 1))
+    first, last = (np.concatenate([no_rows(), *(pair[place] for pair in each)]) for place in (0, 1))
     return _Spans(first, last, np.full(len(first), _UNKNOWN))
 
 
-def _within(ops: Calls, starts: Rows, ends: Rows, tid: int) -> tuple[Rows, Rows]:
+def _ops_in_frames(ops: Calls, starts: Rows, ends: Rows, tid: int) -> tuple[Rows, Rows]:
     """First and last op within each frame of one thread, of the outer frames that hold any."""
     starts, ends = starts[order := np.lexsort((-ends, starts))], ends[order]
     outer = np.append(True, ends[1:] > np.maximum.accumulate(ends)[:-1]) if len(ends) else ends.astype(bool)
     starts, ends = starts[outer], ends[outer]
-    own = np.flatnonzero(_of_thread(ops, tid))
-    first = np.searchsorted(ops.start_ns[own], starts)
-    last = np.searchsorted(ops.start_ns[own], ends) - 1
+    members = np.flatnonzero(_is_on_thread(ops, tid))
+    first = np.searchsorted(ops.start_ns[members], starts)
+    last = np.searchsorted(ops.start_ns[members], ends) - 1
     there = last >= first
-    return own[first[there]], own[last[there]]
+    return members[first[there]], members[last[there]]
 
 
-def _of_thread(ops: Calls, tid: int) -> Mask:
+def _is_on_thread(ops: Calls, tid: int) -> Mask:
     return np.asarray(ints(ops.events.trace.lanes.cpu, "tid")[ops.rows] == tid)
 
 
-def _normed(ops: Calls, number: Rows, signatures: Sequence[Signature], shapes: dict[Shape, int]) -> _Spans:
-    at = np.flatnonzero(ops.name.meets(_NORMED.search))
-    given = [next(iter(tensors(signatures[which])), ()) for which in number[at].tolist()]
+def _normalized_spans(
+    ops: Calls, number: Rows, signatures: Sequence[Signature], shapes: dict[Shape, int]
+) -> _Spans:
+    place = np.flatnonzero(ops.name.meets(_NORMED.search))
+    first_shapes = [next(iter(tensors(signatures[which])), ()) for which in number[place].tolist()]
     return _Spans(
-        at, at, np.array([shapes.get(shape, _UNKNOWN) for shape in given], np.int64), _PARAMETERS_OF_NORM
+        place,
+        place,
+        np.array([shapes.get(shape, _UNKNOWN) for shape in first_shapes], np.int64),
+        _PARAMETERS_OF_NORM,
     )
 
 
-def _of_chains(chains: Sequence[Chain], shapes: dict[Shape, int]) -> _Spans:
-    ordered = sorted(chains, key=lambda one: one.first)
+def _chain_spans(chains: Sequence[Chain], shapes: dict[Shape, int]) -> _Spans:
+    ordered = sorted(chains, key=lambda chain: chain.first)
     first, last = (
         np.array(part, np.int64)
-        for part in ([one.first for one in ordered], [one.layer - 1 for one in ordered])
+        for part in ([chain.first for chain in ordered], [chain.layer - 1 for chain in ordered])
     )
-    return _Spans(first, last, np.array([shapes[one.weight] for one in ordered], np.int64))
+    return _Spans(first, last, np.array([shapes[chain.weight] for chain in ordered], np.int64))

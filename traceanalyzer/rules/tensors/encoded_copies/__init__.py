@@ -73,29 +73,29 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
     Source: shapes; measured on an H200 with torch 2.11.
     """
     ops, number, signatures = top_ops(calls, "shows which items are copies", in_steps=False)
-    left, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
+    needed_share, copies, makers = np.ones(len(ops) + 1), np.zeros(len(ops) + 1, np.int64), {}
     trained = np.zeros(len(ops) + 1, bool)
     for find in (networks, equal_rows):
         for maker, copied, members in find(ops, number.tolist(), signatures, limits.min_times):
-            left[members], copies[members] = copied.items / copied.copies, copied.copies
+            needed_share[members], copies[members] = copied.items / copied.copies, copied.copies
             trained[members] = find is equal_rows
             makers.update(dict.fromkeys(members, (maker, copied)))
-    own, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
-    owner = np.where(trained[recorder], recorder, own)
-    owner[(left[owner] == 1) | ~work.kind.one_of("compute")] = -1
+    launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
+    owner = np.where(trained[recorder], recorder, launcher)
+    owner[(needed_share[owner] == 1) | ~work.kind.one_of("compute")] = -1
     pairs = zip(copies[owner].tolist(), inputs.number.tolist(), strict=True)
-    chosen = np.array([n > 0 and _has_all(inputs.signatures[one], n) for n, one in pairs], bool)
-    for found, share in work[chosen].device_shares(limits.min_gpu_share):
-        mine = owner[found.entries]
-        maker, copied = makers[int(mine[np.argmax(found.dur_ns)])]
+    chosen = np.array([n > 0 and _has_all(inputs.signatures[which], n) for n, which in pairs], bool)
+    for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
+        op = owner[pieces.entries]
+        maker, copied = makers[int(op[np.argmax(pieces.dur_ns)])]
         yield Hits(
-            **reduce_to(found, clamp_to_floor(found.dur_ns * left[mine], found, limits.floor_ns)),
+            **reduce_to(pieces, clamp_to_floor(pieces.dur_ns * needed_share[op], pieces, limits.floor_ns)),
             message="{maker} makes {copies} items of {items}, and a network runs on all of them: it computes each item "
             "{repeats} times on average; {gpu} of all GPU work, in {ops}{where}",
             advice="Run the network once on each item, then gather, expand or cut the windows from its results.",
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
                 "maker": maker,
                 "copies": copied.copies,
@@ -107,7 +107,7 @@ def encoded_copies(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits)
 
 def _has_all(op: Signature, copies: int) -> bool:
     """Whether one of an op's tensors has a part for each copy: not the weights, nor what only prepares them."""
-    return any(n > 0 and n % copies == 0 for one in tensors(op) for n in (one[0], math.prod(one[:-1])))
+    return any(n > 0 and n % copies == 0 for shape in tensors(op) for n in (shape[0], math.prod(shape[:-1])))
 
 
 def equal_rows(
@@ -115,36 +115,36 @@ def equal_rows(
 ) -> Iterator[tuple[str, Copied, list[int]]]:
     """(op that makes copies, what it makes, positions of ops that work on equal rows)."""
     makers = {result_shape(op): op.name for op in signatures if _BROADCASTS.search(op.name)}
-    seeds = [_of_strides(op, min_times) or _repeated(op, min_times) for op in signatures]
-    edges, done, known = step_edges(ops), -1, Ops.of(number, signatures)
+    seeds = [_copied_by_strides(op, min_times) or _copied_by_repeat(op, min_times) for op in signatures]
+    edges, done, sequence = step_edges(ops), -1, Ops.of(number, signatures)
     seen: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-    for at in np.flatnonzero(np.array([one is not None for one in seeds], bool)[number]).tolist():
-        copied = seeds[number[at]]
-        if copied is None or at <= done:
+    for position in np.flatnonzero(np.array([seed is not None for seed in seeds], bool)[number]).tolist():
+        copied = seeds[number[position]]
+        if copied is None or position <= done:
             continue
-        group = int(np.searchsorted(edges, at, side="right"))
-        low, high = max(edges[group - 1], at - FAR), min(edges[group], at + FAR)
-        key = at - low, tuple(number[low:high])
+        group = int(np.searchsorted(edges, position, side="right"))
+        low, high = max(edges[group - 1], position - FAR), min(edges[group], position + FAR)
+        key = position - low, tuple(number[low:high])
         if key not in seen:
-            seen[key] = [place - at for place in rows_read(known, at, low, high, copied)]
-        members = [at + place for place in seen[key]]
+            seen[key] = [place - position for place in rows_read(sequence, position, low, high, copied)]
+        members = [position + place for place in seen[key]]
         if members:
-            members += _in_later_blocks(known, members, edges[group])
+            members += _in_later_blocks(sequence, members, edges[group])
             done = max(members)
             yield makers.get(copied.shape, "aten::expand"), copied, members
 
 
-def _of_strides(op: Signature, min_times: float) -> Copied | None:
+def _copied_by_strides(op: Signature, min_times: float) -> Copied | None:
     """Rows that an op reads, of which strides say that each is there several times; None where one input has others."""
     if not BY_ROW.search(op.name) or not op.strides or op.name == "aten::cat":
         return None
     wanted = read_by(op)
     shape = max(wanted, key=math.prod, default=())
     repeated = set(range(1 - len(shape), -1)) | {-len(shape)} if len(shape) > 1 else set()
-    for at, sizes in enumerate(op.dims):
-        if sizes not in [list(one) for one in wanted]:
+    for place, sizes in enumerate(op.dims):
+        if sizes not in [list(size) for size in wanted]:
             continue
-        steps = op.stride(at)
+        steps = op.stride(place)
         if steps is None:
             return None
         repeated -= {i for i in repeated if len(sizes) >= -i and sizes[i] > 1 and steps[i] > 0}
@@ -153,7 +153,7 @@ def _of_strides(op: Signature, min_times: float) -> Copied | None:
     return Copied(0, rows, rows // times, shape) if enough else None
 
 
-def _repeated(op: Signature, min_times: float) -> Copied | None:
+def _copied_by_repeat(op: Signature, min_times: float) -> Copied | None:
     """Rows that an op writes several times, or numbers, each of which may become a row."""
     shape = result_shape(op) if op.name in _REPEATS else None
     source = next(iter(tensors(op)), ())
@@ -175,18 +175,18 @@ def _in_later_blocks(ops: Ops, members: Sequence[int], end: int) -> list[int]:
         end: of the thread's step.
     """
     number, last = ops.number, members[-1]
-    for at, first in enumerate(members):
-        later = _next(number, number[first], last + 1, end)
-        size, found, begin = later - first, list[int](), later
+    for position, first in enumerate(members):
+        later = _next_same(number, number[first], last + 1, end)
+        size, repeats, begin = later - first, list[int](), later
         while begin + size <= end and number[begin : begin + size] == number[first:later]:
-            found += [place - first + begin for place in members[at:]]
+            repeats += [place - first + begin for place in members[position:]]
             begin += size
-        if found:
-            return found if _is_condition(ops, first, range(last + 1, later)) else []
+        if repeats:
+            return repeats if _is_condition(ops, first, range(last + 1, later)) else []
     return []
 
 
-def _next(number: Sequence[int], which: int, begin: int, end: int) -> int:
+def _next_same(number: Sequence[int], which: int, begin: int, end: int) -> int:
     try:
         return number.index(which, begin, end)
     except ValueError:
@@ -203,7 +203,7 @@ def _is_condition(ops: Ops, first: int, rest: range) -> bool:
     shape = next(iter(read_by(op)))
     for place in reversed(rest):
         which = ops.number[place]
-        if ops.made[which] == shape and not is_view(ops.signatures[which].name):
+        if ops.results[which] == shape and not is_view(ops.signatures[which].name):
             kind = ops.types[which]
             return ops.modulates(first) or (kind is not None and kind not in types_read(op, shape))
     return True

@@ -33,58 +33,65 @@ _PER_ITEM = re.compile(
     r"|cat|upsample\w*|pad|constant_pad_nd|square|masked_fill|chunk|split\w*|unbind|select|slice|detach|type_as"
     r"|eq|ne|lt|le|gt|ge|(logical|bitwise)_(not|and|or))$"
 )
-BY_ROW = re.compile(  # the same for equal rows
+# Ops that compute the same for equal rows.
+BY_ROW = re.compile(
     r"^aten::(linear|addmm|mm|layer_norm|native_layer_norm|rms_norm|\w*relu\w*|gelu|silu_?|mish|elu|hardswish_?"
     r"|softplus|sigmoid_?|tanh_?|clamp\w*|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|sin|cos|abs|neg|contiguous|clone"
     r"|to|_to_copy|reshape|flatten|cat)$"
 )
-_MIXES = re.compile(r"^aten::(linear|addmm|mm|\w*_norm)$")  # the numbers of a row
-_KEEPS = re.compile(r"^aten::(\w*_norm|\w*relu\w*|gelu|silu|mish|elu|hardswish|softplus)_?$")
+# Ops that mix the elements of a row.
+_MIXES = re.compile(r"^aten::(linear|addmm|mm|\w*_norm)$")
 _ARITHMETIC = re.compile(r"^aten::(add|sub|mul|div|lerp)_?$")
 _ACTIVATES = re.compile(r"^aten::(relu|gelu|silu|mish)$")
 _TYPED = re.compile(
     r"^aten::(add|sub|mul|div|\w*relu\w*|gelu|silu|mish|elu|sigmoid|tanh|clone|contiguous)_?$"
 )
 _WIDER = {"float", "c10::BFloat16"}, {"float", "c10::Half"}
-_ROW_PARTS = 3  # that a condition becomes at least: shift, scale and gate
+# A condition becomes at least three parts: shift, scale and gate.
+_ROW_PARTS = 3
 LAYERS = re.compile(r"^aten::(linear|addmm|mm|conv\w*|cudnn_convolution\w*|embedding|lstm|gru|\w*_norm)$")
 LOOK_UP = "aten::embedding"
-AHEAD, FAR = 8, 200  # ops between the copies and the network, and between two ops of a network; chosen
+# Ops between the copies and the network, and between two ops of a network; chosen.
+AHEAD, FAR = 8, 200
 
 
 def networks(
     ops: Calls, number: list[int], signatures: Sequence[Signature], min_times: float
 ) -> Iterator[tuple[str, Copied, list[int]]]:
     """(op that makes copies, what it makes, positions of the ops that work on each of them)."""
-    known: dict[tuple[int, ...], Copied | None] = {}
+    by_ops: dict[tuple[int, ...], Copied | None] = {}
     edges, done = step_edges(ops), -1
-    for at in np.flatnonzero(ops.name.matches(_COPIES)).tolist():
-        key = tuple(number[at : at + AHEAD + 1])
-        if key not in known:
-            known[key] = _copied([signatures[one] for one in key], min_times)
-        copied = known[key]
-        if copied is None or at < done:
+    for position in np.flatnonzero(ops.name.matches(_COPIES)).tolist():
+        key = tuple(number[position : position + AHEAD + 1])
+        if key not in by_ops:
+            by_ops[key] = _copies_of([signatures[which] for which in key], min_times)
+        copied = by_ops[key]
+        if copied is None or position < done:
             continue
-        last, maker = at + copied.begin, signatures[number[at]]
-        beside = [signatures[one] for one in number[max(at - AHEAD, 0) : at] + number[at + 1 : last]]
-        positions = copied.items == 1 and any(op.name == "aten::arange" for op in beside)
+        last, maker = position + copied.begin, signatures[number[position]]
+        neighbors = [
+            signatures[which]
+            for which in number[max(position - AHEAD, 0) : position] + number[position + 1 : last]
+        ]
+        positions = copied.items == 1 and any(op.name == "aten::arange" for op in neighbors)
         if positions and signatures[number[last]].name == LOOK_UP:
-            continue  # what is looked up may be tokens
-        end, members = edges[bisect_right(edges, at)], []
-        for place in _members(number, signatures, last, end, copied, (maker, *beside)):
+            # The lookup may be of tokens.
+            continue
+        end, members = edges[bisect_right(edges, position)], []
+        for place in _members(number, signatures, last, end, copied, (maker, *neighbors)):
             members.append(place)
             done = place
         if members:
             yield maker.name, copied, members
 
 
-def _copied(ops: Sequence[Signature], min_times: float) -> Copied | None:
+def _copies_of(ops: Sequence[Signature], min_times: float) -> Copied | None:
     """What the first op copies, if one of the next ones works on separate copies."""
     source, moved = next(iter(tensors(ops[0])), ()), False
     for begin, op in enumerate(ops[1:], 1):
         for shape in read_by(op):
             items = _items(source, shape) if len(shape) > 1 and not is_view(op.name) else 0
-            if items and shape[0] >= min_times * items and _looked_up(op, ops[0], moved):
+            if items and shape[0] >= min_times * items and _may_look_up(op, ops[0], moved):
                 return Copied(begin, shape[0], items, shape)
         other = op.name == ops[0].name and _IN_ORDER.search(op.name)
         if not (is_view(op.name) or _BETWEEN.search(op.name) or other):
@@ -93,7 +100,7 @@ def _copied(ops: Sequence[Signature], min_times: float) -> Copied | None:
     return None
 
 
-def _looked_up(op: Signature, maker: Signature, moved: bool) -> bool:
+def _may_look_up(op: Signature, maker: Signature, moved: bool) -> bool:
     """Whether an op may read what the maker has made, where it is a look-up: most programs have some of one shape.
 
     Args:
@@ -109,9 +116,9 @@ def _looked_up(op: Signature, maker: Signature, moved: bool) -> bool:
 def _items(source: Shape, shape: Shape) -> int:
     """How many items of the sizes of each of `shape` a source has; 0 where it has none."""
     wanted = math.prod(shape[1:])
-    for at in range(len(source)):
-        if wanted > 1 and math.prod(source[at:]) == wanted and source[at] > 1:
-            return math.prod(source[:at])
+    for place in range(len(source)):
+        if wanted > 1 and math.prod(source[place:]) == wanted and source[place] > 1:
+            return math.prod(source[:place])
     return 0
 
 
@@ -128,63 +135,94 @@ def _members(
     Args:
         makers: the op that makes the copies, and those around it, up to the network.
     """
-    made, others = {copied.shape: 1}, Others(copied.copies)
-    maker, *around = makers
-    for op in around:
-        _copy_too(op, maker, copied, made)
-    tables = makers.count(maker)  # tensors that are copied
-    enough = math.inf if tables > 1 and not _IN_ORDER.search(maker.name) else 2  # others gather other items
-    unknown, last = 0, begin
+    network, last = _Network(copied, makers), begin
     for place in range(begin, end):
         op = signatures[number[place]]
-        shapes = tensors(op)
-        if (
-            (_RANDOM.search(op.name) and "False" not in op.scalars)
-            or _WRITES.search(op.name)
-            or place - last > FAR
-        ):
+        random = _RANDOM.search(op.name) and "False" not in op.scalars
+        if random or _WRITES.search(op.name) or place - last > FAR:
             return
-        if unknown and shapes and shapes[0][:1] == (copied.copies,):
-            made[shapes[0]] = made.get(shapes[0], 0) + unknown
-        read = read_by(op)
-        mine = [one for one in read if one in made]
-        if not mine:
-            unknown = 0 if shapes else unknown
-            if not _copy_too(op, maker, copied, made):
-                others.see(op, read)
+        network.see_unknown_result(op)
+        inputs = network.inputs_of(op)
+        if not inputs:
+            network.pass_by(op)
             continue
-        foreign = any(one not in made and one[:1] == (copied.copies,) for one in read) or others.may_be(mine)
-        viewing = is_view(op.name)
-        tables -= op.name == LOOK_UP
-        if (
-            foreign
-            or tables < 0
-            or (len(mine) > 1 and not LAYERS.search(op.name) and max(made[one] for one in mine) < enough)
-        ):
+        if not network.takes_only(op, inputs) or not network.follow(op, inputs):
             return
-        if not (viewing or LAYERS.search(op.name) or _PER_ITEM.search(op.name)):
-            return
-        result = result_shape(op)
-        if _REGROUPS.search(op.name) and (result is None or result[0] % copied.copies):
-            return
-        several = _PARTS.search(op.name)
-        unknown, last = (2 if several else 1) if result is None else 0, place
-        if result is not None:
-            times = made.get(result, 0)
-            made[result] = max(times, made[mine[0]]) if viewing else times + 1
-        if not viewing:
+        last = place
+        if not is_view(op.name):
             yield place
 
 
-def _copy_too(op: Signature, maker: Signature, copied: Copied, made: dict[Shape, int]) -> bool:
-    """Other tensors of the same items that are copied in the same way, such as masks, belong to the copies."""
-    if op.name != maker.name or not _IN_ORDER.search(op.name):
-        return False
-    result, source = result_shape(op), next(iter(tensors(op)), ())
-    if not result or result[1:] != source[1:] or (result[0], source[0]) != (copied.copies, copied.items):
-        return False
-    made[result] = made.get(result, 0) + 1
-    return True
+class _Network:
+    """Shapes of the tensors that hold the copies, by how many tensors have each; and of others of as many entries."""
+
+    def __init__(self, copied: Copied, makers: Sequence[Signature]) -> None:
+        self.copied = copied
+        self.shapes: dict[Shape, int] = {copied.shape: 1}
+        self.others = Others(copied.copies)
+        self.maker, *around = makers
+        # results of the last op, if their shape is not known
+        self.unknown = 0
+        # tensors that are copied
+        self.tables = makers.count(self.maker)
+        # several ops that gather may gather other items each
+        gathered = self.tables > 1 and not _IN_ORDER.search(self.maker.name)
+        self.enough = math.inf if gathered else 2
+        for op in around:
+            self._copies_too(op)
+
+    def inputs_of(self, op: Signature) -> list[Shape]:
+        """Shapes of the copies that an op reads."""
+        return [shape for shape in read_by(op) if shape in self.shapes]
+
+    def see_unknown_result(self, op: Signature) -> None:
+        """What an op reads after one of unknown result, and has as many entries, is that result."""
+        first = next(iter(tensors(op)), ())
+        if self.unknown and first[:1] == (self.copied.copies,):
+            self.shapes[first] = self.shapes.get(first, 0) + self.unknown
+
+    def pass_by(self, op: Signature) -> None:
+        """Note an op that reads no copies."""
+        self.unknown = 0 if tensors(op) else self.unknown
+        if not self._copies_too(op):
+            self.others.see(op, read_by(op))
+
+    def takes_only(self, op: Signature, inputs: list[Shape]) -> bool:
+        """Whether all that an op reads of so many entries are copies of this network."""
+        entries = (self.copied.copies,)
+        if any(shape not in self.shapes and shape[:1] == entries for shape in read_by(op)):
+            return False
+        self.tables -= op.name == LOOK_UP
+        if self.others.may_be(inputs) or self.tables < 0:
+            return False
+        several = len(inputs) > 1 and not LAYERS.search(op.name)
+        return not several or max(self.shapes[shape] for shape in inputs) >= self.enough
+
+    def follow(self, op: Signature, inputs: list[Shape]) -> bool:
+        """Add what an op makes of copies; False where it may mix them."""
+        viewing = is_view(op.name)
+        if not (viewing or LAYERS.search(op.name) or _PER_ITEM.search(op.name)):
+            return False
+        result = result_shape(op)
+        if _REGROUPS.search(op.name) and (result is None or result[0] % self.copied.copies):
+            return False
+        self.unknown = 0 if result is not None else 2 if _PARTS.search(op.name) else 1
+        if result is not None:
+            count = self.shapes.get(result, 0)
+            self.shapes[result] = max(count, self.shapes[inputs[0]]) if viewing else count + 1
+        return True
+
+    def _copies_too(self, op: Signature) -> bool:
+        """Other tensors of the same items that are copied in the same way, such as masks, belong to the copies."""
+        if op.name != self.maker.name or not _IN_ORDER.search(op.name):
+            return False
+        result, source = result_shape(op), next(iter(tensors(op)), ())
+        if not result or result[1:] != source[1:]:
+            return False
+        if (result[0], source[0]) != (self.copied.copies, self.copied.items):
+            return False
+        self.shapes[result] = self.shapes.get(result, 0) + 1
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +231,7 @@ class Ops:
 
     number: Sequence[int]
     signatures: Sequence[Signature]
-    made: Sequence[Shape | None]
+    results: Sequence[Shape | None]
     types: Sequence[str | None]
 
     @staticmethod
@@ -204,7 +242,7 @@ class Ops:
 
     def modulates(self, place: int) -> bool:
         """Whether an activation and a layer after it make shift, scale and gate of a condition, all at once."""
-        both = [self.signatures[one] for one in self.number[place : place + 2]]
+        both = [self.signatures[which] for which in self.number[place : place + 2]]
         wide, shape = result_shape(both[-1]), next(iter(read_by(both[0])), ())
         if op_row(both[-1].name).kind is not Kind.GEMM or wide is None:
             return False
@@ -213,21 +251,21 @@ class Ops:
         return wide[-1] % shape[-1] == 0 and wide[-1] >= _ROW_PARTS * shape[-1]
 
 
-def rows_read(ops: Ops, at: int, begin: int, end: int, copied: Copied) -> list[int]:
+def rows_read(ops: Ops, position: int, begin: int, end: int, copied: Copied) -> list[int]:
     """Positions of ops that work on equal rows.
 
     Args:
         at: what makes the rows, or the first that reads them.
         begin, end: what to look at, within the thread's step.
     """
-    rows, found = _Known(ops, copied, range(begin, at)), []
-    for place in range(at + copied.begin, end):
-        its = rows.taken_by(place, first=place == at)
+    rows, places = _Known(ops, copied, range(begin, position)), []
+    for place in range(position + copied.begin, end):
+        its = rows.taken_by(place, first=place == position)
         if its is None:
             break
         if its:
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 class _Known:
@@ -241,52 +279,62 @@ class _Known:
         self.ops = ops
         self.copied = copied
         self.equal: dict[Shape, int] = {copied.shape: 1}
-        self.others: dict[Shape, list[str | None]] = {}  # their types; None: not known
-        self.before: range | None = before  # not yet looked at
+        # Types of the tensors of each shape, None if not known.
+        self.others: dict[Shape, list[str | None]] = {}
+        # Ops before the rows that are not yet inspected.
+        self.before: range | None = before
+        # Shape of the last result, whether its rows are equal, and its type.
         self.last: tuple[Shape, bool, str | None] = (
             copied.shape,
             True,
             None,
-        )  # made last, equal rows or not, type
-        self.product = False  # whether that is what a layer makes, which has one reader mostly
-        self.unread: Shape | None = None  # rows that nothing has read
+        )
+        # Whether the last result is of a layer: it mostly has one reader.
+        self.product = False
+        # Equal rows that no op has read.
+        self.unread: Shape | None = None
 
     def taken_by(self, place: int, *, first: bool) -> bool | None:
         """Whether an op computes equal rows of equal rows; None where that, or what it makes, is not known."""
         which = self.ops.number[place]
-        op, made = self.ops.signatures[which], self.ops.made[which]
+        op, result = self.ops.signatures[which], self.ops.results[which]
         read, viewing = read_by(op), is_view(op.name)
-        mine = {one for one in read if one in self.equal}
-        ours = {self._is_equal(op, one, place) for one in mine}
-        if None in ours:
+        rows = {shape for shape in read if shape in self.equal}
+        equal = {self._is_equal(op, shape, place) for shape in rows}
+        if None in equal:
             return None
-        if True not in ours:
-            return self._other(which, viewing)
-        others = any(one not in mine and math.prod(one[:-1]) > 1 for one in read)
-        alone = ours == {True} and all(read.count(one) <= self.equal[one] for one in mine)
-        if not first and (others or not alone):
-            return self._other(which, viewing) if others and made not in self.equal else None
-        if made is None or self.copied.copies not in (math.prod(made[:-1]), math.prod(made)):
+        if True not in equal:
+            return self._note_other(which, viewing)
+        foreign = any(shape not in rows and math.prod(shape[:-1]) > 1 for shape in read)
+        only_rows = equal == {True} and all(read.count(shape) <= self.equal[shape] for shape in rows)
+        if not first and (foreign or not only_rows):
+            return self._note_other(which, viewing) if foreign and result not in self.equal else None
+        if result is None or not self._makes_rows(op, rows, result, viewing):
             return None
-        flat = any(math.prod(one[:-1]) != self.copied.copies for one in mine)
-        if not viewing and (not BY_ROW.search(op.name) or (flat and _MIXES.search(op.name))):
-            return None
-        times = self.equal.get(made, 0)
-        self.equal[made] = max(times, 1) if viewing else times + 1
-        self.last, self.product, self.unread = (made, True, None), False, made
+        count = self.equal.get(result, 0)
+        self.equal[result] = max(count, 1) if viewing else count + 1
+        self.last, self.product, self.unread = (result, True, None), False, result
         return not viewing
+
+    def _makes_rows(self, op: Signature, rows: set[Shape], result: Shape, viewing: bool) -> bool:
+        """Whether what an op makes of equal rows has a row, or a number, for each of them."""
+        copies = self.copied.copies
+        if copies not in (math.prod(result[:-1]), math.prod(result)):
+            return False
+        flat = any(math.prod(shape[:-1]) != copies for shape in rows)
+        return viewing or bool(BY_ROW.search(op.name) and not (flat and _MIXES.search(op.name)))
 
     def _is_equal(self, op: Signature, shape: Shape, place: int) -> bool | None:
         """Whether the tensor of this shape that an op reads consists of equal rows; None where that is not known."""
-        own = types_read(op, shape)
+        types = types_read(op, shape)
         last, equal, kind = self.last
         if (last == shape and equal) or (self.unread == shape and self.ops.modulates(place)):
             return True
-        if last == shape and (kind is None or kind in own or not own):
+        if last == shape and (kind is None or kind in types or not types):
             return False
-        others = self._all_others(shape)
-        apart = len(own) == 1 and None not in others and own[0] not in others
-        return True if not others or apart else None
+        other_types = self._all_others(shape)
+        distinct_type = len(types) == 1 and None not in other_types and types[0] not in other_types
+        return True if not other_types or distinct_type else None
 
     def _all_others(self, shape: Shape) -> list[str | None]:
         """Types of other tensors of a shape, those before the rows among them."""
@@ -294,24 +342,24 @@ class _Known:
             which = self.ops.number[place]
             op = self.ops.signatures[which]
             for sizes, kind in zip(op.dims, op.types, strict=False):
-                if isinstance(sizes, list) and sizes and all(isinstance(one, int) for one in sizes):
+                if isinstance(sizes, list) and sizes and all(isinstance(size, int) for size in sizes):
                     self.others.setdefault(tuple(sizes), []).append(kind)
-            if made := self.ops.made[which]:
-                self.others.setdefault(made, []).append(self.ops.types[which])
+            if result := self.ops.results[which]:
+                self.others.setdefault(result, []).append(self.ops.types[which])
         self.before = None
         return self.others.get(shape, [])
 
-    def _other(self, which: int, viewing: bool) -> bool | None:
+    def _note_other(self, which: int, viewing: bool) -> bool | None:
         """False, unless an op may make a tensor that looks like the rows and is not known to."""
-        op, made = self.ops.signatures[which], self.ops.made[which]
-        if made is None:
+        op, result = self.ops.signatures[which], self.ops.results[which]
+        if result is None:
             return False if viewing or not tensors(op) else None
         shape = self.last[0]
         if self.product and _ARITHMETIC.search(op.name) and shape in read_by(op):
             self.others[shape].remove(None)
-        if not viewing or made in self.equal:
-            self.others.setdefault(made, []).append(self.ops.types[which])
-            self.last = (made, False, self.ops.types[which])
+        if not viewing or result in self.equal:
+            self.others.setdefault(result, []).append(self.ops.types[which])
+            self.last = (result, False, self.ops.types[which])
             self.product = op_row(op.name).kind is Kind.GEMM
         return False
 
@@ -344,7 +392,8 @@ def read_by(op: Signature) -> Sequence[Shape]:
     """Shapes of what it works on: of a layer its input, not its weight; of a look-up the indices."""
     if not LAYERS.search(op.name):
         return tensors(op)
-    first = op.name in ("aten::addmm", LOOK_UP)  # behind the bias, or the table
+    # The first input is the bias or the table.
+    first = op.name in ("aten::addmm", LOOK_UP)
     return tensors(op)[first : first + 1]
 
 
@@ -356,15 +405,15 @@ class Others:
 
     def see(self, op: Signature, read: Sequence[Shape]) -> None:
         """An op that takes nothing of the network."""
-        mine = any(one[:1] == (self._copies,) for one in read)
-        self._shapes.update(one for one in read if one[:1] == (self._copies,))
-        self._unknown = False if mine else self._unknown
-        made = result_shape(op)
-        if made is not None and made[:1] == (self._copies,):
-            self._shapes.add(made)
-        elif mine and made is None:
+        as_many = any(shape[:1] == (self._copies,) for shape in read)
+        self._shapes.update(shape for shape in read if shape[:1] == (self._copies,))
+        self._unknown = False if as_many else self._unknown
+        result = result_shape(op)
+        if result is not None and result[:1] == (self._copies,):
+            self._shapes.add(result)
+        elif as_many and result is None:
             self._unknown = True
 
     def may_be(self, read: Sequence[Shape]) -> bool:
         """Whether one of several tensors may come from elsewhere."""
-        return len(read) > 1 and (self._unknown or any(one in self._shapes for one in read))
+        return len(read) > 1 and (self._unknown or any(shape in self._shapes for shape in read))

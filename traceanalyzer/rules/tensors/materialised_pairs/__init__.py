@@ -27,7 +27,7 @@ from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     weighs,
 )
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes, shape_text
 from traceanalyzer.tensors.top_ops import require_shapes
 
 _BACKWARD = r"Backward\d*$"
@@ -56,7 +56,8 @@ _LIST = (
     "Build the list of close pairs seldom: with a margin (a skin) around the cut-off it holds for several iterations. "
     "Or look for neighbours in cells of that size. "
 )
-_PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"  # a linear layer is no pairing
+# Ops that pair rows; a linear layer does not.
+_PAIRING = r"^aten::(cdist|_euclidean_dist|matmul|mm|bmm|baddbmm|einsum)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +102,22 @@ def materialised_pairs(
     measured.
     """
     require_shapes(inputs.signatures, "shows what is broadcast")
-    found = [_pairs_of(op, limits) for op in inputs.signatures]
-    origins = {one.shape: one for one in found if one is not None}
+    pairs_of_ops = [_pairs_of(op, limits) for op in inputs.signatures]
+    origins = {origin.shape: origin for origin in pairs_of_ops if origin is not None}
     reduced = {shape for op in inputs.signatures if _reduces(op) for shape in shapes_in(op)}
     yield from gathered_pairs(calls, work, inputs, gpus, limits)
-    yield from _selected(work, inputs, gpus, limits)
-    within = {shape for one in origins.values() for shape in _rest(one, limits)}
-    own = {shape for shape in origins if shape in reduced and shape not in within}
+    yield from _selected_hits(work, inputs, gpus, limits)
+    within = {shape for origin in origins.values() for shape in _reduced_pairs(origin, limits)}
+    reduced_shapes = {shape for shape in origins if shape in reduced and shape not in within}
     listed, hits = listed_pairs(calls, work, inputs, limits, within)
     yield from hits
     for shape, pairs in origins.items():
-        if shape in own - listed:
-            yield from _of(pairs, work, inputs, gpus, limits)
+        if shape in reduced_shapes - listed:
+            yield from _pair_hits(pairs, work, inputs, gpus, limits)
 
 
-def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    rest = _rest(pairs, limits)
+def _pair_hits(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    rest = _reduced_pairs(pairs, limits)
     masks = bool(_COMPARES.search(pairs.op)) and not any(weighs(op, pairs.shape) for op in inputs.signatures)
     member = inputs.meets(
         lambda op: (
@@ -130,16 +131,16 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
     lists = inputs.meets(
         lambda op: bool(_LISTS.search(op.name)) and bool({pairs.shape, *rest} & shapes_in(op))
     )
-    stays = _staying(pairs, rest, inputs.signatures, limits)[inputs.number]
+    stays = _remaining_shares(pairs, rest, inputs.signatures, limits)[inputs.number]
     member &= work.kind.one_of("compute", "copy_d2d")
     for members, share in work[member].device_shares(limits.min_gpu_share):
         if (peaks := gpus[int(members.device[0])].peaks) is None:
             continue
         each = math.prod(pairs.shape) / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
         least = members.dur_ns * stays[members.entries]
-        texts = [_text(shape) for shape in pairs.inputs]
+        texts = [shape_text(shape) for shape in pairs.inputs]
         listing = work[lists & (work.device == members.device[0])].op
-        often = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
+        count = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
         yield Hits(
             **reduce_to(members, np.maximum(np.minimum(members.dur_ns, each), least)),
             named_by=pairs.op,
@@ -147,36 +148,36 @@ def _of(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limit
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
                 "memory and reduced again; {gpu} of all GPU work in {ops}"
             )
-            + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if often else "")
+            + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if count else "")
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
-            advice=_OF_MASKS if masks else (_LIST if often else "") + _ADVICE,
+            advice=_OF_MASKS if masks else (_LIST if count else "") + _ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
                 **gpu_time_evidence(members),
                 "gpu_share": share,
                 "inputs": " and ".join(dict.fromkeys(texts)),
-                "pairs": _text(pairs.shape),
+                "pairs": shape_text(pairs.shape),
                 "ratio": round(math.prod(pairs.shape) / max(sum(map(math.prod, pairs.inputs)), 1)),
             }
-            | ({"lister": listing.name.values()[0], "lists_a_step": round(often, 1)} if often else {}),
+            | ({"lister": listing.name.values()[0], "lists_a_step": round(count, 1)} if count else {}),
         )
 
 
-def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def _selected_hits(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Pairs of which forward only selects, while backward passes over all of them."""
     names, signatures = work.outer_op.name, inputs.signatures
     backward, pairing = names.matches(_BACKWARD), names.matches(_PAIRING)
-    made: dict[int, int] = {}
+    numbers_made: dict[int, int] = {}
     for which in np.unique(inputs.number[work.entries][pairing & ~backward]).tolist():
         size, summed = product_size(signatures[which])
         if size >= limits.min_elements:
-            made[size] = max(summed, made.get(size, 0))
+            numbers_made[size] = max(summed, numbers_made.get(size, 0))
     picked_back = np.unique(inputs.number[work.entries][names.matches(_PICKED_BACK)])
     read = [signatures[which] for which in np.unique(inputs.number[work.entries][~backward]).tolist()]
-    for shape in {one for which in picked_back.tolist() for one in shapes_in(signatures[which])}:
+    for shape in {pairs for which in picked_back.tolist() for pairs in shapes_in(signatures[which])}:
         readers = [op for op in read if shape in shapes_in(op)]
         picks = [op for op in readers if selects(op)]
-        if math.prod(shape) not in made or not picks or not all(map(passes, readers)):
+        if math.prod(shape) not in numbers_made or not picks or not all(map(passes, readers)):
             continue
         passing = np.array([shape in shapes_in(op) for op in signatures], bool)
         member = passing[inputs.number[work.entries]] & backward
@@ -184,7 +185,7 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
         for members, share in work[member].device_shares(limits.min_gpu_share):
             peaks = gpus[int(members.device[0])].peaks
             pass_ns = 0.0 if peaks is None else number_bytes(picks[0]) / (limits.memory_share * peaks.gbps)
-            numbers = sum(picked(one) for one in picks) * made[math.prod(shape)]
+            numbers = sum(picked(pairs) for pairs in picks) * numbers_made[math.prod(shape)]
             needed, advice = _least_of_two(members, shape, numbers * limits.selected_passes, pass_ns)
             yield Hits(
                 **reduce_to(members, needed),
@@ -194,7 +195,7 @@ def _selected(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Ite
                 "all of them: {gpu} of all GPU work in {ops}",
                 advice=advice,
                 confidence=Confidence.MEDIUM,
-                evidence={**gpu_time_evidence(members), "gpu_share": share, "pairs": _text(shape)},
+                evidence={**gpu_time_evidence(members), "gpu_share": share, "pairs": shape_text(shape)},
             )
 
 
@@ -206,12 +207,12 @@ def _least_of_two(members: Work, shape: Shape, numbers: float, pass_ns: float) -
         pass_ns: of one number through memory.
     """
     calls = max(len(np.unique(members.step)), 1)
-    left = np.full(len(members), min(numbers * pass_ns * calls / max(members.total_ns, 1), 1.0))
+    remaining = np.full(len(members), min(numbers * pass_ns * calls / max(members.total_ns, 1), 1.0))
     shares = members.outer_op.name.matches(_SHARED_BACK)
     one_pass = math.prod(shape) * pass_ns * calls / max(members[shares].total_ns, 1)
     scattered = np.where(shares, min(one_pass, 1.0), 1.0)
-    gather, scatter = (float((members.dur_ns * one).sum()) for one in (left, scattered))
-    better, advice = (scattered, _ONE_PLACE) if scatter < gather else (left, _SELECTED)
+    gather, scatter = (float((members.dur_ns * part).sum()) for part in (remaining, scattered))
+    better, advice = (scattered, _ONE_PLACE) if scatter < gather else (remaining, _SELECTED)
     return np.asarray(members.dur_ns * better, np.float64), advice
 
 
@@ -241,22 +242,24 @@ def _unexpanded(op: Signature, position: int) -> Shape:
     return tuple(size if step else 1 for size, step in zip(shape, strides, strict=True))
 
 
-def _rest(pairs: _Pairs, limits: Limits) -> set[Shape]:
+def _reduced_pairs(pairs: _Pairs, limits: Limits) -> set[Shape]:
     """Shapes of results that are reduced over one dimension, and are still all pairs."""
     small, shape = sum(map(math.prod, pairs.inputs)), pairs.shape
-    rest = {shape[:at] + more + shape[at + 1 :] for at in range(len(shape)) for more in ((), (1,))}
+    rest = {shape[:place] + more + shape[place + 1 :] for place in range(len(shape)) for more in ((), (1,))}
     least = max(limits.min_times * small, limits.min_elements)
-    return {one for one in rest if math.prod(one) >= least}
+    return {other_shape for other_shape in rest if math.prod(other_shape) >= least}
 
 
-def _staying(pairs: _Pairs, rest: set[Shape], signatures: Sequence[Signature], limits: Limits) -> Floats:
+def _remaining_shares(
+    pairs: _Pairs, rest: set[Shape], signatures: Sequence[Signature], limits: Limits
+) -> Floats:
     """Share of each op's time that stays, because later ops read a number for each pair: a product writes it, too."""
     read = rest & {shape for op in signatures if _streams(op) for shape in shapes_in(op)}
     if not read:
         return np.zeros(len(signatures))
     share = max(map(math.prod, read)) / math.prod(pairs.shape)
     of_pairs = (pairs.shape in shapes_in(op) or _pairs_of(op, limits) == pairs for op in signatures)
-    return np.array([share if own else 1.0 for own in of_pairs])
+    return np.array([share if on_pairs else 1.0 for on_pairs in of_pairs])
 
 
 def _streams(op: Signature) -> bool:
@@ -268,7 +271,3 @@ def _streams(op: Signature) -> bool:
 def _reduces(op: Signature) -> bool:
     needed = bound_of(op) if op.dims else None
     return needed is not None and needed.kind in ("reduction", "softmax")
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape))

@@ -18,17 +18,19 @@ from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import Limits, Shape, shapes_in
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
-from traceanalyzer.tensors.signatures import Signature, number_bytes, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Signature, number_bytes, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import without_views
 
 _LISTS = "aten::nonzero"
 _DISTANCES = ("aten::cdist", "aten::_euclidean_dist", "aten::_cdist_forward")
-_KEEPS = re.compile(  # makes a mask of a mask, or takes single numbers
+# Ops that make a mask of a mask, or read single numbers.
+_KEEPS = re.compile(
     r"^aten::(nonzero\w*|argwhere|masked_select|index|tri[lu]_?|fill_diagonal_|fill_|zero_|copy_|where|count_nonzero)$"
 )
 _COUNTS = re.compile(r"^aten::(sum|any|all)$")
 _BACKWARD = r"Backward\d*$"
-_FOLLOWING = 8  # ops after the one that lists, one of which has the size of the list
+# One of this many ops after the listing op has the size of the list.
+_FOLLOWING = 8
 _LISTED_ADVICE = (
     "Search only within each item of a batch: torch.cdist of (items, rows, columns), or torch_cluster.radius(batch_x=) "
     "does it. In a large item, sort points into cells of the size of the cut-off, and compare neighbouring cells only."
@@ -52,7 +54,7 @@ class _Pairs(NamedTuple):
     """Pairs that are compared and listed; `equal` where they are the equal keys of two lists, without distances."""
 
     shape: Shape
-    kept: int
+    listed: int
     equal: bool
 
 
@@ -74,54 +76,56 @@ def listed_pairs(
             read.setdefault(shape, []).append(inputs.signatures[which])
     hits: list[Hits] = []
     shapes: set[Shape] = set()
-    for shape, kept in _kept(number, signatures, limits).items():
+    for shape, count in _pairs_listed(number, signatures, limits).items():
         makers = np.array([_measures(op, shape, limits) for op in signatures], bool)[number]
-        equal = any(_equals(op, shape) for op in signatures) and all(map(_of_masks, read.get(shape, [])))
+        equal = any(_equals(op, shape) for op in signatures) and all(
+            map(_has_only_masks, read.get(shape, []))
+        )
         if shape in elsewhere or not all(map(_keeps, read.get(shape, []))) or not (makers.any() or equal):
             continue
         of_pairs = np.array([shape in shapes_in(op) or _equals(op, shape) for op in inputs.signatures], bool)[
             inputs.number[work.entries]
         ]
         measured = work.launch.index_of_enclosing(ops[makers]) >= 0
-        pairs = _Pairs(shape, kept, not makers.any())
-        found = list(_listed_hits(pairs, work, of_pairs | measured, limits))
-        shapes |= {shape} if found else set()
-        hits += found
+        pairs = _Pairs(shape, count, not makers.any())
+        direct = list(_listed_hits(pairs, work, of_pairs | measured, limits))
+        shapes |= {shape} if direct else set()
+        hits += direct
     return shapes, hits
 
 
 def _listed_hits(pairs: _Pairs, work: Work, member: Mask, limits: Limits) -> Iterator[Hits]:
-    few = pairs.kept / math.prod(pairs.shape)
+    few = pairs.listed / math.prod(pairs.shape)
     tests = 1.0 if pairs.equal else limits.tests_per_listed
-    for found, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
+    for pieces, share in work[member & work.kind.one_of("compute", "copy_d2d")].device_shares(
         limits.min_gpu_share
     ):
         yield Hits(
-            **reduce_to(found, np.asarray(found.dur_ns * min(tests * few, 1.0))),
+            **reduce_to(pieces, np.asarray(pieces.dur_ns * min(tests * few, 1.0))),
             cause="listed",
-            named_by="x".join(map(str, pairs.shape)),
+            named_by=shape_text(pairs.shape),
             message="all {by} pairs are compared, and "
             + _LISTS
             + " lists {pairs_listed} of them, {listed}: {gpu} of all GPU work in {ops}"
-            + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+            + (", at {lines}" if pieces.line.sums(pieces.dur_ns) else ""),
             advice=_BY_KEY if pairs.equal else _LISTED_ADVICE,
             confidence=Confidence.MEDIUM,
             evidence={
-                **gpu_time_evidence(found),
+                **gpu_time_evidence(pieces),
                 "gpu_share": share,
-                "pairs_listed": f"{pairs.kept:,}",
+                "pairs_listed": f"{pairs.listed:,}",
                 "listed_share": few,
             },
         )
 
 
-def _kept(number: Rows, signatures: Sequence[Signature], limits: Limits) -> dict[Shape, int]:
+def _pairs_listed(number: Rows, signatures: Sequence[Signature], limits: Limits) -> dict[Shape, int]:
     """Shapes of many pairs of which few are listed -> the most that a call lists.
 
     Args:
         number: of each op, in order of thread and time, its position in `signatures`.
     """
-    found: dict[Shape, int | None] = {}
+    listed: dict[Shape, int | None] = {}
     for which, op in enumerate(signatures):
         shape = next(iter(tensors(op)), ()) if op.name == _LISTS else ()
         if (
@@ -130,14 +134,16 @@ def _kept(number: Rows, signatures: Sequence[Signature], limits: Limits) -> dict
             or math.prod(shape) < limits.min_elements
         ):
             continue
-        for at in np.flatnonzero(number == which).tolist():
-            following = [signatures[one] for one in number[at + 1 : at + 1 + _FOLLOWING].tolist()]
-            size, most = _size(following, len(shape)), found.get(shape, 0)
-            found[shape] = None if size is None or most is None else max(size, most)
+        for place in np.flatnonzero(number == which).tolist():
+            following = [
+                signatures[follower] for follower in number[place + 1 : place + 1 + _FOLLOWING].tolist()
+            ]
+            size, most = _size(following, len(shape)), listed.get(shape, 0)
+            listed[shape] = None if size is None or most is None else max(size, most)
     return {
-        shape: kept
-        for shape, kept in found.items()
-        if kept and kept <= limits.max_listed_share * math.prod(shape)
+        shape: count
+        for shape, count in listed.items()
+        if count and count <= limits.max_listed_share * math.prod(shape)
     }
 
 
@@ -156,24 +162,24 @@ def _measures(op: Signature, shape: Shape, limits: Limits) -> bool:
     """Whether it makes distances, or products, of points of few coordinates, each with each."""
     try:
         if op.name in _DISTANCES:
-            one, other = op.shape(0), op.shape(1)
-            made = (*np.broadcast_shapes(one[:-2], other[:-2]), one[-2], other[-2])
-            return made == shape and one[-1] <= limits.max_columns
-        at = 1 if op.name in ("aten::addmm", "aten::baddbmm") else 0
+            first, other = op.shape(0), op.shape(1)
+            pairs = (*np.broadcast_shapes(first[:-2], other[:-2]), first[-2], other[-2])
+            return pairs == shape and first[-1] <= limits.max_columns
+        position = 1 if op.name in ("aten::addmm", "aten::baddbmm") else 0
         is_product = op_row(op.name).kind is Kind.GEMM
-        return is_product and result_shape(op) == shape and op.shape(at)[-1] <= limits.max_columns
+        return is_product and result_shape(op) == shape and op.shape(position)[-1] <= limits.max_columns
     except (LookupError, ValueError):
         return False
 
 
 def _equals(op: Signature, shape: Shape) -> bool:
     """Whether it compares each key of one list with each of another: (n, 1) == (1, m)."""
-    sides = [(1,) * (len(shape) - len(one)) + one for one in tensors(op)]
-    if op.name != "aten::eq" or len(sides) != 2 or any(len(one) != len(shape) for one in sides):
+    sides = [(1,) * (len(shape) - len(side)) + side for side in tensors(op)]
+    if op.name != "aten::eq" or len(sides) != 2 or any(len(side) != len(shape) for side in sides):
         return False
-    ends = {one[-2:] for one in sides}
+    ends = {side[-2:] for side in sides}
     return ends == {(shape[-2], 1), (1, shape[-1])} and all(
-        wide in (1, size) for one in sides for wide, size in zip(one[:-2], shape[:-2], strict=True)
+        wide in (1, size) for side in sides for wide, size in zip(side[:-2], shape[:-2], strict=True)
     )
 
 
@@ -184,7 +190,7 @@ def _keeps(op: Signature) -> bool:
     return counts or bool(_KEEPS.search(op.name)) or (needed is not None and needed.kind == "elementwise")
 
 
-def _of_masks(op: Signature) -> bool:
+def _has_only_masks(op: Signature) -> bool:
     """Whether its tensors are masks."""
     return {kind for dims, kind in zip(op.dims, op.types, strict=False) if dims} <= {"bool"}
 
@@ -213,45 +219,47 @@ def gathered_pairs(
     """Pairs of gathered rows that nothing reads but the sum over each pair."""
     ops = without_views(calls[calls.is_top_op]).in_order()
     backward = work.outer_op.name.matches(_BACKWARD)
-    for one, places in _chains(ops, limits).items():
+    for pairs, places in _chains(ops, limits).items():
         forward = work.launch.index_of_enclosing(ops[places]) >= 0
-        of_pairs = np.array([one.pairs in tensors(op) for op in inputs.signatures], bool)[inputs.number]
+        of_pairs = np.array([pairs.pairs in tensors(op) for op in inputs.signatures], bool)[inputs.number]
         reading = np.unique(inputs.number[of_pairs & ~backward & ~forward])
         if any(inputs.signatures[which].name not in _READERS for which in reading.tolist()):
             continue
         member = (forward | of_pairs) & work.kind.one_of("compute", "copy_d2d")
-        for device, found in work[member].by_device():
-            yield from _gathered_hits(one, found, len(places) // 4, work[work.device == device], gpus, limits)
+        for device, pieces in work[member].by_device():
+            yield from _gathered_hits(
+                pairs, pieces, len(places) // 4, work[work.device == device], gpus, limits
+            )
 
 
 def _gathered_hits(
-    one: Gathered, found: Work, often: int, whole: Work, gpus: Gpus, limits: Limits
+    pairs: Gathered, pieces: Work, count: int, whole: Work, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
-    peaks, share = gpus[int(found.device[0])].peaks, found.total_ns / max(whole.total_ns, 1)
+    peaks, share = gpus[int(pieces.device[0])].peaks, pieces.total_ns / max(whole.total_ns, 1)
     if share < limits.min_gpu_share or peaks is None:
         return
-    back = found.outer_op.name.matches(_BACKWARD)
-    gram = one.all_pairs * one.item
-    moved = np.where(back, 5 * gram + 4 * one.row_bytes, 3 * gram + one.row_bytes)
-    summed = np.where(back, 4, 2) * one.all_pairs * one.rows[-1]
+    back = pieces.outer_op.name.matches(_BACKWARD)
+    gram = pairs.all_pairs * pairs.item
+    moved = np.where(back, 5 * gram + 4 * pairs.row_bytes, 3 * gram + pairs.row_bytes)
+    summed = np.where(back, 4, 2) * pairs.all_pairs * pairs.rows[-1]
     by_compute = summed / (limits.reached_share * peaks.tflops["fp32"] * 1e3)
-    each: Floats = np.maximum(moved / (limits.memory_share * peaks.gbps), by_compute) * often
-    spent = np.where(back, found.dur_ns[back].sum(), found.dur_ns[~back].sum())
+    each: Floats = np.maximum(moved / (limits.memory_share * peaks.gbps), by_compute) * count
+    spent = np.where(back, pieces.dur_ns[back].sum(), pieces.dur_ns[~back].sum())
     yield Hits(
-        **reduce_to(found, found.dur_ns * np.minimum(each / np.maximum(spent, 1), 1.0)),
+        **reduce_to(pieces, pieces.dur_ns * np.minimum(each / np.maximum(spent, 1), 1.0)),
         cause="gathered",
-        named_by="x".join(map(str, one.rows)),
+        named_by=shape_text(pairs.rows),
         message="rows of {by} are gathered twice, for each of {pair_count} pairs of {row_count} rows, combined and "
         "summed up again: {pairs} is written to memory where one product of the rows gives all sums; {gpu} of GPU "
-        "time in {ops}" + (", at {lines}" if found.line.sums(found.dur_ns) else ""),
+        "time in {ops}" + (", at {lines}" if pieces.line.sums(pieces.dur_ns) else ""),
         advice=_GATHERED_ADVICE,
         confidence=Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(pieces),
             "gpu_share": share,
-            "pairs": "x".join(map(str, one.pairs)),
-            "pair_count": f"{one.pairs[-2]:,}",
-            "row_count": f"{one.rows[-2]:,}",
+            "pairs": shape_text(pairs.pairs),
+            "pair_count": f"{pairs.pairs[-2]:,}",
+            "row_count": f"{pairs.rows[-2]:,}",
         },
     )
 
@@ -259,17 +267,17 @@ def _gathered_hits(
 def _chains(ops: Calls, limits: Limits) -> dict[Gathered, Rows]:
     """What is gathered -> positions of the two gathers, of what combines them and of the sum, in order of time."""
     number, signatures = signatures_of(ops.events.trace, ops.rows)
-    found: dict[Gathered, list[int]] = {}
+    chains: dict[Gathered, list[int]] = {}
     gathers = np.array([op.name in _GATHERS and len(tensors(op)) > 0 for op in signatures], bool)[number]
-    for at in np.flatnonzero(gathers[:-3] & gathers[1:-2]).tolist():
-        following = [signatures[which] for which in number[at : at + 5].tolist()]
-        one = _gathered(following, limits)
-        if one is not None:
-            found.setdefault(one, []).extend(range(at, at + 4))
-    return {one: np.array(places) for one, places in found.items()}
+    for place in np.flatnonzero(gathers[:-3] & gathers[1:-2]).tolist():
+        following = [signatures[which] for which in number[place : place + 5].tolist()]
+        pairs = _gathered_by(following, limits)
+        if pairs is not None:
+            chains.setdefault(pairs, []).extend(range(place, place + 4))
+    return {pairs: np.array(places) for pairs, places in chains.items()}
 
 
-def _gathered(ops: list[Signature], limits: Limits) -> Gathered | None:
+def _gathered_by(ops: list[Signature], limits: Limits) -> Gathered | None:
     """What two gathers, the op that combines their results and those after it make; None for other ops."""
     first, second, combines, *after = ops
     (rows, *_), pairs = tensors(first), tensors(combines)

@@ -22,8 +22,8 @@ def product_size(op: Signature) -> tuple[int, int]:
     try:
         if op.name == "aten::_cdist_forward":
             return math.prod(op.shape(0)[:-1]) * op.shape(1)[-2], op.shape(0)[-1]
-        made = math.prod(op.shape(left)[:-1]) * op.shape(right)[-1] if _PRODUCTS.search(op.name) else 0
-        return made, op.shape(left)[-1]
+        numbers = math.prod(op.shape(left)[:-1]) * op.shape(right)[-1] if _PRODUCTS.search(op.name) else 0
+        return numbers, op.shape(left)[-1]
     except LookupError:
         return 0, 0
 
@@ -63,7 +63,9 @@ def weighs(op: Signature, shape: Shape) -> bool:
 def shapes_in(op: Signature) -> set[Shape]:
     """Shapes of its tensors."""
     return {
-        tuple(one) for one in op.dims if isinstance(one, list) and one and all(type(n) is int for n in one)
+        tuple(shape)
+        for shape in op.dims
+        if isinstance(shape, list) and shape and all(type(n) is int for n in shape)
     }
 
 

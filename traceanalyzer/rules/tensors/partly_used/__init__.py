@@ -26,7 +26,7 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
     viewed,
 )
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
-from traceanalyzer.tensors.signatures import Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
 
@@ -76,11 +76,11 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """
     ops, number, signatures = top_ops(calls, "shows what is sliced")
     readers = Readers.of(number, signatures, ops.name.meets(is_view), ops.thread)
-    own, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
+    launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
     spent = np.zeros(len(ops))
-    for at in (own, recorder):
-        spent += np.bincount(at[moves & (at >= 0)], work.dur_ns[moves & (at >= 0)], len(ops))
+    for place in (launcher, recorder):
+        spent += np.bincount(place[moves & (place >= 0)], work.dur_ns[moves & (place >= 0)], len(ops))
     devices = max(len(np.unique(work.device)), 1)
     least = Thresholds(
         limits.max_used_share,
@@ -91,25 +91,25 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     for chain in chains(readers, spent, least):
         maker, either = np.zeros((2, len(ops) + 1), bool)
         maker[chain.makers] = either[chain.makers] = either[chain.cuts] = True
-        for _, found in work[moves & (maker[own] | either[recorder])].by_device():
-            yield _hits(chain, found)
+        for _, pieces in work[moves & (maker[launcher] | either[recorder])].by_device():
+            yield _hits(chain, pieces)
 
 
-def _hits(chain: Chain, found: Work) -> Hits:
+def _hits(chain: Chain, pieces: Work) -> Hits:
     return Hits(
-        **reduce_to(found, np.asarray(found.dur_ns * chain.part)),
+        **reduce_to(pieces, np.asarray(pieces.dur_ns * chain.part)),
         cause="averaged" if chain.averaged else "",
-        named_by="x".join(map(str, chain.cut.shape(0))),
+        named_by=shape_text(chain.cut.shape(0)),
         message="{by} is computed in full, "
         + ("and then averaged or summed" if chain.averaged else "but {cut} takes only {kept} of it")
         + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
         advice=_advice(chain),
         confidence=Confidence.MEDIUM,
         evidence={
-            **gpu_time_evidence(found),
+            **gpu_time_evidence(pieces),
             "cut": chain.cut.name,
             "kept": f"{100 * chain.part:.2g} %",
-            "spent_ns": found.total_ns,
+            "spent_ns": pieces.total_ns,
         },
     )
 
@@ -168,13 +168,13 @@ class _Link:
     """An op whose result is taken in part.
 
     Attributes:
-        at: its position.
+        place: its position.
         result, begin: shape of what it makes, and of that of which a part is enough, empty where that is not one.
         within: share of the tensor before that a slice keeps of the taken dimensions; 1 of other ops.
         inputs: of how many tensors a part is enough.
     """
 
-    at: int
+    place: int
     result: Shape
     begin: Shape
     within: float
@@ -192,65 +192,65 @@ def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain
     """
     claimed = np.zeros(len(ops.number), bool)
     for cuts in cuts_alike(ops, limits.max_part):
-        left = cuts
+        remaining = cuts
         for _ in range(limits.tried):
-            left = left[~claimed[left]]
-            if len(left) == 0:
+            remaining = remaining[~claimed[remaining]]
+            if len(remaining) == 0:
                 break
-            links, alike = _chain_before(int(left[0]), left, ops, limits.near_ops)
-            own = left[alike]
-            left = left[~alike]
-            places = own[:, None] + [0, *(one.at - int(own[0]) for one in links)]
+            links, alike = _chain_before(int(remaining[0]), remaining, ops, limits.near_ops)
+            members = remaining[alike]
+            remaining = remaining[~alike]
+            places = members[:, None] + [0, *(link.place - int(members[0]) for link in links)]
             if not links or claimed[places].any() or spent_ns[places[:, 1:]].sum() < limits.min_ns:
                 continue
-            parts = _parts(ops, own, places, links, limits)
-            kept = _trimmed(ops, parts, links, limits.max_part)
-            if not kept or spent_ns[places[:, 1 : kept + 1]].sum() < limits.min_ns:
+            parts = _parts(ops, members, places, links, limits)
+            link_count = _count_links(ops, parts, links, limits.max_part)
+            if not link_count or spent_ns[places[:, 1 : link_count + 1]].sum() < limits.min_ns:
                 continue
-            claimed[places[:, : kept + 1]] = True
-            cut = ops.op(int(own[0]))
+            claimed[places[:, : link_count + 1]] = True
+            cut = ops.op(int(members[0]))
             yield Chain(
                 cut,
-                float(parts[:kept].max()),
+                float(parts[:link_count].max()),
                 joined(cut) is not None,
-                links[kept - 1].begin,
-                ops.op(links[kept - 1].at),
-                own,
-                places[:, 1 : kept + 1].ravel(),
+                links[link_count - 1].begin,
+                ops.op(links[link_count - 1].place),
+                members,
+                places[:, 1 : link_count + 1].ravel(),
             )
 
 
-def _chain_before(at: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[list[_Link], np.ndarray]:
+def _chain_before(place: int, cuts: Rows, ops: Readers, near_ops: int) -> tuple[list[_Link], np.ndarray]:
     """(ops whose results the one at a position takes a part of, the nearest first; which cuts have the same before)."""
-    cut = cut_at(at, ops)
-    links = [] if cut is None else _links(at, cut, ops, near_ops)
-    chain = np.array([one.at for one in links], np.int64)
-    before = cuts[:, None] + (chain - at)
+    cut = cut_at(place, ops)
+    links = [] if cut is None else _links(place, cut, ops, near_ops)
+    chain = np.array([link.place for link in links], np.int64)
+    before = cuts[:, None] + (chain - place)
     same = (before >= 0) & (ops.number[np.maximum(before, 0)] == ops.number[chain])
     return links, (same & (ops.last[np.maximum(before, 0)] == ops.last[cuts][:, None])).all(axis=1)
 
 
-def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
+def _links(place: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
     """What makes the whole tensor before an op takes a part of it, as far as each op needs the same part only.
 
     Where an op joins several tensors of a batch, what makes any of them follows.
     """
     links: list[_Link] = []
-    needed, seen = {ops.op(at).shape(0): cut.dims}, 0
-    for before in range(at - 1, max(at - 1 - FAR, -1), -1):
-        if ops.last[before] != ops.last[at] or seen >= near_ops or not needed:
+    needed, seen = {ops.op(place).shape(0): cut.dims}, 0
+    for before in range(place - 1, max(place - 1 - FAR, -1), -1):
+        if ops.last[before] != ops.last[place] or seen >= near_ops or not needed:
             break
         op, views = ops.op(before), bool(ops.views[before])
-        step = _viewed(op, needed) if views else _made(before, needed, ops)
+        step = _step_of_view(op, needed) if views else _step_of_maker(before, needed, ops)
         if step is None and cut.diagonal and _is_gemm(op) and result_shape(op) in needed:
-            step = ops.op(at).shape(0), [], 1.0
+            step = ops.op(place).shape(0), [], 1.0
         if step is None:
             if taken(op) is None and any(ops.reads(before, shape) for shape in needed):
                 break
             seen += not views
             continue
         result, inputs, within = step
-        if len(inputs) < 2 and len(needed) == 1 and not _joins(links):
+        if len(inputs) < 2 and len(needed) == 1 and not _has_several_inputs(links):
             needed = {}
         links.append(_Link(before, result, inputs[0][0] if inputs else (), within, len(inputs)))
         needed.update(inputs)
@@ -260,27 +260,27 @@ def _links(at: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
     return links
 
 
-def _joins(links: list[_Link]) -> bool:
+def _has_several_inputs(links: list[_Link]) -> bool:
     return any(link.inputs > 1 for link in links)
 
 
-def _viewed(op: Signature, needed: dict[Shape, Dims]) -> _Step | None:
+def _step_of_view(op: Signature, needed: dict[Shape, Dims]) -> _Step | None:
     """What a view of a needed tensor shows; None where it shows none of them."""
     for whole, part in needed.items():
-        if found := viewed(op, whole, part):
-            shape, dims, within = found
+        if view := viewed(op, whole, part):
+            shape, dims, within = view
             fits = needed.get(shape, dims) == dims and (len(needed) == 1 or within == 1)
             return (whole, [(shape, dims)], within) if fits else None
     return None
 
 
-def _made(at: int, needed: dict[Shape, Dims], ops: Readers) -> _Step | None:
+def _step_of_maker(place: int, needed: dict[Shape, Dims], ops: Readers) -> _Step | None:
     """What an op that makes a needed tensor needs a part of; None where it makes none of them, or needs more."""
-    whole = ops.result(at)
-    found = sources(ops.op(at), whole, needed[whole]) if whole in needed else None
-    if found is None or any(needed.get(shape, part) != part for shape, part in found):
+    whole = ops.result(place)
+    inputs = sources(ops.op(place), whole, needed[whole]) if whole in needed else None
+    if inputs is None or any(needed.get(shape, part) != part for shape, part in inputs):
         return None
-    return whole, found, 1.0
+    return whole, inputs, 1.0
 
 
 def _is_gemm(op: Signature) -> bool:
@@ -294,56 +294,58 @@ def _batched(op: Signature) -> bool:
 
 def _parts(ops: Readers, cuts: Rows, places: Rows, links: list[_Link], limits: Thresholds) -> Floats:
     """The largest share of each result that is taken, among the first occurrences."""
-    found, begin = [], links[-1].begin
+    parts_of_rows, begin = [], links[-1].begin
     for row in places[: limits.tried].tolist():
         cut, parts = cut_at(row[0], ops), []
         used = cut.part if cut else 1.0
-        ends = np.minimum.accumulate([ops.next_alike(at, row[0]) for at in row[:0:-1]])[::-1].tolist()
-        anew = _made_anew(ops, row[-1], ends[-1], row[0], begin, limits.near_ops)
+        ends = np.minimum.accumulate([ops.next_alike(place, row[0]) for place in row[:0:-1]])[::-1].tolist()
+        anew = _next_source(ops, row[-1], ends[-1], row[0], begin, limits.near_ops)
         for count, (link, end) in enumerate(zip(links, ends, strict=True)):
             until = min(end, anew) if link.result == begin else end
-            used = min(1.0, used * link.within + _others(ops, row, count, link, until))
+            used = min(1.0, used * link.within + _share_of_other_readers(ops, row, count, link, until))
             parts.append(used)
-        found.append(parts)
-    return np.maximum.accumulate(np.array(found).max(axis=0))
+        parts_of_rows.append(parts)
+    return np.maximum.accumulate(np.array(parts_of_rows).max(axis=0))
 
 
-def _made_anew(ops: Readers, at: int, end: int, cut: int, begin: Shape, near_ops: int) -> int:
+def _next_source(ops: Readers, place: int, end: int, cut: int, begin: Shape, near_ops: int) -> int:
     """Where the next chain's own tensor is made, of the shape that the chain begins with; `end` where that is not seen.
 
     Ops before both chains must be the same, from there on: they read that tensor, not what the chain made.
 
     Args:
-        at, end: positions of the first op of the chain and of the next one.
+        place, end: positions of the first op of the chain and of the next one.
         cut: position of what takes the part.
     """
-    if end >= ops.last[at]:
+    if end >= ops.last[place]:
         return end
     seen = 0
-    for back in range(1, min(at, end - cut - 1, FAR) + 1):
-        same = ops.number[at - back] == ops.number[end - back] and ops.last[at - back] == ops.last[at]
+    for back in range(1, min(place, end - cut - 1, FAR) + 1):
+        same = (
+            ops.number[place - back] == ops.number[end - back] and ops.last[place - back] == ops.last[place]
+        )
         if not same or seen >= near_ops:
             break
-        if ops.result(at - back) == begin:
+        if ops.result(place - back) == begin:
             return end - back
-        seen += not ops.views[at - back]
+        seen += not ops.views[place - back]
     return end
 
 
-def _others(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
+def _share_of_other_readers(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
     """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
-    own, more = set(row), 0.0
+    in_chain, more = set(row), 0.0
     for op, places in ops.between(row[count + 1], end, link.result):
-        beside = sum(at not in own for at in places.tolist())
-        if beside:
-            found = taken(op)
-            more += beside * found[1] if found else 1.0
+        outside = sum(place not in in_chain for place in places.tolist())
+        if outside:
+            part = taken(op)
+            more += outside * part[1] if part else 1.0
     return more
 
 
-def _trimmed(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:
+def _count_links(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:
     """How many links count: the first of them makes a new tensor, and none is used more than in part."""
-    kept = int((parts <= max_part).sum())
-    while kept and (ops.views[links[kept - 1].at] or ops.op(links[kept - 1].at).name.endswith("_")):
-        kept -= 1
-    return kept
+    count = int((parts <= max_part).sum())
+    while count and (ops.views[links[count - 1].place] or ops.op(links[count - 1].place).name.endswith("_")):
+        count -= 1
+    return count

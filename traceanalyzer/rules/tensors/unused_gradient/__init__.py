@@ -33,8 +33,10 @@ _ADDED = "are added to the gradients of the step before, because no optimizer's 
 _NODE = "autograd::engine::evaluate_function"
 _WRITES = r"^aten::(_foreach_zero|_foreach_copy|zero|fill|copy|add|sub|addcmul|addcdiv)_$"
 _CONVOLUTION, _LAYERS = "aten::convolution_backward", r"^aten::(convolution_backward|mm)$"
-_NO_INPUT = "[False"  # of what a convolution's backward is asked for: gradients of input, weight and bias
-_OF_LAYER = r": (Mm|Addmm)Backward\d*$"  # the gradient of its input comes first, that of its weight then
+# A convolution's backward is asked for gradients of input, weight and bias: not of the input.
+_NO_INPUT = "[False"
+# Nodes that compute first the gradient of the input, then that of the weight.
+_OF_LAYER = r": (Mm|Addmm)Backward\d*$"
 _OF_WEIGHT = r"wgrad|_bwd_weight|backward_filter"
 
 
@@ -90,7 +92,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     pass_of = passes_of(calls, marks, leaves)
     gone = discarded(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
-        yield _made(calls, work, leaves, gone, marks, _CLEARED)
+        yield _hits_of_gradients(calls, work, leaves, gone, marks, _CLEARED)
         return
     recorded, used = updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
     if recorded:
@@ -103,32 +105,34 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     if beyond.any():
         yield _hits(calls, leaves, ~beyond, marks, _ALONE)
         return
-    kept = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
-    if kept.any() and not (recorded and used[kept].all()):
-        yield _made(calls, work, leaves, kept, marks, _ADDED)
+    uncleared = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
+    if uncleared.any() and not (recorded and used[uncleared].all()):
+        yield _hits_of_gradients(calls, work, leaves, uncleared, marks, _ADDED)
     elif not recorded:
         raise Unavailable(_UNRECORDED)
 
 
 def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hits:
     needless = for_unused_alone(calls, leaves, used, marks)
-    return _told(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), why)
+    return _gradient_hits(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), why)
 
 
-def _made(calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, why: str) -> Hits:
-    alone = for_unused_alone(calls, leaves, ~unused, marks)
-    spent, dropped, needless = made_for(calls, work, leaves, unused, alone)
-    beside = spent[~spent.launch.inside(dropped)]
+def _hits_of_gradients(calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, why: str) -> Hits:
+    exclusive = for_unused_alone(calls, leaves, ~unused, marks)
+    spent, dropped, needless = work_of_gradients(calls, work, leaves, unused, exclusive)
+    other_work = spent[~spent.launch.inside(dropped)]
     fix: tuple[Edit, ...] = (Drop(dropped.rows),)
-    if len(beside):
-        fix = (*fix, DropWork(beside.entries))
-    return _told(leaves, ~unused, needless, spent, fix, why)
+    if len(other_work):
+        fix = (*fix, DropWork(other_work.entries))
+    return _gradient_hits(leaves, ~unused, needless, spent, fix, why)
 
 
-def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str) -> Hits:
+def _gradient_hits(
+    leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str
+) -> Hits:
     steps = len(np.unique(leaves.step))
     owner = spent.launch.index_of_enclosing(needless)
-    named = {"of_shapes": _of_shapes(leaves[~used])} if why == _ALONE else {}
+    named = {"of_shapes": _name_shapes(leaves[~used])} if why == _ALONE else {}
     return Hits(
         occurrences=needless,
         lost=LostTime.all_of(spent, owner),
@@ -153,7 +157,7 @@ def _told(leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Ed
     )
 
 
-def _of_shapes(leaves: Calls) -> str:
+def _name_shapes(leaves: Calls) -> str:
     """Part of a sentence that names their shapes; empty where there are many."""
     shapes = [shapes_in_words(dims) for dims in leaves.text("input_dims").sums(leaves.dur_ns)]
     return f" (of shapes {', '.join(shapes)})" if len(shapes) < 4 else ""
@@ -161,8 +165,8 @@ def _of_shapes(leaves: Calls) -> str:
 
 def _steady(leaves: Calls, used: Mask, marks: Calls, limits: Limits) -> bool:
     """Whether every step with gradients has an optimizer's step, some gradients for it and many more for none."""
-    steps, of = np.unique(leaves.step, return_inverse=True)
-    share = np.bincount(of, ~used) / np.bincount(of)
+    steps, step_of = np.unique(leaves.step, return_inverse=True)
+    share = np.bincount(step_of, ~used) / np.bincount(step_of)
     stepped = np.isin(steps, marks.step).all() and (steps >= 0).all()
     enough = ((share >= limits.min_unused_share) & (share < 1)).all()
     return bool(stepped and enough and len(steps) >= limits.min_steps)
@@ -184,25 +188,26 @@ def never_cleared(calls: Calls, leaves: Calls, marks: Calls, added: Mask, pass_o
     shapes = leaves.text("input_dims").code[table]
     begins = leaves.start_ns[table[:, 0]]
     steps = np.searchsorted(np.sort(marks.start_ns), begins)
-    was = added[table][1:]  # those of the first may be from before the recording
+    # Gradients of the first step may be from before the recording.
+    was = added[table][1:]
     if (np.diff(steps) == 0).any() or (shapes != shapes[0]).any() or (was != was[0]).any() or was[0].all():
         return none
-    kept = none.copy()
-    kept[table[:, was[0]].ravel()] = True
-    return none if kept.any() and _written(calls, leaves[kept], marks) else kept
+    uncleared = none.copy()
+    uncleared[table[:, was[0]].ravel()] = True
+    return none if uncleared.any() and _writes_gradients(calls, leaves[uncleared], marks) else uncleared
 
 
-def _written(calls: Calls, leaves: Calls, marks: Calls) -> bool:
+def _writes_gradients(calls: Calls, leaves: Calls, marks: Calls) -> bool:
     """Whether the program itself writes to tensors of such shapes, or to lists of shapes that were not recorded."""
     writes = calls[calls.is_top_op & calls.name.matches(_WRITES) & ~calls.inside(marks)]
     _, signatures = signatures_of(calls.events.trace, writes.rows)
     shapes = _shapes(leaves)
-    return any(
-        ("foreach" in one.name and not any(one.dims)) or shapes & set(tensors(one)) for one in signatures
-    )
+    return any(("foreach" in op.name and not any(op.dims)) or shapes & set(tensors(op)) for op in signatures)
 
 
-def made_for(calls: Calls, work: Work, leaves: Calls, kept: Mask, alone: Calls) -> tuple[Work, Calls, Calls]:
+def work_of_gradients(
+    calls: Calls, work: Work, leaves: Calls, needed: Mask, exclusive: Calls
+) -> tuple[Work, Calls, Calls]:
     """(work that only makes the gradients of those, what of the CPU lane goes with it, all that launches it).
 
     A weight's gradient of a convolution is told by its kernel's name, of a product by its shape. If the input of a
@@ -213,18 +218,20 @@ def made_for(calls: Calls, work: Work, leaves: Calls, kept: Mask, alone: Calls) 
     nodes = nodes[~nodes.parent.inside(nodes)]
     nodes = nodes[np.argsort(nodes.start_ns, kind="stable")]
     following = np.append(order, -1)[np.searchsorted(leaves.end_ns[order], nodes.end_ns)]
-    nodes = nodes[pick(kept, following, False) & (pick(leaves.step, following) == nodes.step)]
-    shapes = _shapes(leaves[kept])
+    nodes = nodes[pick(needed, following, False) & (pick(leaves.step, following) == nodes.step)]
+    shapes = _shapes(leaves[needed])
     inner = calls[calls.is_op & calls.inside(nodes)]
     number, signatures = signatures_of(calls.events.trace, inner.rows)
-    makes = np.array([_makes(one, shapes) for one in signatures], bool)[number]
+    makes = np.array([_makes_gradient(op, shapes) for op in signatures], bool)[number]
     owner, layer = inner.index_of_enclosing(nodes), makes & inner.name.matches(_LAYERS)
-    weight = {int(owner[at]): signatures[number[at]] for at in np.flatnonzero(layer).tolist()}
+    weight = {int(owner[place]): signatures[number[place]] for place in np.flatnonzero(layer).tolist()}
     products = makes & ~inner.name.one_of(_CONVOLUTION)
-    products &= ~_of_input(inner, nodes, owner, products)
+    products &= ~_input_gradients(inner, nodes, owner, products)
     biases = inner.name.one_of("aten::sum") & np.isin(owner, list(weight))
     gone = (
-        calls.joined((alone, nodes[_in_vain(nodes, weight)], inner[products | biases])).distinct().outermost()
+        calls.joined((exclusive, nodes[_needless_nodes(nodes, weight)], inner[products | biases]))
+        .distinct()
+        .outermost()
     )
     convolutions = inner[layer & ~products]
     kernels = work.launch.inside(convolutions) & work.name.matches(_OF_WEIGHT)
@@ -235,32 +242,38 @@ def made_for(calls: Calls, work: Work, leaves: Calls, kept: Mask, alone: Calls) 
     )
 
 
-def _of_input(inner: Calls, nodes: Calls, owner: Rows, products: Mask) -> Mask:
+def _input_gradients(inner: Calls, nodes: Calls, owner: Rows, products: Mask) -> Mask:
     """Products of a layer before its last one: the gradient of its input may have the shape of a weight, too."""
-    mine = products & inner.name.one_of("aten::mm") & nodes.name.matches(_OF_LAYER)[owner]
+    of_layers = products & inner.name.one_of("aten::mm") & nodes.name.matches(_OF_LAYER)[owner]
     last = np.zeros(len(nodes), np.int64)
-    np.maximum.at(last, owner[mine], inner.start_ns[mine])
-    return mine & (inner.start_ns < last[owner])
+    np.maximum.at(last, owner[of_layers], inner.start_ns[of_layers])
+    return of_layers & (inner.start_ns < last[owner])
 
 
-def _in_vain(nodes: Calls, weight: dict[int, Signature]) -> Mask:
+def _needless_nodes(nodes: Calls, weight: dict[int, Signature]) -> Mask:
     """Nodes from a network's last layer to its first, whose input needs no gradient.
 
     The weights of first layers tell runs and networks apart, and so does how often each weight is used.
     """
-    found, layers = np.zeros(len(nodes), bool), sorted(weight)
-    lasts = [place for place, at in enumerate(layers) if _needs_no_input(weight[at])]
-    shapes = {at: (int(nodes.step[at]), str(one.dims[2:3])) for at, one in weight.items()}
+    in_vain, layers = np.zeros(len(nodes), bool), sorted(weight)
+    lasts = [place for place, position in enumerate(layers) if _needs_no_input(weight[position])]
+    shapes = {
+        position: (int(nodes.step[position]), str(entry.dims[2:3])) for position, entry in weight.items()
+    }
     begins, runs = {shapes[layers[place]] for place in lasts}, Counter(shapes.values())
     for place in lasts:
         last = first = layers[place]
         for earlier in reversed(layers[:place]):
-            own = shapes[earlier]
-            if nodes.step[earlier] != nodes.step[last] or own in begins or runs[own] % runs[shapes[last]]:
+            earlier_shapes = shapes[earlier]
+            if (
+                nodes.step[earlier] != nodes.step[last]
+                or earlier_shapes in begins
+                or runs[earlier_shapes] % runs[shapes[last]]
+            ):
                 break
             first = earlier
-        found[first : last + 1] = True
-    return found
+        in_vain[first : last + 1] = True
+    return in_vain
 
 
 def _needs_no_input(layer: Signature) -> bool:
@@ -268,17 +281,17 @@ def _needs_no_input(layer: Signature) -> bool:
     return layer.name == _CONVOLUTION and bool(layer.scalars) and layer.scalars[-1].startswith(_NO_INPUT)
 
 
-def _makes(op: Signature, shapes: set[Shape]) -> bool:
+def _makes_gradient(op: Signature, shapes: set[Shape]) -> bool:
     """Whether it makes or converts a gradient of such a shape."""
-    own = tensors(op)
+    inputs = tensors(op)
     if op.name == _CONVOLUTION:
-        return len(own) > 2 and own[2] in shapes
-    if op.name == "aten::mm" and len(own) > 1:
-        made = own[0][0], own[1][-1]
-        return made in shapes or made[::-1] in shapes
-    return op.name == "ToCopyBackward0" and bool(own) and own[0] in shapes
+        return len(inputs) > 2 and inputs[2] in shapes
+    if op.name == "aten::mm" and len(inputs) > 1:
+        result = inputs[0][0], inputs[1][-1]
+        return result in shapes or result[::-1] in shapes
+    return op.name == "ToCopyBackward0" and bool(inputs) and inputs[0] in shapes
 
 
 def _shapes(leaves: Calls) -> set[Shape]:
     _, signatures = signatures_of(leaves.events.trace, leaves.rows)
-    return {shape for one in signatures for shape in tensors(one)}
+    return {shape for op in signatures for shape in tensors(op)}

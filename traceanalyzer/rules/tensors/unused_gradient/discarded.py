@@ -80,50 +80,50 @@ def discarded(
     each = np.split(order, ends[:-1])
     blocks = blocks_of(work[work.op.name.matches(FUSED)], marks)
     sizes = blocks_of(work[work.op.name.one_of(COUNTS)], marks)
-    for own in each:
-        mark = int(after[own[-1]])
+    for members in each:
+        mark = int(after[members[-1]])
         if mark < len(lists) and not lists[mark] and blocks[mark]:
-            lists[mark] = updated_at_an_end(own, shapes, int(sizes[mark]), int(blocks[mark]))
-    taken = taken_by(calls, marks)
-    passes = [_pass(own, shapes, lists, taken, int(after[own[-1]])) for own in each]
+            lists[mark] = updated_at_an_end(members, shapes, int(sizes[mark]), int(blocks[mark]))
+    read_shapes = taken_by(calls, marks)
+    passes = [_pass(members, shapes, lists, read_shapes, int(after[members[-1]])) for members in each]
     zeroed = Zeroing.found(calls, work)
-    verdicts = [_verdict(at, passes, leaves, shapes, lists, added, zeroed) for at in range(len(passes))]
-    kinds = [(len(one.leaves), one.shapes) for one in passes]
+    verdicts = [_verdict(place, passes, leaves, shapes, lists, added, zeroed) for place in range(len(passes))]
+    kinds = [(len(each_pass.leaves), each_pass.shapes) for each_pass in passes]
     gone, proven = np.zeros(len(leaves), bool), Counter[tuple[int, frozenset[Shape]]]()
-    for at, (one, kind) in enumerate(zip(passes, kinds, strict=True)):
+    for place, (each_pass, kind) in enumerate(zip(passes, kinds, strict=True)):
         alike = {verdict for (verdict, _), other in zip(verdicts, kinds, strict=True) if other == kind}
-        anew = verdicts[at][1]
+        anew = verdicts[place][1]
         if alike - {None} != {True} or anew is None:
             continue
-        begin, end = leaves.end_ns[one.leaves].max(), leaves.start_ns[anew].min()
-        reads = _reads(calls, work, marks, one, int(begin), int(end), int(blocks[one.mark]))
-        if reads is not None and not one.shapes & reads:
-            gone[one.beyond] = True
+        begin, end = leaves.end_ns[each_pass.leaves].max(), leaves.start_ns[anew].min()
+        reads = _reads(calls, work, marks, each_pass, int(begin), int(end), int(blocks[each_pass.mark]))
+        if reads is not None and not each_pass.shapes & reads:
+            gone[each_pass.beyond] = True
             proven[kind] += 1
-    for (verdict, _), one, kind in zip(verdicts, passes, kinds, strict=True):
+    for (verdict, _), each_pass, kind in zip(verdicts, passes, kinds, strict=True):
         if verdict is None and least <= proven[kind] == kinds.count(kind) - 1:
-            gone[one.beyond] = True
+            gone[each_pass.beyond] = True
     return gone
 
 
 def _pass(
-    own: Rows, shapes: list[Shape], lists: list[Counter[Shape]], taken: list[set[Shape]], mark: int
+    members: Rows, shapes: list[Shape], lists: list[Counter[Shape]], read_shapes: list[set[Shape]], mark: int
 ) -> _Pass:
     """Of the gradients of one pass those beyond the optimizer's, where they are the last or the first ones."""
     listed = lists[mark] if mark < len(lists) else Counter[Shape]()
-    beyond = Counter(shapes[at] for at in own.tolist())
+    beyond = Counter(shapes[place] for place in members.tolist())
     beyond.subtract(listed)
     beyond = +beyond
-    alone = frozenset(shape for shape in beyond if not listed[shape])
-    for end in (own[len(own) - beyond.total() :], own[: beyond.total()]):
-        other = listed and () not in alone and not alone & taken[mark]
-        if other and Counter(shapes[at] for at in end.tolist()) == beyond:
-            return _Pass(own, end, alone, mark)
-    return _Pass(own, own[:0], frozenset(), mark)
+    unlisted = frozenset(shape for shape in beyond if not listed[shape])
+    for end in (members[len(members) - beyond.total() :], members[: beyond.total()]):
+        other = listed and () not in unlisted and not unlisted & read_shapes[mark]
+        if other and Counter(shapes[place] for place in end.tolist()) == beyond:
+            return _Pass(members, end, unlisted, mark)
+    return _Pass(members, members[:0], frozenset(), mark)
 
 
 def _verdict(
-    at: int,
+    place: int,
     passes: list[_Pass],
     leaves: Calls,
     shapes: list[Shape],
@@ -135,15 +135,15 @@ def _verdict(
 
     The first is None where they are not cleared.
     """
-    this = passes[at]
+    this = passes[place]
     if not this.shapes:
         return False, None
-    for later in passes[at + 1 :]:
+    for later in passes[place + 1 :]:
         anew = [leaf for leaf in later.leaves.tolist() if shapes[leaf] in this.shapes]
         if not anew:
             continue
         between = lists[this.mark : later.mark]
-        if not all(between) or any(this.shapes & one.keys() for one in between):
+        if not all(between) or any(this.shapes & other.keys() for other in between):
             return False, None
         since, until = leaves.end_ns[this.leaves].max(), leaves.start_ns[anew].min()
         if not added[anew].any() or zeroed.all_of(shapes, this.beyond, int(since), int(until)):
@@ -152,7 +152,7 @@ def _verdict(
 
 
 def _reads(
-    calls: Calls, work: Work, marks: Calls, one: _Pass, begin_ns: int, end_ns: int, blocks: int
+    calls: Calls, work: Work, marks: Calls, each_pass: _Pass, begin_ns: int, end_ns: int, blocks: int
 ) -> set[Shape] | None:
     """Of its shapes those that an op takes in that time that is neither forward, backward nor an optimizer's.
 
@@ -167,7 +167,7 @@ def _reads(
     ]
     if unknown.any() and (blocks_of(work, ops[unknown]) != max(blocks, 1)).any():
         return None
-    telling = {shape for shape in one.shapes if len(shape) > 1} or one.shapes
+    telling = {shape for shape in each_pass.shapes if len(shape) > 1} or each_pass.shapes
     return {shape for op in signatures for shape in telling.intersection(tensors(op))}
 
 
@@ -204,20 +204,20 @@ def beyond_trained(
     none = np.zeros(len(leaves), bool)
     marks = marks[np.argsort(marks.start_ns, kind="stable")]
     passes = _passes(leaves, marks, pass_of)
-    if passes is None or len(passes.steps) < least or _opaque(work, marks):
+    if passes is None or len(passes.steps) < least or _has_unknown_targets(work, marks):
         return none
-    known = _trained(calls, work, marks, passes)
-    if known is None:
-        known = int(np.flatnonzero(used[passes.table[0]]).max(initial=-1)) + 1
-    beyond = passes.table[:, known:]
-    anew = [at + 1 for at in passes.steps if at + 1 < len(beyond)]
-    if known == 0 or beyond.size == 0 or not anew or added[beyond[anew]].any():
+    trained = _trained(calls, work, marks, passes)
+    if trained is None:
+        trained = int(np.flatnonzero(used[passes.table[0]]).max(initial=-1)) + 1
+    beyond = passes.table[:, trained:]
+    anew = [place + 1 for place in passes.steps if place + 1 < len(beyond)]
+    if trained == 0 or beyond.size == 0 or not anew or added[beyond[anew]].any():
         return none
-    shapes, blocks = set(passes.shapes[known:]), lists.chunks(passes.shapes[:known]).sum()
+    shapes, blocks = set(passes.shapes[trained:]), lists.chunks(passes.shapes[:trained]).sum()
     if (
         () in shapes
-        or _hooked(calls, leaves[beyond.ravel()])
-        or _taken(calls, work, marks, shapes, int(blocks))
+        or _has_hook(calls, leaves[beyond.ravel()])
+        or _is_read_elsewhere(calls, work, marks, shapes, int(blocks))
     ):
         return none
     gone = none.copy()
@@ -243,34 +243,34 @@ def _passes(leaves: Calls, marks: Calls, pass_of: Rows) -> _Passes | None:
     return _Passes(table, lists.shapes_of(leaves[table[0]]), steps)
 
 
-def _opaque(work: Work, marks: Calls) -> bool:
+def _has_unknown_targets(work: Work, marks: Calls) -> bool:
     """Whether an optimizer's step launches work of which neither the shapes nor the blocks tell what it updates."""
-    own = work[work.launch.index_of_enclosing(marks) >= 0]
-    number, signatures = signatures_of(work.events.trace, own.op.rows)
-    shown = np.array([any(one.dims) for one in signatures], bool)[number] | own.op.name.matches(lists.LISTS)
-    return bool(len(own) == 0 or (own.in_graph | ~shown | own.op.name.matches(OPAQUE)).any())
+    pieces = work[work.launch.index_of_enclosing(marks) >= 0]
+    number, signatures = signatures_of(work.events.trace, pieces.op.rows)
+    shown = np.array([any(op.dims) for op in signatures], bool)[number] | pieces.op.name.matches(lists.LISTS)
+    return bool(len(pieces) == 0 or (pieces.in_graph | ~shown | pieces.op.name.matches(OPAQUE)).any())
 
 
 def _trained(calls: Calls, work: Work, marks: Calls, passes: _Passes) -> int | None:
     """How many gradients of a pass, its first ones, optimizers have; None where that is not known of each step."""
     listed, (sizes, blocks) = lists.lists_of(calls, marks), lists.counted(calls, work, marks)
-    known, every = set[int](), np.arange(len(passes.shapes))
-    for own in passes.steps.values():
-        whole = sum((listed[mark] for mark in own), Counter[Shape]())
+    trained, every = set[int](), np.arange(len(passes.shapes))
+    for members in passes.steps.values():
+        whole = sum((listed[mark] for mark in members), Counter[Shape]())
         size = whole.total()
-        if all(listed[mark] for mark in own):
+        if all(listed[mark] for mark in members):
             fits = Counter(passes.shapes[:size]) == whole
         else:
-            size = int(sizes[own].sum())
-            first = lists.first_updated(every, passes.shapes, size, int(blocks[own].sum()))
-            fits = bool(blocks[own].all() and first)
+            size = int(sizes[members].sum())
+            first = lists.first_updated(every, passes.shapes, size, int(blocks[members].sum()))
+            fits = bool(blocks[members].all() and first)
         if not fits:
             return None
-        known.add(size)
-    return max(known)
+        trained.add(size)
+    return max(trained)
 
 
-def _hooked(calls: Calls, leaves: Calls) -> bool:
+def _has_hook(calls: Calls, leaves: Calls) -> bool:
     """Whether a hook of such a gradient calls an op."""
     nodes = calls[calls.name.matches(f"^{NODE}")]
     nodes = nodes[np.isin(np.arange(len(nodes)), leaves.index_of_enclosing(nodes))]
@@ -278,29 +278,29 @@ def _hooked(calls: Calls, leaves: Calls) -> bool:
     return bool((~np.isin(inner.rows, nodes.rows)).any())
 
 
-def _taken(calls: Calls, work: Work, marks: Calls, shapes: set[Shape], blocks: int) -> bool:
+def _is_read_elsewhere(calls: Calls, work: Work, marks: Calls, shapes: set[Shape], blocks: int) -> bool:
     """Whether an op that is neither of forward nor of backward takes such a tensor, or may do so.
 
     A list whose shapes are not recorded holds none of them if it launches nothing, or makes as many blocks as the
     trained parameters.
     """
     ops = calls[calls.is_top_op & ~calls.name.matches(ENGINE)]
-    ops = ops[~_forward(calls, ops) & ~ops.name.matches(_NO_USE)]
+    ops = ops[~_ops_with_nodes(calls, ops) & ~ops.name.matches(_NO_USE)]
     ops = ops[~(ops.inside(marks) & ops.name.matches(lists.LISTS))]
     number, signatures = signatures_of(calls.events.trace, ops.rows)
-    unknown = ~np.array([any(one.dims) for one in signatures], bool)[number] & ops.name.matches(lists.LISTS)
+    unknown = ~np.array([any(op.dims) for op in signatures], bool)[number] & ops.name.matches(lists.LISTS)
     unknown &= np.isin(np.arange(len(ops)), ops.launched()[1])
     if (lists.blocks_of(work, ops[unknown]) != blocks).any():
         return True
-    return any(not shapes.isdisjoint(tensors(one)) for one in signatures)
+    return any(not shapes.isdisjoint(tensors(op)) for op in signatures)
 
 
-def _forward(calls: Calls, ops: Calls) -> Mask:
+def _ops_with_nodes(calls: Calls, ops: Calls) -> Mask:
     """Which ops backward has a node of: the last of those with its number, as others only show the next one's."""
     column = ints(calls.events.trace.lanes.cpu, "sequence")
-    made = pick(column, calls[calls.name.matches(f"^{NODE}")].rows, NULL_INT)
+    of_nodes = pick(column, calls[calls.name.matches(f"^{NODE}")].rows, NULL_INT)
     number = pick(column, ops.rows, NULL_INT)
     order = np.lexsort((ops.start_ns, number, ops.thread))
     last = np.ones(len(ops), bool)
     last[order[:-1]] = (np.diff(number[order]) != 0) | (np.diff(ops.thread[order]) != 0)
-    return np.asarray(last & (number != NULL_INT) & np.isin(number, made))
+    return np.asarray(last & (number != NULL_INT) & np.isin(number, of_nodes))

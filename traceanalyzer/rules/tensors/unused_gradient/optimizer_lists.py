@@ -20,9 +20,11 @@ from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, te
 
 LISTS = r"^aten::_(foreach|fused)_"
 FUSED, COUNTS = r"^aten::_fused_", "aten::_foreach_add_"
-_LAST = "aten::_foreach_addcdiv_"  # with it an optimizer that is not fused changes its parameters
+# The op with which an unfused optimizer changes its parameters.
+_LAST = "aten::_foreach_addcdiv_"
 _APPLIED = "multi_tensor_apply_kernel"
-_CHUNK = 65_536  # elements of a tensor for each block of ATen's kernels over lists
+# Elements per block of ATen's kernels over lists of tensors.
+_CHUNK = 65_536
 _ZEROES = r"^aten::(_foreach_)?zero_$"
 NODE = "autograd::engine::evaluate_function"
 _CHANGES = r"^aten::(_foreach_|_fused_)?(add|sub|lerp|addcmul|addcdiv|copy|adam|adamw|sgd|adagrad)_$"
@@ -33,9 +35,9 @@ OPAQUE = r"CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 
 def blocks_of(fused: Work, calls: Calls) -> Rows:
     """Blocks of the kernels over lists that each of some calls launches."""
-    own = fused[fused.name.matches(_APPLIED)]
-    owner = own.launch.index_of_enclosing(calls)
-    counts = np.bincount(owner[owner >= 0], own.blocks[owner >= 0], len(calls))
+    members = fused[fused.name.matches(_APPLIED)]
+    owner = members.launch.index_of_enclosing(calls)
+    counts = np.bincount(owner[owner >= 0], members.blocks[owner >= 0], len(calls))
     return counts.astype(np.int64)
 
 
@@ -48,8 +50,8 @@ def counted(calls: Calls, work: Work, marks: Calls) -> tuple[Rows, Rows]:
     sizes = blocks_of(work[work.op.name.one_of(COUNTS)], marks)
     adding = calls[calls.is_op & calls.name.one_of("aten::add_") & calls.parent.name.one_of(COUNTS)]
     owner = adding.index_of_enclosing(marks)
-    alone = np.bincount(owner[owner >= 0], minlength=len(marks))
-    return np.where(fused > 0, sizes, alone), fused + other
+    single_ops = np.bincount(owner[owner >= 0], minlength=len(marks))
+    return np.where(fused > 0, sizes, single_ops), fused + other
 
 
 def chunks(shapes: list[Shape]) -> Rows:
@@ -57,27 +59,29 @@ def chunks(shapes: list[Shape]) -> Rows:
     return np.array([-(-math.prod(shape) // _CHUNK) for shape in shapes], np.int64)
 
 
-def first_updated(own: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
+def first_updated(members: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
     """Shapes of the first gradients of a pass, so many, if they make so many blocks; empty where the last do, too."""
-    first, last = _ends(own, shapes, size, blocks)
-    return Counter() if last and size < len(own) else first
+    first, last = _shapes_at_ends(members, shapes, size, blocks)
+    return Counter() if last and size < len(members) else first
 
 
-def updated_at_an_end(own: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
+def updated_at_an_end(members: Rows, shapes: list[Shape], size: int, blocks: int) -> Counter[Shape]:
     """Shapes of the first gradients of a pass, or of the last, so many, if these alone make so many blocks."""
-    first, last = _ends(own, shapes, size, blocks)
-    return Counter() if first and last and size < len(own) else first or last
+    first, last = _shapes_at_ends(members, shapes, size, blocks)
+    return Counter() if first and last and size < len(members) else first or last
 
 
-def _ends(own: Rows, shapes: list[Shape], size: int, blocks: int) -> tuple[Counter[Shape], Counter[Shape]]:
+def _shapes_at_ends(
+    members: Rows, shapes: list[Shape], size: int, blocks: int
+) -> tuple[Counter[Shape], Counter[Shape]]:
     """Shapes of the first and of the last gradients, so many; empty where they do not make so many blocks."""
 
     def fitting(part: list[Shape]) -> Counter[Shape]:
         return Counter(part if chunks(part).sum() == blocks else ())
 
-    if not 0 < size <= len(own):
+    if not 0 < size <= len(members):
         return Counter(), Counter()
-    each = [shapes[at] for at in own.tolist()]
+    each = [shapes[place] for place in members.tolist()]
     return fitting(each[:size]), fitting(each[len(each) - size :])
 
 
@@ -87,28 +91,31 @@ def lists_of(calls: Calls, marks: Calls) -> list[Counter[Shape]]:
     owner, names = updates.index_of_enclosing(marks), updates.name
     number, signatures = signatures_of(calls.events.trace, updates.rows)
     by_op: dict[tuple[int, str], Counter[Shape]] = {}
-    unknown: set[int] = set()  # another group of parameters may have a list too long to be recorded
-    for at in np.flatnonzero(owner >= 0).tolist():
-        op = signatures[number[at]]
+    # Steps in which a group of parameters has a list too long to be recorded.
+    unknown: set[int] = set()
+    for place in np.flatnonzero(owner >= 0).tolist():
+        op = signatures[number[place]]
         if not any(op.dims):
-            unknown.add(int(owner[at]))
+            unknown.add(int(owner[place]))
         first = Signature(op.name, op.dims[:1], (), ())
-        by_op.setdefault((int(owner[at]), str(names[at])), Counter()).update(tensors(first) or _numbers(op))
-    found = [Counter[Shape]() for _ in range(len(marks))]
+        by_op.setdefault((int(owner[place]), str(names[place])), Counter()).update(
+            tensors(first) or _numbers(op)
+        )
+    lists = [Counter[Shape]() for _ in range(len(marks))]
     for (mark, _), count in by_op.items():
         if mark not in unknown:
-            found[mark] = max(found[mark], count, key=lambda one: (any(one), one.total()))
-    return found
+            lists[mark] = max(lists[mark], count, key=lambda shapes: (any(shapes), shapes.total()))
+    return lists
 
 
 def taken_by(calls: Calls, marks: Calls) -> list[set[Shape]]:
     """Shapes of the tensors that ops of each step of an optimizer take; a sparse gradient is in none of its lists."""
     inner = calls[calls.is_op & calls.inside(marks)]
     number, signatures = signatures_of(calls.events.trace, inner.rows)
-    taken: list[set[Shape]] = [set() for _ in range(len(marks))]
+    read_shapes: list[set[Shape]] = [set() for _ in range(len(marks))]
     for mark, which in set(zip(inner.index_of_enclosing(marks).tolist(), number.tolist(), strict=True)):
-        taken[mark].update(tensors(signatures[which]))
-    return taken
+        read_shapes[mark].update(tensors(signatures[which]))
+    return read_shapes
 
 
 def _numbers(op: Signature) -> list[Shape]:
@@ -118,7 +125,7 @@ def _numbers(op: Signature) -> list[Shape]:
 
 def shapes_of(leaves: Calls) -> list[Shape]:
     number, signatures = signatures_of(leaves.events.trace, leaves.rows)
-    first = [next(iter(tensors(one)), ()) for one in signatures]
+    first = [next(iter(tensors(op)), ()) for op in signatures]
     return [first[which] for which in number.tolist()]
 
 
@@ -141,7 +148,7 @@ class Zeroing:
         """Those that the program calls itself."""
         ops = calls[calls.is_top_op & calls.name.matches(_ZEROES)]
         number, signatures = signatures_of(calls.events.trace, ops.rows)
-        shapes = [Counter(tensors(one)) for one in signatures]
+        shapes = [Counter(tensors(op)) for op in signatures]
         return cls(ops.start_ns, [shapes[which] for which in number.tolist()], blocks_of(work, ops))
 
     def all_of(self, shapes: list[Shape], wanted: Rows, begin_ns: int, end_ns: int) -> bool:
@@ -151,36 +158,36 @@ class Zeroing:
             shapes: of all tensors.
             wanted: positions of those in question.
         """
-        each = [shapes[at] for at in wanted.tolist()]
+        each = [shapes[place] for place in wanted.tolist()]
         within = np.flatnonzero((self.starts_ns >= begin_ns) & (self.starts_ns < end_ns))
-        zeroed = sum((self.tensors[at] for at in within.tolist()), Counter[Shape]())
+        zeroed = sum((self.tensors[place] for place in within.tolist()), Counter[Shape]())
         return Counter(each) <= zeroed or bool((self.blocks[within] == chunks(each).sum()).any())
 
 
 def updates_are_recorded(calls: Calls, work: Work, marks: Calls) -> bool:
     """Whether all that changes parameters is by ops whose shapes were recorded; those of long lists are not."""
-    own, lists = work[work.launch.index_of_enclosing(marks) >= 0], _writing(calls)
+    pieces, lists = work[work.launch.index_of_enclosing(marks) >= 0], _writing_ops(calls)
     lists = lists[lists.name.matches("^aten::_")]
-    _, signatures = signatures_of(work.events.trace, np.append(own.op.rows, lists.rows))
-    opaque = own.in_graph | own.op.name.matches(OPAQUE)
-    return len(own) > 0 and all(any(one.dims) for one in signatures) and not opaque.any()
+    _, signatures = signatures_of(work.events.trace, np.append(pieces.op.rows, lists.rows))
+    opaque = pieces.in_graph | pieces.op.name.matches(OPAQUE)
+    return len(pieces) > 0 and all(any(op.dims) for op in signatures) and not opaque.any()
 
 
 def used_by_optimizers(calls: Calls, leaves: Calls, marks: Calls) -> Mask:
     """Which gradients have a shape that an optimizer has, or that something outside of backward changes."""
     stepping = calls[calls.is_op & calls.inside(marks)]
-    changing = calls.joined((_writing(calls), stepping))
+    changing = calls.joined((_writing_ops(calls), stepping))
     _, signatures = signatures_of(calls.events.trace, changing.rows)
-    shapes = {shape for one in signatures for shape in tensors(one)}
+    shapes = {shape for op in signatures for shape in tensors(op)}
     number, signatures = signatures_of(calls.events.trace, leaves.rows)
-    used = [not tensors(one) or not shapes.isdisjoint(tensors(one)) for one in signatures]
+    used = [not tensors(op) or not shapes.isdisjoint(tensors(op)) for op in signatures]
     return np.array(used, bool)[number]
 
 
 def passes_of(calls: Calls, marks: Calls, rows: Calls) -> Rows:
     """Number of the backward pass of each row, rising: what the optimizer's thread calls itself lies between two."""
-    own = calls[calls.is_top_op & np.isin(calls.thread, marks.thread) & ~calls.name.matches(ENGINE)]
-    return np.searchsorted(np.sort(own.start_ns), rows.start_ns)
+    members = calls[calls.is_top_op & np.isin(calls.thread, marks.thread) & ~calls.name.matches(ENGINE)]
+    return np.searchsorted(np.sort(members.start_ns), rows.start_ns)
 
 
 def for_unused_alone(calls: Calls, leaves: Calls, used: Mask, marks: Calls) -> Calls:
@@ -199,6 +206,6 @@ def for_unused_alone(calls: Calls, leaves: Calls, used: Mask, marks: Calls) -> C
     return nodes[after | np.isin(np.arange(len(nodes)), leaves[~used].index_of_enclosing(nodes))]
 
 
-def _writing(calls: Calls) -> Calls:
+def _writing_ops(calls: Calls) -> Calls:
     """What the program itself calls to change tensors: a conversion's own copy_ changes nothing that was there."""
     return calls[calls.is_op & ~calls.parent.op.there & calls.name.matches(_CHANGES)]
