@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.cli.commands import call, refused
 from tests.report import report_samples as samples
 from traceanalyzer.cli.config import read_config
-from traceanalyzer.cli.report_output import known_findings
+from traceanalyzer.cli.report_output import baseline_severities
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Outcome, Severity, Status
 from traceanalyzer.render.data.ci import render_junit
@@ -220,7 +220,7 @@ def test_any_baseline_is_read_or_refused(document: Any, whole: bool, tmp_path: P
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps({"findings": [document]} if whole else document))
     with contextlib.suppress(BadOption):
-        assert all(0 <= rank <= 3 for rank in known_findings(path).values())
+        assert all(0 <= rank <= 3 for rank in baseline_severities(path).values())
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -239,7 +239,7 @@ def test_a_baseline_knows_the_worst_of_equal_findings_in_any_order(tmp_path: Pat
     for severities in itertools.permutations(("high", "low", "info")):
         path = tmp_path / "known.json"
         path.write_text(json.dumps({"findings": [{**finding, "severity": one} for one in severities]}))
-        assert list(known_findings(path).values()) == [Severity.HIGH.rank], severities
+        assert list(baseline_severities(path).values()) == [Severity.HIGH.rank], severities
 
 
 KNOWN = {
@@ -276,5 +276,5 @@ def test_a_finding_is_known_again_in_another_checkout_and_where_lines_have_moved
     for finding in (KNOWN, {**KNOWN, **changes}):
         path = tmp_path / "known.json"
         path.write_text(json.dumps({"findings": [{**finding, "severity": "low"}]}))
-        names.append(list(known_findings(path)))
+        names.append(list(baseline_severities(path)))
     assert (names[0] == names[1]) is same

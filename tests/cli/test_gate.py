@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.report import report_samples as samples
-from traceanalyzer.cli.report_output import failing, known_findings
+from traceanalyzer.cli.report_output import baseline_severities, failing
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.ci import fingerprint
@@ -49,10 +49,10 @@ def test_every_finding_of_a_baseline_is_known_with_its_severity(tmp_path: Path) 
         for severity, by in (("info", "aten::mm"), ("high", "aten::to"), ("medium", None))
     ]
     (path := tmp_path / "known.json").write_text(json.dumps({"findings": told}))
-    assert list(known_findings(path).values()) == [Severity(one["severity"]).rank for one in told]
+    assert list(baseline_severities(path).values()) == [Severity(one["severity"]).rank for one in told]
     del told[1]["evidence"]
     path.write_text(json.dumps({"findings": told}))
-    assert len(known_findings(path)) == 3
+    assert len(baseline_severities(path)) == 3
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_one_finding_that_cannot_be_read_is_enough(changes: dict[str, Any], tmp_
     odd = {key: value for key, value in {**ONE, **changes}.items() if value is not ...}
     (path := tmp_path / "known.json").write_text(json.dumps({"findings": [ONE, odd]}))
     with pytest.raises(BadOption, match="one of its findings cannot be read"):
-        known_findings(path)
+        baseline_severities(path)
 
 
 def test_json_that_is_nested_too_deep_to_be_read_is_none(tmp_path: Path) -> None:
     (path := tmp_path / "known.json").write_text("[" * 100_000)
     with pytest.raises(BadOption, match="is no JSON"):
-        known_findings(path)
+        baseline_severities(path)

@@ -210,9 +210,9 @@ def test_findings_fail_that_are_severe_enough_and_were_less_severe_or_unknown(
 def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) -> None:
     (path := tmp_path / "known.json").write_text(text)
     with pytest.raises(BadOption, match=said):
-        report_output.known_findings(path)
+        report_output.baseline_severities(path)
     with pytest.raises(BadOption, match="cannot be read: No such file"):
-        report_output.known_findings(tmp_path / "none.json")
+        report_output.baseline_severities(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -11,7 +11,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.folders import any_rank
-from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by, shared_part
+from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces, shared_part
 
 
 def of(source: str, rank: int | None = None, start: int = 0, end: int = 100, **more: Any) -> Declared:
@@ -31,17 +31,17 @@ def of(source: str, rank: int | None = None, start: int = 0, end: int = 100, **m
 def test_who_declares_no_rank_has_that_of_its_name_or_the_lowest_free(
     traces: list[Declared], ranks: list[tuple[int, int | None]]
 ) -> None:
-    assert ranked_by(traces) == ranks
+    assert assign_ranks(traces) == ranks
 
 
 @pytest.mark.parametrize(("start", "job"), [(99, True), (100, False)])
 def test_what_begins_when_the_other_has_ended_is_no_other_rank(start: int, job: bool) -> None:
     traces = [of("late.json", start=start, end=200), of("early.json")]
     if job:
-        assert ranked_by(traces) == [(0, None), (1, None)]
+        assert assign_ranks(traces) == [(0, None), (1, None)]
         return
     with pytest.raises(UnreadableTrace, match=r"late\.json and early\.json declare no rank") as error:
-        ranked_by(traces)
+        assign_ranks(traces)
     assert str(error.value.remedy).endswith("compare late.json early.json")
 
 
@@ -57,7 +57,7 @@ def test_of_two_jobs_less_than_half_of_the_names_are_in_both(
     mine: tuple[int, ...], theirs: tuple[int, ...], said: str
 ) -> None:
     with pytest.raises(UnreadableTrace, match=said):
-        ranked_by([of("a.json", 0, program=mine), of("b.json", 0, program=theirs)])
+        assign_ranks([of("a.json", 0, program=mine), of("b.json", 0, program=theirs)])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_two_recordings_of_a_rank_are_named_by_their_folders_or_by_their_names_f
         (("x/rank0.a.json", "x/rank00.a.json"), "compare x/rank0.a.json x/rank00.a.json"),
     ):
         with pytest.raises(UnreadableTrace) as error:
-            ranked_by([of(name, 0) for name in names])
+            assign_ranks([of(name, 0) for name in names])
         assert str(error.value.remedy).endswith(places)
 
 
@@ -110,7 +110,7 @@ def test_a_copy_is_of_the_same_rank_times_program_and_number_of_events() -> None
         of("x/e.json", 0, world_size=2, program=(2,), events=9),
         of("x/f.json", 0, end=101, world_size=2, program=(1,), events=9),
     ]
-    found, skipped = copies_in([first, *others])
+    found, skipped = find_duplicate_traces([first, *others])
     assert found == {1}
     assert [(one.path, one.problem) for one in skipped] == [("x/b.json", "the same recording as a.json")]
 
@@ -147,8 +147,8 @@ def test_a_recording_lasts_until_the_last_of_its_ops_and_kernels_has_ended(
 
 def test_ranks_that_declare_theirs_may_have_been_recorded_one_after_the_other() -> None:
     late = of("b.json", 1, start=500, end=900)
-    assert ranked_by([of("a.json", 0), late]) == [(0, 0), (1, 1)]
-    assert ranked_by([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
+    assert assign_ranks([of("a.json", 0), late]) == [(0, 0), (1, 1)]
+    assert assign_ranks([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
 
 
 @pytest.mark.parametrize(

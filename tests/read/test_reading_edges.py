@@ -23,7 +23,7 @@ from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read import cache
 from traceanalyzer.read import load as load_module
-from traceanalyzer.read.job_ranks import ranked_by
+from traceanalyzer.read.job_ranks import assign_ranks
 from traceanalyzer.read.load import load, load_file, load_job
 from traceanalyzer.read.remote import fetched
 from traceanalyzer.read.text import envelope
@@ -202,7 +202,7 @@ def test_two_recordings_of_a_rank_are_told_with_what_to_do(
 ) -> None:
     """The first that was given comes first."""
     with pytest.raises(UnreadableTrace) as refused:
-        ranked_by([of("z.json", 1), one, other])
+        assign_ranks([of("z.json", 1), one, other])
     assert refused.value.problem == problem
     said = str(refused.value.remedy)
     assert [part in said for part in remedies] == [True] * len(remedies)
@@ -214,7 +214,7 @@ def test_recordings_one_after_the_other_are_told_in_the_order_in_which_they_were
     """Also where others that overlap come between."""
     traces = [of("c.json", start=300, end=400), of("a.json", end=150), of("b.json", start=100, end=250)]
     with pytest.raises(UnreadableTrace) as refused:
-        ranked_by(traces)
+        assign_ranks(traces)
     assert refused.value.problem.startswith("c.json and b.json declare no rank")
     assert str(refused.value.remedy).endswith("compare c.json b.json")
 

@@ -43,12 +43,12 @@ def collectives(
     for trace in traces:
         check(trace, form, [output], force)
     try:
-        found = with_ranks(traces, None, collectives_of_job, scheduler=scheduler)
+        links = with_ranks(traces, None, collectives_of_job, scheduler=scheduler)
     except Unavailable as reason:
         raise reason.for_user(str(traces[0])) from reason
     if form == "text":
-        put_text(render_collectives(found), output)
+        put_text(render_collectives(links), output)
     elif form == "json":
-        put(to_json(found, INDENTED), output)
+        put(to_json(links, INDENTED), output)
     else:
-        put_rows(pd.DataFrame(map(asdict, found.collectives)), {}, form, output, str(traces[0]))
+        put_rows(pd.DataFrame(map(asdict, links.collectives)), {}, form, output, str(traces[0]))

@@ -108,34 +108,34 @@ def compare(
     from traceanalyzer.comparison.gates import broken, gates_of
 
     limits = gates_of(gates)
-    inputs = [Path(one) for one in (base, new, *more_base, *more_new) if not one.startswith("baseline:")]
-    check_outputs([one for one in (output, parquet, page) if one], inputs=inputs, force=force)
+    inputs = [Path(path) for path in (base, new, *more_base, *more_new) if not path.startswith("baseline:")]
+    check_outputs([path for path in (output, parquet, page) if path], inputs=inputs, force=force)
     times = [statistics.median(ms) if ms else None for ms in (base_ms, new_ms)]
-    found = compared([base, *more_base], [new, *more_new], base_ms=times[0], new_ms=times[1])
-    failures = broken(found, limits)
+    comparison = compared([base, *more_base], [new, *more_new], base_ms=times[0], new_ms=times[1])
+    failures = broken(comparison, limits)
     if parquet is not None:
         from traceanalyzer.render.data.comparison import write_comparison
 
         with written(parquet) as stream:
-            write_comparison(found, stream)
+            write_comparison(comparison, stream)
     if page is not None:
         from traceanalyzer.render.html.comparison import render_comparison_page
 
         with written(page) as stream:
-            stream.write(render_comparison_page(found))
-    _put(found, form, output, quiet)
+            stream.write(render_comparison_page(comparison))
+    _put(comparison, form, output, quiet)
     if to_ledger is not None:
-        _add_to_ledger(found, to_ledger, base_ms)
+        _add_to_ledger(comparison, to_ledger, base_ms)
     for failure in failures:
         tell(f"gate: {failure}")
-    if failures or (fail_on == "slower" and found.verdict.word == "slower"):
+    if failures or (fail_on == "slower" and comparison.verdict.word == "slower"):
         ctx.exit(1)
 
 
-def _add_to_ledger(found: Comparison, path: Path, base_ms: tuple[float, ...]) -> None:
+def _add_to_ledger(comparison: Comparison, path: Path, base_ms: tuple[float, ...]) -> None:
     from traceanalyzer.comparison.ledger import ledger_rows, ledger_text
 
-    rows = ledger_rows(found, max(base_ms) / min(base_ms) - 1 if base_ms else None)
+    rows = ledger_rows(comparison, max(base_ms) / min(base_ms) - 1 if base_ms else None)
     if not rows:
         tell(f"{path}: nothing added: exactly one fault with a predicted saving has to be gone", str(path))
         return
@@ -144,22 +144,22 @@ def _add_to_ledger(found: Comparison, path: Path, base_ms: tuple[float, ...]) ->
         stream.write(ledger_text(rows, before).encode())
 
 
-def _put(found: Comparison, form: str, output: Path | None, quiet: bool) -> None:
+def _put(comparison: Comparison, form: str, output: Path | None, quiet: bool) -> None:
     from traceanalyzer.render.data import comparison as data
 
     if form == "json":
-        put(data.comparison_json(found), output)
+        put(data.comparison_json(comparison), output)
     elif form == "csv":
         from traceanalyzer.render.data.table import table_csv
 
-        put(table_csv(found.to_frame()), output)
+        put(table_csv(comparison.to_frame()), output)
     elif form == "markdown":
-        put_text(data.comparison_markdown(found), output)
+        put_text(data.comparison_markdown(comparison), output)
     else:
         from traceanalyzer.render.text.comparison import render_comparison
 
         text = render_comparison(
-            found,
+            comparison,
             width=width(output),
             colour=output is None and colourful(),
             ascii_only=ascii_only(output),

@@ -39,7 +39,9 @@ def read_config(folder: Path, today: datetime.date) -> Config:
     Raises:
         BadOption: the file is no TOML, or the table says what cannot be meant.
     """
-    path = next((p for one in (folder, *folder.parents) if (p := one / "pyproject.toml").is_file()), None)
+    path = next(
+        (p for parent in (folder, *folder.parents) if (p := parent / "pyproject.toml").is_file()), None
+    )
     if path is None:
         return Config()
     table = _table(path)

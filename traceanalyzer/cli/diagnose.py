@@ -28,8 +28,8 @@ from traceanalyzer.cli.options import (
 from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, put_text, tell, width
 from traceanalyzer.cli.report_output import (
     FORMS,
+    baseline_severities,
     failing,
-    known_findings,
     print_times,
     rendered,
     warn_of_measured,
@@ -183,11 +183,11 @@ def _run(request: Request) -> bool:
 
     window = parse_window(request.window) if request.window else None
     _check(request)
-    known = None if request.baseline is None else known_findings(request.baseline)
+    baseline = None if request.baseline is None else baseline_severities(request.baseline)
     return with_ranks(
         request.traces,
         window,
-        partial(_say, request, known, perf_counter_ns()),
+        partial(_say, request, baseline, perf_counter_ns()),
         quiet=request.quiet,
         jobs=request.jobs,
         cache=request.cache,
@@ -198,7 +198,7 @@ def _run(request: Request) -> bool:
 
 def _say(
     request: Request,
-    known: Mapping[str, int] | None,
+    baseline: Mapping[str, int] | None,
     read_from: int,
     ranks: Ranks,
     view: JobView | None,
@@ -213,7 +213,7 @@ def _say(
     asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
     report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
     write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
-    failed = failing(report, request.fail_on, known)
+    failed = failing(report, request.fail_on, baseline)
     _write_report(request, report, failed)
     _warn(report)
     warn_of_measured(report)
@@ -229,8 +229,8 @@ def _of_rank(ranks: Ranks, rank: int) -> Ranks:
         BadOption: no trace is of that rank.
     """
     if rank not in ranks.all:
-        known = ", ".join(str(known) for known in ranks.all[:8])
-        raise BadOption(f"no trace of rank {rank}: the traces are of ranks {known}")
+        names = ", ".join(str(names) for names in ranks.all[:8])
+        raise BadOption(f"no trace of rank {rank}: the traces are of ranks {names}")
     ranks.all = (rank,)
     return ranks
 

@@ -35,30 +35,30 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule import registry
 
-    name, known = " ".join(words), registry.all_rules()
-    chosen = [rule for rule in known if rule.slug == name]
-    chosen = chosen or [rule for rule in known if rule.group == name]
-    others = []
+    name, every_rule = " ".join(words), registry.all_rules()
+    chosen = [rule for rule in every_rule if rule.slug == name]
+    chosen = chosen or [rule for rule in every_rule if rule.group == name]
+    also_named = []
     if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
-        others = [rule for rule in known if rule not in chosen and _names(rule, name)]
+        also_named = [rule for rule in every_rule if rule not in chosen and _names(rule, name)]
     if chosen:
         pages = [rule_page(rule, width(), verbose=verbose) for rule in chosen]
-        put_text("\n".join([*pages, *([_also(name, others)] if others else [])]))
+        put_text("\n".join([*pages, *([_also(name, also_named)] if also_named else [])]))
         return
-    put_text(_cause_page(name, known, verbose))
+    put_text(_cause_page(name, every_rule, verbose))
 
 
-def _also(name: str, others: list[Rule]) -> str:
+def _also(name: str, also_named: list[Rule]) -> str:
     """Which other pages are about a case of this name."""
     from traceanalyzer.render.text.page import Page
 
     page = Page(width())
-    for rule in others:
+    for rule in also_named:
         page.put(f'{rule.slug} also has a case "{name}": see traceanalyzer explain {rule.slug}')
     return page.text()
 
 
-def _cause_page(name: str, known: tuple[Rule, ...], verbose: bool) -> str:
+def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:
     """The accounting's own words on a cause, and the page of each rule that names it.
 
     Raises:
@@ -74,7 +74,7 @@ def _cause_page(name: str, known: tuple[Rule, ...], verbose: bool) -> str:
         page.pair("holds if", holds)
         page.pair("because", why)
         page.blank()
-    naming = [rule for rule in known if _names(rule, name)]
+    naming = [rule for rule in every_rule if _names(rule, name)]
     if not page.lines and not naming:
         find_rule(name)  # says what comes close
     if not page.lines:
@@ -99,7 +99,10 @@ def _names(rule: Rule, cause: str) -> bool:
     from traceanalyzer.report.words import in_words
 
     called = _normal(cause)
-    return any(called in (_normal(one), _normal(in_words(one))) for one in (*rule.causes, *_taken(rule)))
+    return any(
+        called in (_normal(cause_name), _normal(in_words(cause_name)))
+        for cause_name in (*rule.causes, *_taken(rule))
+    )
 
 
 def _taken(rule: Rule) -> list[str]:

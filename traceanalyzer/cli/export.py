@@ -134,7 +134,8 @@ def _run_of(trace: Path) -> str:
     whole = trace.resolve()
     around = whole if whole.is_dir() else whole.parent
     return (
-        next((one.name for one in (around, *around.parents) if not set("*?[") & set(one.name)), "") or "run"
+        next((place.name for place in (around, *around.parents) if not set("*?[") & set(place.name)), "")
+        or "run"
     )
 
 
@@ -156,13 +157,13 @@ def _file_names() -> dict[str, str]:
 def _write_frames(ranks: Ranks, folder: Path) -> None:
     from traceanalyzer.render.data.results import write_frame, write_meta
 
-    for rank, one in ranks:
+    for rank, trace in ranks:
         place = made(folder if rank is None else folder / f"rank{rank}")
         with written(place / "meta.json") as stream:
-            write_meta(one.meta, stream)
+            write_meta(trace.meta, stream)
         for name, file in _file_names().items():
             with written(place / file) as stream:
-                rows = write_frame(one, name, stream)
+                rows = write_frame(trace, name, stream)
             emit(f"{place / file}: {rows:,} rows\n".encode(errors="backslashreplace"))
 
 

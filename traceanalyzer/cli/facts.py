@@ -28,8 +28,8 @@ def facts(trace: Path, form: str, output: Path | None, force: bool) -> None:
     from traceanalyzer.report.facts import facts_of
 
     loaded = opened(trace, form, [output], force)
-    found = facts_of(Analysis(loaded))
+    measured = facts_of(Analysis(loaded))
     if form == "text":
-        put_page(partial(render_facts, found), output)
+        put_page(partial(render_facts, measured), output)
     else:
-        put_rows(facts_frame(found), facts_fields(found), form, output, loaded.meta.source)
+        put_rows(facts_frame(measured), facts_fields(measured), form, output, loaded.meta.source)

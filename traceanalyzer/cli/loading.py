@@ -1,4 +1,4 @@
-"""Traces for commands: read with progress on a terminal, by rank where there are several."""
+"""Traces for commands: read with a progress line on a terminal, by rank if there are several."""
 
 from __future__ import annotations
 
@@ -175,5 +175,5 @@ def reuse_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):  # Windows has no CDLL(None), macOS and musl have no mallopt
         return False
-    kept = mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
-    return bool(kept and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+    accepted = mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+    return bool(accepted and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))

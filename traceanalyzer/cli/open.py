@@ -170,8 +170,8 @@ def _chosen(report: Report, number: int | None) -> int | None:
     """
     count = len(report.findings)
     if number is not None and number > count:
-        found = f"The report has {count}." if count else "The report has none."
-        raise BadOption(f"--finding {number}: no such finding", remedy=found)
+        remedy = f"The report has {count}." if count else "The report has none."
+        raise BadOption(f"--finding {number}: no such finding", remedy=remedy)
     return number or (1 if count else None)
 
 
@@ -200,19 +200,19 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, pa
 
     if number is None:
         return viewer_address(file, viewer=page)
-    one = numbered(report)[number - 1]
+    entry = numbered(report)[number - 1]
     trace, overlay = next(
         (trace, overlay)
         for trace, overlay in zip(report.traces, overlays, strict=True)
-        if trace.rank == one.finding.rank
+        if trace.rank == entry.finding.rank
     )
-    pins = [track.name for track in overlay.slices if track.name == track_name(one.finding.severity)]
+    pins = [track.name for track in overlay.slices if track.name == track_name(entry.finding.severity)]
     pins += [track.name for track in overlay.slices if track.name.startswith("Idle")]
-    tell(f"finding {shown_name(one.title)}")
+    tell(f"finding {shown_name(entry.title)}")
     even = overlay.drift.evened
     within = (even(trace.window.start_ns), even(trace.window.end_ns))
-    shown = replace(one.finding, start_ns=even(one.finding.start_ns), end_ns=even(one.finding.end_ns))
-    view = View(shown, one.title, within, pins, offset_ns(overlays, overlay))
+    shown = replace(entry.finding, start_ns=even(entry.finding.start_ns), end_ns=even(entry.finding.end_ns))
+    view = View(shown, entry.title, within, pins, offset_ns(overlays, overlay))
     return viewer_address(file, view, page)
 
 

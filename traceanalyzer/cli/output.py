@@ -1,4 +1,4 @@
-"""Where text and data go: standard output as it can show them, or a file, always the same bytes."""
+"""Where text and data go: standard output as it can show them, or files that are checked first and written whole."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def _fitted(text: str, path: str | None) -> str:
 
     page = Page(width=stream_width())
     for line in (text.replace(path, path.replace(" ", JOINED)) if path else text).split("\n"):
-        said = line.lstrip(" ")
-        indent = len(line) - len(said)
-        page.put(said, indent=indent, hang=0 if indent else 2)
+        content = line.lstrip(" ")
+        indent = len(line) - len(content)
+        page.put(content, indent=indent, hang=0 if indent else 2)
     return page.text().rstrip("\n")
 
 
@@ -148,13 +148,13 @@ def written(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file beside the wanted one, renamed over it at the end and removed on any failure."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("xb") as stream:
+        with partial.open("xb") as stream:
             yield stream
-        beside.replace(path)
+        partial.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""What `annotate` and `open` draw: the report of some traces, and one overlay each."""
+"""What `annotate` and `open` draw: the report of traces, one overlay each, and copies of the files, block by block."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def split_at_events(source: str) -> tuple[bytes, Iterator[bytes]]:
     blocks, envelope, buffer = blocks_of(source), Envelope(source), bytearray()
     for block in blocks:
         buffer += block
-        at = envelope.find_events(buffer)
-        if at is not None:
-            return bytes(buffer[:at]), chain([bytes(buffer[at:])], blocks)
+        start = envelope.find_events(buffer)
+        if start is not None:
+            return bytes(buffer[:start]), chain([bytes(buffer[start:])], blocks)
         if len(buffer) > _MOST_HEAD_BYTES:
             break
     raise UnreadableTrace("has no events that others could be put among", where=source)

@@ -135,8 +135,8 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
     if len(files) < 2 or any(str(path) == "-" for path in files):
         return 0, None
     if any(map(is_url, files)):  # `memory://` is of this process; of others nobody knows how large they are
-        here = any(str(path).startswith("memory:") for path in files)
-        return (0 if here else min(jobs or cores(), len(files))), None
+        in_memory = any(str(path).startswith("memory:") for path in files)
+        return (0 if in_memory else min(jobs or cores(), len(files))), None
     sizes = [Source(path).plain_bytes() or 0 for path in files]
     most, free = min(jobs or cores(), len(files)), _free_bytes()
     if free is None:

@@ -1,4 +1,4 @@
-"""The report in the form that was asked for, other than text, and its tables."""
+"""What `diagnose` writes beside its text: machine-readable formats, tables, warnings, and findings that fail a run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, account
 _REMEDY = "Write one with traceanalyzer diagnose TRACE --format json -o FILE."
 
 
-def known_findings(path: Path) -> Mapping[str, int]:
+def baseline_severities(path: Path) -> Mapping[str, int]:
     """Fingerprint -> rank of the worst severity, of a report that `diagnose --format json` wrote.
 
     Raises:
@@ -93,16 +93,16 @@ def known_findings(path: Path) -> Mapping[str, int]:
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.render.data.ci import fingerprint_of
 
-    known: dict[str, int] = {}
-    for told in _findings(path):
+    ranks: dict[str, int] = {}
+    for finding in _findings(path):
         try:
-            lines = (told.get("evidence") or {}).get("lines")
-            name = fingerprint_of(str(told["rule"]), str(told["cause"]), told.get("by"), lines)
-            rank = Severity(told["severity"]).rank
+            lines = (finding.get("evidence") or {}).get("lines")
+            name = fingerprint_of(str(finding["rule"]), str(finding["cause"]), finding.get("by"), lines)
+            rank = Severity(finding["severity"]).rank
         except (AttributeError, KeyError, TypeError, ValueError):
             raise BadOption("one of its findings cannot be read", where=path, remedy=_REMEDY) from None
-        known[name] = min(rank, known.get(name, rank))
-    return known
+        ranks[name] = min(rank, ranks.get(name, rank))
+    return ranks
 
 
 def _findings(path: Path) -> list[Any]:
@@ -118,17 +118,17 @@ def _findings(path: Path) -> list[Any]:
     return findings
 
 
-def failing(report: Report, fail_on: str, known: Mapping[str, int] | None) -> list[Finding]:
-    """The findings that fail the run: with a baseline only those that are new, or more severe than they were."""
+def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) -> list[Finding]:
+    """Findings at or above --fail-on that are not in the baseline, or are more severe than there."""
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.render.data.ci import fingerprint
 
     if fail_on == "never":
         return []
     severe = [finding for finding in report.findings if finding.severity.rank <= Severity(fail_on).rank]
-    if known is None:
+    if baseline is None:
         return severe
-    return [finding for finding in severe if finding.severity.rank < known.get(fingerprint(finding), 99)]
+    return [finding for finding in severe if finding.severity.rank < baseline.get(fingerprint(finding), 99)]
 
 
 _WHY_APART = (
@@ -138,9 +138,9 @@ _WHY_APART = (
 
 
 def warn_of_step(step_ms: float | None, ranks: Ranks) -> None:
-    """Say on standard error, once, where a step as long as was given does not fit a trace."""
-    said = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms) if step_ms is not None else {}
-    doubt = next((text for text in said.values() if text), None)
+    """Warn once if the given time of a step does not fit a trace."""
+    doubts = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms) if step_ms is not None else {}
+    doubt = next((text for text in doubts.values() if text), None)
     if doubt:
         tell(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?")
 
@@ -161,7 +161,7 @@ def step_doubt(step_ms: float, analysis: Analysis) -> str | None:
 
 
 def warn_of_measured(report: Report) -> None:
-    """Say on standard error where the recorder's times differ, or do not fit the trace that they are in."""
+    """Warn if the times that the recorder measured differ, or do not fit their trace."""
     from traceanalyzer.model.step_times import GIVEN
 
     for trace in report.traces:
@@ -182,7 +182,7 @@ _MOST_LINES = 25  # of indexes and rules
 
 
 def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
-    """The whole command until now, its parts outside of rules, and the slowest indexes and rules of all ranks.
+    """Prints total time, phases, and the slowest indexes and rules of all ranks.
 
     Each is without what it asked for; several run at a time where there are several cores.
     """

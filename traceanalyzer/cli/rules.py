@@ -19,8 +19,8 @@ def rules() -> None:
     from traceanalyzer.rule import registry
 
     page = Page(width(), colour=colourful(), ascii_only=ascii_only())
-    known = registry.all_rules()
-    room = max((len(rule.slug) for rule in known), default=0)
-    for rule in known:
+    every_rule = registry.all_rules()
+    room = max((len(rule.slug) for rule in every_rule), default=0)
+    for rule in every_rule:
         page.pair(rule.slug, f"{rule.title} ({rule.group})", width=room + 1)
     put_text(page.text())

@@ -127,7 +127,7 @@ class Analysis:
     """
 
     def __init__(self, trace: Trace, window: tuple[int, int] | None = None) -> None:
-        trace.lanes.look_afresh()
+        trace.lanes.refresh_from_frames()
         self.trace = trace
         self.window = Window(window)
         self._shared: dict[type, Any] = {Trace: trace}
@@ -168,28 +168,28 @@ class Analysis:
         Raises:
             Unavailable: the trace lacks what the index needs; raised again at every call.
         """
-        made = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
-        if kind not in made:
-            self._build(kind, made)
-        built = made[kind]
+        cache_of_kind = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
+        if kind not in cache_of_kind:
+            self._build(kind, cache_of_kind)
+        built = cache_of_kind[kind]
         if isinstance(built, Unavailable):
             raise built
         return built  # type: ignore[no-any-return]
 
-    def _build(self, kind: Any, made: dict[type, Any]) -> None:
+    def _build(self, kind: Any, cache_of_kind: dict[type, Any]) -> None:
         """Make the index, or wait until another thread has."""
         begun = perf_counter_ns()
         with self._lock:
             lock = self._locks[kind]
         with lock:
             self._within.ns += perf_counter_ns() - begun
-            if kind in made:
+            if kind in cache_of_kind:
                 return
             try:
                 with self.timed(kind.__name__):
-                    made[kind] = frozen(kind.build(**self.resolve(index_needs(kind))))
+                    cache_of_kind[kind] = frozen(kind.build(**self.resolve(index_needs(kind))))
             except Unavailable as reason:
-                made[kind] = reason
+                cache_of_kind[kind] = reason
 
     def build_all(self, kinds: Iterable[type]) -> None:
         """Make these indexes, and what they need, side by side; what is unavailable is left for who asks for it.
@@ -238,10 +238,10 @@ def _again(
     trace: Trace,
     window: tuple[int, int] | None,
     shared: dict[type, Any],
-    own: dict[type, Any],
+    windowed: dict[type, Any],
     times: dict[str, int],
 ) -> Analysis:
     """An analysis as it was when it was pickled."""
-    made = Analysis(trace, window)
-    made._shared, made._own, made.times = shared, own, times
-    return made
+    analysis = Analysis(trace, window)
+    analysis._shared, analysis._own, analysis.times = shared, windowed, times
+    return analysis

@@ -34,17 +34,17 @@ def pick(values: NDArray[Any], rows: Rows | Small, missing: int = -1) -> NDArray
     return picked
 
 
-def frozen(made: Made) -> Made:
+def frozen(value_object: Made) -> Made:
     """The same object, its arrays read-only, also those in tuples, lists and mappings that it has: all see the same."""
-    if is_dataclass(made):
-        for field in fields(made):
-            value = getattr(made, field.name)
+    if is_dataclass(value_object):
+        for field in fields(value_object):
+            value = getattr(value_object, field.name)
             parts = value.values() if isinstance(value, Mapping) else value
             for part in parts if isinstance(value, Mapping | tuple | list) else (value,):
                 if not isinstance(part, np.ndarray):  # nor are those after it
                     break
                 part.flags.writeable = False
-    return made
+    return value_object
 
 
 def no_rows() -> Rows:
@@ -54,9 +54,9 @@ def no_rows() -> Rows:
 
 def distinct(values: Rows) -> Rows:
     """The values sorted, each once; by sorting, because numpy hashes them, which is ten times slower for many."""
-    found: Rows = np.sort(values)
-    kept: Rows = found[starts_of_runs(found)]
-    return kept
+    ordered: Rows = np.sort(values)
+    unique: Rows = ordered[starts_of_runs(ordered)]
+    return unique
 
 
 def distinct_pairs(first: Rows, second: Rows) -> tuple[Rows, Rows]:
@@ -85,8 +85,8 @@ def numbered(values: Rows) -> tuple[Rows, Rows]:
         there[place] = True
         return (np.cumsum(there) - 1)[place], np.flatnonzero(there) + low
     first = np.flatnonzero(starts_of_runs(values))
-    found, code = np.unique(values[first], return_inverse=True)
-    return np.repeat(code, np.diff(first, append=len(values))), found
+    unique, code = np.unique(values[first], return_inverse=True)
+    return np.repeat(code, np.diff(first, append=len(values))), unique
 
 
 def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
@@ -99,8 +99,8 @@ def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
     for key in keys[1:]:
         (number, size), (code, values) = _close(number, size), _close(key, 0)
         number, size = number * values + code, size * values
-    number, found = numbered(number)
-    count = len(found)
+    number, unique = numbered(number)
+    count = len(unique)
     first = np.empty(count, np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]  # what is assigned last stays
     order = np.argsort(first)
@@ -116,8 +116,8 @@ def _close(values: Rows, size: int) -> tuple[Rows, int]:
     low, high = (0, size - 1) if size else (int(values.min()), int(values.max()))
     if high - low < _TABLE_PER_VALUE * len(values):
         return (values if low == 0 else values - low).astype(np.int64, copy=False), high - low + 1
-    code, found = numbered(values)
-    return code, len(found)
+    code, unique = numbered(values)
+    return code, len(unique)
 
 
 def narrowed(numbers: Rows) -> NDArray[Any]:
@@ -130,8 +130,8 @@ def among(values: Rows, members: Rows) -> NDArray[np.bool_]:
     """Whether each value is one of `members`, which are sorted; bool of the values' shape."""
     if len(members) == 0:
         return np.zeros(len(values), np.bool_)
-    at = np.minimum(np.searchsorted(members, values), len(members) - 1)
-    return np.asarray(members[at] == values)
+    position = np.minimum(np.searchsorted(members, values), len(members) - 1)
+    return np.asarray(members[position] == values)
 
 
 def starts_of_runs(values: Rows) -> NDArray[np.bool_]:

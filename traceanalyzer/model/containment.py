@@ -37,17 +37,17 @@ def nearest_reaching(end: Rows, need: Rows, thread: Rows) -> Rows:
     The row before is the first candidate. One that ends too early is replaced by its own candidate, all rows
     at once, so that distances double from pass to pass.
     """
-    found = np.arange(-1, len(end) - 1, dtype=np.int64)
-    found[starts_of_runs(thread)] = -1
+    nearest = np.arange(-1, len(end) - 1, dtype=np.int64)
+    nearest[starts_of_runs(thread)] = -1
     active = np.flatnonzero(end[:-1] < need[1:]) + 1
-    active = active[found[active] >= 0]
+    active = active[nearest[active] >= 0]
     wanted = need[active]
     while len(active):
-        further = found.take(found.take(active))
-        found[active] = further
+        further = nearest.take(nearest.take(active))
+        nearest[active] = further
         short = np.flatnonzero((end.take(further) < wanted) & (further >= 0))
         active, wanted = active.take(short), wanted.take(short)
-    return found
+    return nearest
 
 
 def innermost(start: Rows, end: Rows, thread: Rows) -> Rows:
@@ -88,13 +88,13 @@ def _all_below(below: Rows, rows: Rows) -> Rows:
 
 def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
     """Going down from each of `rows`, the first that has not closed when it starts, -1 for none."""
-    found = below[rows]
-    going = np.flatnonzero(found >= 0)
+    below_row = below[rows]
+    going = np.flatnonzero(below_row >= 0)
     while len(going):
-        going = going[closing[found[going]] < start[rows[going]]]
-        found[going] = below[found[going]]
-        going = going[found[going] >= 0]
-    return found
+        going = going[closing[below_row[going]] < start[rows[going]]]
+        below_row[going] = below[below_row[going]]
+        going = going[below_row[going] >= 0]
+    return below_row
 
 
 def running_at(start: Rows, end: Rows, thread: Rows, at: Rows, at_thread: Rows) -> Rows:
@@ -110,9 +110,9 @@ def running_at(start: Rows, end: Rows, thread: Rows, at: Rows, at_thread: Rows) 
     reach = np.concatenate((end, np.full(len(at), nothing)))
     asks = np.arange(len(starts)) >= len(start)
     order = np.lexsort((-need, asks, starts, threads))
-    found = nearest_reaching(reach[order], need[order], threads[order])
+    nearest = nearest_reaching(reach[order], need[order], threads[order])
     inside = np.full(len(starts), -1, np.int64)
-    inside[order] = np.where(found >= 0, order[found], -1)
+    inside[order] = np.where(nearest >= 0, order[nearest], -1)
     return inside[asks]
 
 
@@ -168,16 +168,16 @@ def nearest_marked(parent: Rows | Small, marked: Mask, rows: Rows) -> Rows:
 
     They climb level by level, which is cheaper than passing over all rows; what is nested very deeply is left to it.
     """
-    found = rows.copy()
-    going = np.flatnonzero((found >= 0) & ~marked[found]) if len(marked) else np.empty(0, np.int64)
+    nearest = rows.copy()
+    going = np.flatnonzero((nearest >= 0) & ~marked[nearest]) if len(marked) else np.empty(0, np.int64)
     for _ in range(_LEVELS):
         if len(going) == 0:
-            return found
-        above = parent.take(found.take(going))
-        found[going] = above
+            return nearest
+        above = parent.take(nearest.take(going))
+        nearest[going] = above
         going = going[(above >= 0) & ~marked.take(above)]
-    found[going] = inherited(parent, marked)[found[going]]
-    return found
+    nearest[going] = inherited(parent, marked)[nearest[going]]
+    return nearest
 
 
 def outermost(parent: Rows | Small, op: Rows | Small) -> Rows:

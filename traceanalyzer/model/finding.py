@@ -34,7 +34,7 @@ class Severity(StrEnum):
     @staticmethod
     def of(share: float) -> Severity:
         """Severity of what is this share (0 to 1) of the step or of the window."""
-        return next((one for one in Severity if share >= one.least_share), Severity.INFO)
+        return next((level for level in Severity if share >= level.least_share), Severity.INFO)
 
     @property
     def least_share(self) -> float:
@@ -48,7 +48,7 @@ class Severity(StrEnum):
 
     def at_most(self, most: Severity) -> Severity:
         """The lower one of both."""
-        return max(self, most, key=lambda one: one.rank)
+        return max(self, most, key=lambda level: level.rank)
 
 
 _LEAST_SHARES = (0.10, 0.03, 0.005, -float("inf"))

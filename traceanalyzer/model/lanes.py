@@ -52,8 +52,8 @@ class Table(NamedTuple):
 
     def wide(self) -> Values:
         """As int64 or float64."""
-        at = self.codes.astype(np.intp)  # narrow codes are looked up three times slower
-        return self.values[at]
+        codes = self.codes.astype(np.intp)  # narrow codes are looked up three times slower
+        return self.values[codes]
 
 
 class Narrow(NamedTuple):
@@ -88,9 +88,9 @@ class Columns:
         self._known: dict[str, Values | Coded | Table | Narrow] = {}
 
     @classmethod
-    def of(cls, made: Mapping[str, Values | Coded | Table | Narrow], rows: int) -> Columns:
+    def of(cls, columns: Mapping[str, Values | Coded | Table | Narrow], rows: int) -> Columns:
         """From all columns."""
-        return cls(rows, {name: _frozen(column) for name, column in made.items()}.__getitem__)
+        return cls(rows, {name: _frozen(column) for name, column in columns.items()}.__getitem__)
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> Columns:
@@ -105,21 +105,23 @@ class Columns:
 
     def column(self, name: str) -> Values | Coded:
         """A column by its name."""
-        found = self._kept(name)
+        stored = self._kept(name)
         return (
-            found.wide() if isinstance(found, Table | Narrow) else found
+            stored.wide() if isinstance(stored, Table | Narrow) else stored
         )  # anew each time: it is asked for twice
 
     def at(self, name: str, rows: NDArray[np.int64]) -> Values:
         """A column of numbers at some rows, -1 where the row is -1."""
-        kept = self._kept(name)
-        assert not isinstance(kept, Coded)
-        if isinstance(kept, Table):
-            found = kept.values.take(kept.codes.take(rows))
+        stored = self._kept(name)
+        assert not isinstance(stored, Coded)
+        if isinstance(stored, Table):
+            numbers = stored.values.take(stored.codes.take(rows))
         else:
-            found = Narrow(kept.values.take(rows)).wide() if isinstance(kept, Narrow) else kept.take(rows)
-        np.putmask(found, rows < 0, -1)
-        return found
+            numbers = (
+                Narrow(stored.values.take(rows)).wide() if isinstance(stored, Narrow) else stored.take(rows)
+            )
+        np.putmask(numbers, rows < 0, -1)
+        return numbers
 
     def _kept(self, name: str) -> Values | Coded | Table | Narrow:
         if name not in self._known:
@@ -128,15 +130,15 @@ class Columns:
 
     def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """`arrays.numbered` of a column of whole numbers; of numbers that recur, each is looked at once."""
-        kept = self._kept(name)
-        if not isinstance(kept, Table):
+        stored = self._kept(name)
+        if not isinstance(stored, Table):
             return numbered(np.asarray(self.column(name), np.int64))
-        there = np.zeros(len(kept.values), bool)
-        there[kept.codes] = True
-        found, number = np.unique(kept.values[there].astype(np.int64), return_inverse=True)
+        there = np.zeros(len(stored.values), bool)
+        there[stored.codes] = True
+        unique, number = np.unique(stored.values[there].astype(np.int64), return_inverse=True)
         place = np.zeros(len(there), np.int64)
         place[there] = number
-        return place[kept.codes.astype(np.intp)], found
+        return place[stored.codes.astype(np.intp)], unique
 
     def but(self, name: str, column: Values) -> Columns:
         """The same with another column of that name."""
@@ -144,8 +146,10 @@ class Columns:
 
     def frame(self, name: str) -> pd.DataFrame:
         """As the pandas frame of that name, whose columns `schema` declares; in the same memory where it can be."""
-        made = {column.name: _to_pandas(column, self.column(column.name)) for column in FRAMES[name].columns}
-        return pd.DataFrame(made, copy=False)
+        columns = {
+            column.name: _to_pandas(column, self.column(column.name)) for column in FRAMES[name].columns
+        }
+        return pd.DataFrame(columns, copy=False)
 
 
 def _frozen(column: Stored) -> Stored:
@@ -155,15 +159,15 @@ def _frozen(column: Stored) -> Stored:
 
 
 def _from_pandas(frame: pd.DataFrame, name: str) -> Values | Coded:
-    found = frame[name]
-    if hasattr(found, "cat"):
-        values = found.array
+    series = frame[name]
+    if hasattr(series, "cat"):
+        values = series.array
         texts = np.array([str(text) for text in values.categories.to_numpy(object)], object)
         return Coded(values.codes, texts)
-    if isinstance(found.dtype, np.dtype):  # it holds no null, for which pandas would look all the same
-        floats = found.dtype.kind == "f"
-        return found.to_numpy(np.float64) if floats else found.to_numpy(np.int64)
-    return found.to_numpy(np.int64, na_value=NULL_INT)
+    if isinstance(series.dtype, np.dtype):  # it holds no null, for which pandas would look all the same
+        floats = series.dtype.kind == "f"
+        return series.to_numpy(np.float64) if floats else series.to_numpy(np.int64)
+    return series.to_numpy(np.int64, na_value=NULL_INT)
 
 
 def _to_pandas(column: Column, values: Values | Coded) -> Any:
@@ -173,13 +177,13 @@ def _to_pandas(column: Column, values: Values | Coded) -> Any:
     if column.storage is not Storage.INT:
         return values
     numbers: Any = values
-    given = (
+    sample = (
         numbers if any(numbers.strides) else numbers[:1]
     )  # what is made of one value repeated is repeated, too
-    missing = given == NULL_INT
+    missing = sample == NULL_INT
     if not missing.any():
         return pd.arrays.IntegerArray(numbers, np.broadcast_to(np.array(False), numbers.shape))
-    filled = np.broadcast_to(np.where(missing, 0, given), numbers.shape)
+    filled = np.broadcast_to(np.where(missing, 0, sample), numbers.shape)
     return pd.arrays.IntegerArray(filled, np.broadcast_to(missing, numbers.shape))
 
 
@@ -228,8 +232,8 @@ class Lane:
                 self._frame, self._columns = self.columns().frame(self._name), None
             return self._frame
 
-    def look_afresh(self) -> None:
-        """Forget columns of which there is a frame."""
+    def refresh_from_frames(self) -> None:
+        """Rebuild the columns from the frame, if there is one, since it may have been modified."""
         with self._lock:
             if self._frame is not None:
                 self._columns = None
@@ -237,17 +241,17 @@ class Lane:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._frame is not None:
             return Lane, (self._name, None, self._frame)
-        made = self.columns()
+        columns = self.columns()
         names = [column.name for column in FRAMES[self._name].columns]
-        return _again, (self._name, {name: made.column(name) for name in names}, len(made))
+        return _again, (self._name, {name: columns.column(name) for name in names}, len(columns))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return Lane(self._name, frame=self.frame().copy())
 
 
-def _again(name: str, made: Mapping[str, Values | Coded], rows: int) -> Lane:
+def _again(name: str, columns: Mapping[str, Values | Coded], rows: int) -> Lane:
     """A lane as it was when it was pickled."""
-    return Lane(name, partial(Columns.of, made, rows))
+    return Lane(name, partial(Columns.of, columns, rows))
 
 
 class Lanes:
@@ -293,7 +297,7 @@ class Lanes:
         """The same with other frames in place of some."""
         return Lanes(self._lanes | {name: Lane(name, frame=frame) for name, frame in frames.items()})
 
-    def look_afresh(self) -> None:
-        """Columns of which there are frames are made of these again, in case they were written to."""
+    def refresh_from_frames(self) -> None:
+        """Rebuild columns from frames that may have been modified."""
         for lane in self._lanes.values():
-            lane.look_afresh()
+            lane.refresh_from_frames()

@@ -114,9 +114,10 @@ class Overlay:
         return replace(
             self,
             slices=tuple(
-                replace(one, start_ns=even(one.start_ns), end_ns=even(one.end_ns)) for one in self.slices
+                replace(track, start_ns=even(track.start_ns), end_ns=even(track.end_ns))
+                for track in self.slices
             ),
-            counters=tuple(replace(one, at_ns=even(one.at_ns)) for one in self.counters),
+            counters=tuple(replace(track, at_ns=even(track.at_ns)) for track in self.counters),
             drift=drift,
         )
 

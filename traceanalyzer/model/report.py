@@ -470,9 +470,9 @@ class Report:
         """
         import pandas as pd
 
-        names = [one.name for one in fields(Finding)]
+        names = [field.name for field in fields(Finding)]
         frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
-        plain = {one.name: _DTYPES[str(one.type)] for one in fields(Finding) if one.type in _DTYPES}
+        plain = {field.name: _DTYPES[str(field.type)] for field in fields(Finding) if field.type in _DTYPES}
         frame = frame.astype(plain)  # also where there is no finding to tell them
         for name in ("rank", "device", "stream", "thread", "step"):
             frame[name] = frame[name].astype("Int64")

@@ -40,9 +40,9 @@ class MeasuredStep:
         """Whether the times before and after are further apart than the blocks of either spread."""
         if not self.before_ms or not self.after_ms:
             return False
-        apart = abs(median(self.before_ms) - median(self.after_ms))
+        difference = abs(median(self.before_ms) - median(self.after_ms))
         spread = max(max(times) - min(times) for times in (self.before_ms, self.after_ms))
-        return apart > max(spread, _ALIKE * self.ms)
+        return difference > max(spread, _ALIKE * self.ms)
 
     @property
     def parts_ms(self) -> tuple[float | None, float | None]:
@@ -53,24 +53,24 @@ class MeasuredStep:
 
 def measured_step(metadata: Mapping[str, Any]) -> MeasuredStep | None:
     """What the recorder wrote; None where it did not, or where what is there cannot be times of steps."""
-    told = metadata.get(RECORDING)
-    if not isinstance(told, Mapping):
+    recording = metadata.get(RECORDING)
+    if not isinstance(recording, Mapping):
         return None
-    before, after = _times(told.get("before_ms")), _times(told.get("after_ms"))
-    unit = told.get("unit")
+    before, after = _times(recording.get("before_ms")), _times(recording.get("after_ms"))
+    unit = recording.get("unit")
     if not before + after:
         return None
     return MeasuredStep(median(before or after), before, after, unit if isinstance(unit, str) else "step")
 
 
-def _times(told: Any) -> tuple[float, ...]:
+def _times(values: Any) -> tuple[float, ...]:
     """Positive times; empty where any is none."""
-    if not isinstance(told, list):
+    if not isinstance(values, list):
         return ()
     numbers = [
-        float(ms) for ms in told if isinstance(ms, int | float) and not isinstance(ms, bool) and _fits(ms)
+        float(ms) for ms in values if isinstance(ms, int | float) and not isinstance(ms, bool) and _fits(ms)
     ]
-    return tuple(numbers) if len(numbers) == len(told) else ()
+    return tuple(numbers) if len(numbers) == len(values) else ()
 
 
 def _fits(ms: int | float) -> bool:

@@ -16,8 +16,10 @@ from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.text_queries import cached_predicate, compiled, rows_with_codes
 from traceanalyzer.model.trace import codes_at, texts_of
 
-STANDS_OUT = 0.25  # of a sum: a name with less does not tell what the whole is made of; chosen
-_ROWS_PER_QUESTION = 256  # that are passed over in the time of one question
+# A name is shown only if it has at least this share of the sum; chosen.
+STANDS_OUT = 0.25
+# Rows that numpy passes over in the time of one call of a predicate.
+_ROWS_PER_QUESTION = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)

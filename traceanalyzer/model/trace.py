@@ -185,8 +185,8 @@ def ints(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.int64]:
 
 def ints_at(rows: Columns | pd.DataFrame, column: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """`ints` of some rows, -1 where the row is -1; int64 of the rows' shape."""
-    given = _columns(rows)
-    return given.at(column, at).astype(np.int64, copy=False) if len(given) else np.full(len(at), -1)
+    columns = _columns(rows)
+    return columns.at(column, at).astype(np.int64, copy=False) if len(columns) else np.full(len(at), -1)
 
 
 def floats(rows: Columns | pd.DataFrame, column: str) -> NDArray[np.float64]:

@@ -69,9 +69,9 @@ def _hash(what: object) -> str:
 
 def _keep(trace: Trace, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_suffix(f".{os.getpid()}.part")
+    partial = place.with_suffix(f".{os.getpid()}.part")
     try:
-        with _checksummed(beside) as sink:
+        with _checksummed(partial) as sink:
             for name in Trace.FRAMES:
                 table = pa.Table.from_pandas(getattr(trace, name), preserve_index=False)
                 first = name == Trace.FRAMES[0]
@@ -80,9 +80,9 @@ def _keep(trace: Trace, place: Path) -> None:
                     stream.write_table(table)
         for older in place.parent.glob(f"{place.name.split('-')[0]}-*.arrow"):
             older.unlink(missing_ok=True)
-        beside.replace(place)
+        partial.replace(place)
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 class _Checksummed(io.RawIOBase):

@@ -47,13 +47,13 @@ def layout_of(paths: Sequence[str | Path]) -> Layout:
     Of a folder those in it; where it has none, those of the folders below. Several files of one rank are iterations
     where their paths differ in numbers alone.
     """
-    given = [one for path in paths for one in _expanded(path)]
-    found = {path: _below(path) for path in given if _is_folder(path)}
-    folder = {file: path for path, files in found.items() for file in files}
-    files = tuple(file for path in given for file in found.get(path, (path,)))
+    expanded = [entry for path in paths for entry in _expanded(path)]
+    contents = {path: _below(path) for path in expanded if _is_folder(path)}
+    folder = {file: path for path, files in contents.items() for file in files}
+    files = tuple(file for path in expanded for file in contents.get(path, (path,)))
     iterations = _iterations(files) if len(files) > 1 and STDIN not in map(str, files) else {}
     chosen = max(reversed(iterations.values()), key=len) if iterations else files
-    return Layout(chosen, folder, iterations, tuple(path for path, files in found.items() if not files))
+    return Layout(chosen, folder, iterations, tuple(path for path, files in contents.items() if not files))
 
 
 def rank_of_name(source: str) -> int | None:
@@ -65,10 +65,10 @@ def rank_of_name(source: str) -> int | None:
 def any_rank(source: str) -> str:
     """The pattern of the files of all ranks beside it, `ddp.rank*.json`; the path itself where its name has no rank."""
     path = Path(source)
-    found = list(_RANK_NAME.finditer(path.name))
-    if not found:
+    matches = list(_RANK_NAME.finditer(path.name))
+    if not matches:
         return source
-    begin, end = found[-1].span(1)  # the last one is the rank
+    begin, end = matches[-1].span(1)  # the last one is the rank
     return str(path.with_name(f"{path.name[:begin]}*{path.name[end:]}"))
 
 
@@ -83,7 +83,7 @@ def by_number(path: Path) -> list[str | int]:
 
 
 def _number(pattern: re.Pattern[str], parts: Iterable[str]) -> int | None:
-    return next((int(found[-1]) for part in parts if (found := pattern.findall(part))), None)
+    return next((int(numbers[-1]) for part in parts if (numbers := pattern.findall(part))), None)
 
 
 def _parts(text: str) -> list[str | int]:
@@ -99,8 +99,8 @@ def _expanded(path: str | Path) -> list[Path]:
     first = _GLOB.search(str(plain))
     if first is None or is_url(path) or plain.exists():
         return [plain]
-    root = next(one for one in plain.parents if not _GLOB.search(str(one)))
-    return sorted(root.glob(str(plain.relative_to(root))), key=lambda one: _parts(str(one))) or [plain]
+    root = next(parent for parent in plain.parents if not _GLOB.search(str(parent)))
+    return sorted(root.glob(str(plain.relative_to(root))), key=lambda parent: _parts(str(parent))) or [plain]
 
 
 def _is_folder(path: Path) -> bool:
@@ -118,10 +118,10 @@ def _files(folder: Path) -> list[Path]:
 
 def _folders(folder: Path, depth: int) -> list[Path]:
     """All folders below, each before what is in it."""
-    found = []
+    folders = []
     for below in sorted((p for p in folder.iterdir() if p.is_dir()), key=by_number):
-        found += [below, *(_folders(below, depth - 1) if depth > 1 else ())]
-    return found
+        folders += [below, *(_folders(below, depth - 1) if depth > 1 else ())]
+    return folders
 
 
 # -- iterations ------------------------------------------------------------------------------------------
@@ -133,25 +133,30 @@ def _iterations(files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     if None not in numbers and len(set(numbers)) > 1:
         return _grouped(files, numbers)
     ranks = _ranks(files)
-    known = [rank for rank in ranks if rank is not None]
-    if len(known) == len(files):
-        return {} if len(set(known)) == len(known) else _by_folder(files, known) or _by_order(files, known)
-    return _by_folder(files, [(at, rank) for at, rank in enumerate(ranks)])
+    declared = [rank for rank in ranks if rank is not None]
+    if len(declared) == len(files):
+        return (
+            {}
+            if len(set(declared)) == len(declared)
+            else _by_folder(files, declared) or _by_order(files, declared)
+        )
+    return _by_folder(files, [(position, rank) for position, rank in enumerate(ranks)])
 
 
 def _by_folder(files: Sequence[Path], ranks: Sequence[object]) -> dict[str, tuple[Path, ...]]:
     """Folders are iterations whose names differ in numbers alone, if each holds several files or those of one rank."""
     folders = [file.parent.parts for file in files]
     same = next(
-        (at for at, parts in enumerate(zip(*folders, strict=False)) if len({*parts}) > 1), len(folders[0])
+        (depth for depth, parts in enumerate(zip(*folders, strict=False)) if len({*parts}) > 1),
+        len(folders[0]),
     )
     names = ["/".join(folder[same:]) for folder in folders]
     groups = _grouped(files, names)
     repeated = len(set(zip(names, ranks, strict=True))) < len(files)
     if repeated or len(groups) < 2 or len({_shape(name) for name in names}) > 1:
         return {}
-    own = len(set(ranks)) == len(ranks) and min(map(len, groups.values())) == 1
-    return {} if own else groups
+    distinct_ranks = len(set(ranks)) == len(ranks) and min(map(len, groups.values())) == 1
+    return {} if distinct_ranks else groups
 
 
 def _by_order(files: Sequence[Path], ranks: Sequence[int]) -> dict[str, tuple[Path, ...]]:
@@ -159,13 +164,13 @@ def _by_order(files: Sequence[Path], ranks: Sequence[int]) -> dict[str, tuple[Pa
     shapes: dict[int, set[str]] = {}
     for file, rank in zip(files, ranks, strict=True):
         shapes.setdefault(rank, set()).add(_shape(str(file)))
-    if any(len(one) > 1 for one in shapes.values()):
+    if any(len(names) > 1 for names in shapes.values()):
         return {}
     so_far: Counter[int] = Counter()
     number = [0] * len(files)
-    for at in sorted(range(len(files)), key=lambda at: _parts(str(files[at]))):
-        so_far[ranks[at]] += 1
-        number[at] = so_far[ranks[at]]
+    for position in sorted(range(len(files)), key=lambda position: _parts(str(files[position]))):
+        so_far[ranks[position]] += 1
+        number[position] = so_far[ranks[position]]
     return _grouped(files, number)
 
 
@@ -192,7 +197,7 @@ def declared_rank(file: Path) -> int | None:
     if is_url(file):
         return None
     try:
-        found = _DECLARED.search(next(Source(file).blocks(), b""))
+        match = _DECLARED.search(next(Source(file).blocks(), b""))
     except (OSError, ValueError, EOFError, TraceAnalyzerError):
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None

@@ -159,7 +159,7 @@ _FORMATS = (
 def format_of(content: bytes) -> Format | None:
     """What a file is that begins with these bytes; None where it may be JSON, or is not known."""
     first = content[:LOOKED_AT_BYTES]
-    return next((one for one in _FORMATS if re.match(one.begins, first)), None)
+    return next((entry for entry in _FORMATS if re.match(entry.begins, first)), None)
 
 
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
@@ -169,8 +169,8 @@ _SHOWN = 5  # categories in a message
 def refusal_of(batches: Batches, collector: Collector) -> TraceAnalyzerError | None:
     """Why the events are no trace of torch.profiler, None where they are one."""
     groups = [group for group in collector.groups.values() if group.rows]
-    known = {category for _, category in CATEGORIES.values()}
-    if any(group.category in known for group in groups):
+    torch_categories = {category for _, category in CATEGORIES.values()}
+    if any(group.category in torch_categories for group in groups):
         return _without_devices(batches, collector)
     damage, name = batches.damage, batches.source.name
     if damage and not groups:

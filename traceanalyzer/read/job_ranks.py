@@ -69,7 +69,7 @@ class Declared:
 
 
 def sketch(trace: Trace) -> tuple[int, ...]:
-    """The least hashes of the names of a trace's ops and kernels: what two of them share tells what the names do."""
+    """The least hashes of the names of ops and kernels: two sketches share about as much as the names do."""
     return tuple(sorted(hashed_names(trace))[:_SKETCH])
 
 
@@ -83,50 +83,50 @@ def hashed_names(trace: Trace) -> dict[int, str]:
     return {zlib.crc32(name.encode("utf-8", "replace")): name for name in names}
 
 
-def shared_part(one: Sequence[int], other: Sequence[int]) -> float:
+def shared_part(sketch: Sequence[int], other: Sequence[int]) -> float:
     """Which part of two programs' names, of which these are the sketches, is in both; 1 where neither has any."""
-    least = set(sorted({*one, *other})[:_SKETCH])
-    return len(least & set(one) & set(other)) / len(least) if least else 1.0
+    least = set(sorted({*sketch, *other})[:_SKETCH])
+    return len(least & set(sketch) & set(other)) / len(least) if least else 1.0
 
 
-def copies_in(traces: Sequence[Declared]) -> tuple[set[int], list[Skipped]]:
-    """(positions of traces that are copies of an earlier one; the same as files that are passed over)."""
+def find_duplicate_traces(traces: Sequence[Declared]) -> tuple[set[int], list[Skipped]]:
+    """(positions of traces that are copies of an earlier one, the same as skipped files)."""
     first: dict[Declared, str] = {}
-    found: set[int] = set()
+    copies: set[int] = set()
     skipped = []
-    for at, one in enumerate(traces):
-        original = first.setdefault(replace(one, source=""), one.source)
-        if original != one.source and one.rank is not None:
-            found.add(at)
-            skipped.append(Skipped(one.source, f"the same recording as {Path(original).name}"))
-    return found, skipped
+    for position, declared in enumerate(traces):
+        original = first.setdefault(replace(declared, source=""), declared.source)
+        if original != declared.source and declared.rank is not None:
+            copies.add(position)
+            skipped.append(Skipped(declared.source, f"the same recording as {Path(original).name}"))
+    return copies, skipped
 
 
-def ranked_by(traces: Sequence[Declared]) -> list[tuple[int, int | None]]:
-    """(rank in the job, rank that the trace or the name of its file tells) of each; without one the lowest free.
+def assign_ranks(traces: Sequence[Declared]) -> list[tuple[int, int | None]]:
+    """(rank in the job, rank that the trace declares or its file is named by) of each; without one the lowest free.
 
     Raises:
         UnreadableTrace: two of them are recordings of one process.
     """
-    known: dict[int, Declared] = {}
+    by_rank: dict[int, Declared] = {}
     traces = _named(traces)
-    for one in traces:
-        if one.rank is not None and known.setdefault(one.rank, one) is not one:
-            raise _two_of_a_rank(known[one.rank], one)
-    _refuse_recordings([one for one in traces if one.rank is None])
-    free = (rank for rank in range(2 * len(traces)) if rank not in known)
-    return [(next(free) if one.rank is None else one.rank, one.rank) for one in traces]
+    for declared in traces:
+        if declared.rank is not None and by_rank.setdefault(declared.rank, declared) is not declared:
+            raise _conflicting_ranks(by_rank[declared.rank], declared)
+    _refuse_recordings([declared for declared in traces if declared.rank is None])
+    free = (rank for rank in range(2 * len(traces)) if rank not in by_rank)
+    return [(next(free) if declared.rank is None else declared.rank, declared.rank) for declared in traces]
 
 
-def _two_of_a_rank(one: Declared, other: Declared) -> UnreadableTrace:
-    """What is said of two recordings of one rank, by what they share."""
-    names = one.source, other.source
-    problem = "two traces of rank {}: {} and {}".format(one.rank, *names)
-    part = one.alike(other)
+def _conflicting_ranks(first: Declared, other: Declared) -> UnreadableTrace:
+    """The error for two recordings of one rank: two jobs, or one program recorded twice."""
+    names = first.source, other.source
+    problem = "two traces of rank {}: {} and {}".format(first.rank, *names)
+    part = first.alike(other)
     places = _apart(*names)
     each, compare = (text.format(*map(shlex.quote, places)) for text in (_EACH, _COMPARE))
-    if one.world_size != other.world_size:
-        sizes = f"one of {one.world_size} ranks, one of {other.world_size}"
+    if first.world_size != other.world_size:
+        sizes = f"one of {first.world_size} ranks, one of {other.world_size}"
         return UnreadableTrace(f"{problem}: these are of two jobs, {sizes}", remedy=each)
     if part < _ALIKE:
         share = f"only {part:.0%} of the names of ops and kernels are in both"
@@ -135,22 +135,29 @@ def _two_of_a_rank(one: Declared, other: Declared) -> UnreadableTrace:
     return UnreadableTrace(f"{problem}: one program, recorded twice", remedy=compare)
 
 
-def _apart(one: str, other: str) -> tuple[str, str]:
+def _apart(first: str, other: str) -> tuple[str, str]:
     """What stands for the files of each job: the folders of two files, or else their names for any rank."""
-    folders = str(Path(one).parent), str(Path(other).parent)
+    folders = str(Path(first).parent), str(Path(other).parent)
     if folders[0] != folders[1]:
         return folders
-    every = any_rank(one), any_rank(other)
-    return every if every[0] != every[1] else (one, other)
+    every = any_rank(first), any_rank(other)
+    return every if every[0] != every[1] else (first, other)
 
 
 def _named(traces: Sequence[Declared]) -> list[Declared]:
     """The traces; where several declare no rank and the names of their files tell them apart, with these ranks."""
-    names = {at: rank_of_name(one.source) for at, one in enumerate(traces) if one.rank is None}
-    ranks = [*names.values(), *(one.rank for one in traces if one.rank is not None)]
+    names = {
+        position: rank_of_name(declared.source)
+        for position, declared in enumerate(traces)
+        if declared.rank is None
+    }
+    ranks = [*names.values(), *(declared.rank for declared in traces if declared.rank is not None)]
     if len(names) < 2 or None in ranks or len(set(ranks)) < len(ranks):
         return list(traces)
-    return [replace(one, rank=names[at]) if at in names else one for at, one in enumerate(traces)]
+    return [
+        replace(declared, rank=names[position]) if position in names else declared
+        for position, declared in enumerate(traces)
+    ]
 
 
 def _refuse_recordings(traces: Sequence[Declared]) -> None:
@@ -159,9 +166,9 @@ def _refuse_recordings(traces: Sequence[Declared]) -> None:
     Raises:
         UnreadableTrace: one ends before the other begins.
     """
-    spans = sorted((one.start_ns, one.end_ns, number) for number, one in enumerate(traces))
-    for (_, end_ns, one), (start_ns, _, other) in pairwise(spans):
+    spans = sorted((first.start_ns, first.end_ns, number) for number, first in enumerate(traces))
+    for (_, end_ns, first), (start_ns, _, other) in pairwise(spans):
         if end_ns <= start_ns:
-            names = traces[min(one, other)].source, traces[max(one, other)].source
+            names = traces[min(first, other)].source, traces[max(first, other)].source
             problem = "{} and {} declare no rank and were recorded one after the other: no job".format(*names)
             raise UnreadableTrace(problem, remedy=_COMPARE.format(*names))

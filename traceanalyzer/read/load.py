@@ -18,7 +18,7 @@ from traceanalyzer.read.columns.corrections import without_false_links
 from traceanalyzer.read.columns.frames import build_columns
 from traceanalyzer.read.folders import Layout, layout_of
 from traceanalyzer.read.foreign_files import refusal_of
-from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
+from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces
 from traceanalyzer.read.merged import Merged, refuse_merged, refuse_unmarked, split
 from traceanalyzer.read.meta import build_meta
 from traceanalyzer.read.parallel import parts_of, read_in_parts
@@ -124,11 +124,11 @@ def load_layout(
     read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
     traces, skipped = traces_of_layout(layout, partial(_file_traces, read))
     declared = [Declared.of(trace) for trace in traces]
-    copies, copied = copies_in(declared)
+    copies, copied = find_duplicate_traces(declared)
     skipped += copied
     originals = [position for position in range(len(traces)) if position not in copies]
     traces = _with_skipped([traces[position] for position in originals], skipped)
-    ranked = ranked_by([declared[position] for position in originals])
+    ranked = assign_ranks([declared[position] for position in originals])
     ranks = {rank: with_rank(trace, named) for trace, (rank, named) in zip(traces, ranked, strict=True)}
     iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
     return Job(ranks, skipped, iterations)

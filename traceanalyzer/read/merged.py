@@ -96,7 +96,7 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
                 if mark is not None and mark not in collectors:
                     collectors[mark] = Collector(before)
             for mark, collector in collectors.items():
-                others = np.fromiter((own != mark for own in marks), bool, len(marks))
+                others = np.fromiter((event_mark != mark for event_mark in marks), bool, len(marks))
                 collector.add(batch, batches.text_of_batch, others)
     filled = {
         mark: collector
@@ -105,7 +105,7 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
     }
     ranks = _ranks(list(filled))
     traces = [(ranks[mark], finish(batches, collector)) for mark, collector in filled.items()]
-    traces.sort(key=lambda one: one[0])
+    traces.sort(key=lambda entry: entry[0])
     return [replace(trace, meta=replace(trace.meta, rank=rank)) for rank, trace in traces]
 
 
@@ -117,7 +117,9 @@ def _restore_of(collector: Collector) -> Restore | None:
     pids = {head[1] for head in collector.heads}
     if any(isinstance(pid, str) and _LABEL.match(pid) for pid in pids):
         return _unlabelled
-    names = [said["process_name"] for said in collector.declared.processes.values() if "process_name" in said]
+    names = [
+        labels["process_name"] for labels in collector.declared.processes.values() if "process_name" in labels
+    ]
     if names and all(map(_NAMED.match, names)) and any(_is_shifted(pid) for pid in pids):
         return _shifted_back
     if any(group.keys >= _FUSED for group in collector.groups.values()):
@@ -128,9 +130,9 @@ def _restore_of(collector: Collector) -> Restore | None:
 def _ranks(marks: list[Hashable]) -> Mapping[Hashable, int]:
     """Mark -> rank: its number, or where several have the same one, its place in their order."""
     numbers = {mark: _numbers(mark) for mark in marks}
-    told = [of["TP"] for of in numbers.values() if "TP" in of]
-    if len(set(told)) == len(marks):
-        return dict(zip(marks, told, strict=True))
+    tensor_ranks = [places["TP"] for places in numbers.values() if "TP" in places]
+    if len(set(tensor_ranks)) == len(marks):
+        return dict(zip(marks, tensor_ranks, strict=True))
     order = sorted(marks, key=lambda mark: [numbers[mark].get(kind, 0) for kind in ("PP", "DP", "TP", "EP")])
     return {mark: rank for rank, mark in enumerate(order)}
 

@@ -59,7 +59,7 @@ def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Column
 
 def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gpu: Columns) -> str:
     """Which exporter wrote the file, told by features, since no torch version is in it."""
-    era = next((name for name, told in _eras(header, collector, gpu) if told), "unknown")
+    era = next((name for name, applies in _eras(header, collector, gpu) if applies), "unknown")
     declared = any(key.startswith(("roctracer_", "rocprofiler_", "hip_")) for key in header)
     if declared or any(name.startswith("hip") for name in _names(cpu, "cuda_runtime")):
         return f"{era} on ROCm"
@@ -122,13 +122,13 @@ def _devices(properties: Any, gpu: Columns) -> tuple[Device, ...]:
     return tuple(_device(ordinal, by_id.get(ordinal, only)) for ordinal in sorted(used))
 
 
-def _device(ordinal: int, known: Mapping[str, Any]) -> Device:
-    major, minor = _integer(known.get("computeMajor")), _integer(known.get("computeMinor"))
+def _device(ordinal: int, properties: Mapping[str, Any]) -> Device:
+    major, minor = _integer(properties.get("computeMajor")), _integer(properties.get("computeMinor"))
     return Device(
         ordinal=ordinal,
-        name=str(known["name"]) if known.get("name") else None,
-        sms=_integer(known.get("numSms")),
-        memory_bytes=_integer(known.get("totalGlobalMem")),
+        name=str(properties["name"]) if properties.get("name") else None,
+        sms=_integer(properties.get("numSms")),
+        memory_bytes=_integer(properties.get("totalGlobalMem")),
         compute_capability=None if major is None or minor is None else (major, minor),
     )
 

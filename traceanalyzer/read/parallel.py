@@ -233,8 +233,8 @@ def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, d
         buffers["id"] = (np.frombuffer(buffers["id"], np.uint32) + np.uint32(collector.events)).tobytes()
         group.absorb(rows, buffers)
     collector.events += events
-    for mine, theirs in zip(collector.counts(), counts, strict=True):
-        mine.update(theirs)
+    for counter, part_counter in zip(collector.counts(), counts, strict=True):
+        counter.update(part_counter)
     collector.declared.update(declared)
     return begin, end, header
 

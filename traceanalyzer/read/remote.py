@@ -34,10 +34,10 @@ def as_path(path: str | Path) -> Path:
         remedy = install_command("cluster")
         raise BadOption("URLs need universal_pathlib", where=str(path), remedy=remedy) from None
     try:
-        found: Path = UPath(str(path))
+        url_path: Path = UPath(str(path))
     except (ImportError, ValueError) as error:  # a scheme that fsspec does not know, or lacks a package for
         raise BadOption(f"cannot be read: {error}", where=str(path)) from None
-    return found
+    return url_path
 
 
 @contextmanager

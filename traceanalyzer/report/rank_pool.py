@@ -14,7 +14,7 @@ from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Ask, JobView, Rank, Ranks
 from traceanalyzer.model.errors import Unavailable, UnreadableTrace
 from traceanalyzer.read.folders import Layout
-from traceanalyzer.read.job_ranks import Declared, copies_in, ranked_by
+from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces
 from traceanalyzer.read.load import skipped_note, traces_of_layout
 from traceanalyzer.read.merged import Merged
 from traceanalyzer.report.job_replay import block
@@ -197,13 +197,13 @@ def _opened(
         return [found]
 
     declared, skipped = traces_of_layout(layout, read)
-    copies, more = copies_in(declared)
+    copies, more = find_duplicate_traces(declared)
     skipped += more
     found = [one for at, one in enumerate(declared) if at not in copies]
     note = skipped_note(skipped) if skipped else None
     files = {
         rank: template._replace(path=one.source, rank=known, note=None if at else note)
-        for at, (one, (rank, known)) in enumerate(zip(found, ranked_by(found), strict=True))
+        for at, (one, (rank, known)) in enumerate(zip(found, assign_ranks(found), strict=True))
     }
     ranks = Elsewhere(pool, dict(sorted(files.items())), template, progress)
     ranks.iterations = {name: tuple(map(str, one)) for name, one in layout.iterations.items()}

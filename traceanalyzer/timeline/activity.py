@@ -67,8 +67,8 @@ class Activity:
         }
         rows = {activity: np.flatnonzero(mask) for activity, mask in chosen.items()}
         sets = {
-            activity: intervals.union(nesting.start_ns[found], nesting.end_ns[found])
-            for activity, found in rows.items()
+            activity: intervals.union(nesting.start_ns[members], nesting.end_ns[members])
+            for activity, members in rows.items()
         }
         sets["host_collective"] = intervals.difference(
             sets["host_collective"], _beside(nesting, rows["dispatching"], rows["host_collective"])
@@ -98,8 +98,10 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
 
 def _beside(nesting: Nesting, ops: Rows, collectives: Rows) -> intervals.Set:
     """When threads other than those of the collectives run ops: work goes on meanwhile."""
-    beside = ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])] if len(collectives) else ops[:0]
-    return intervals.union(nesting.start_ns[beside], nesting.end_ns[beside])
+    elsewhere = (
+        ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])] if len(collectives) else ops[:0]
+    )
+    return intervals.union(nesting.start_ns[elsewhere], nesting.end_ns[elsewhere])
 
 
 def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
@@ -123,8 +125,8 @@ def _before_loading(
     low, shortest = start.copy(), np.full(len(rows), never)
     for thread in np.flatnonzero(launching).tolist() if len(rows) else ():
         around = nesting.around(thread, start, end)
-        told = telling & (nesting.thread == thread)
-        edges = np.sort(np.concatenate((nesting.start_ns[told], nesting.end_ns[told], [never])))
+        on_thread = telling & (nesting.thread == thread)
+        edges = np.sort(np.concatenate((nesting.start_ns[on_thread], nesting.end_ns[on_thread], [never])))
         begin = np.where(call[around], nesting.start_ns[around], start)
         op = nesting.op[around]
         last = edges[np.searchsorted(edges, begin, side="left") - 1]

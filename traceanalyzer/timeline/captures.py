@@ -65,10 +65,10 @@ def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
     """(the begins that have an end, and when each ends): from each to the next end on its thread."""
     closed = np.full(len(begin), -1, np.int64)
     for thread in np.unique(nesting.thread[begin]).tolist():
-        own = nesting.thread[begin] == thread
+        on_thread = nesting.thread[begin] == thread
         ends = np.sort(nesting.end_ns[end[nesting.thread[end] == thread]])
-        following = np.searchsorted(ends, nesting.start_ns[begin[own]])
-        closed[own] = np.append(ends, -1)[following]
+        following = np.searchsorted(ends, nesting.start_ns[begin[on_thread]])
+        closed[on_thread] = np.append(ends, -1)[following]
     return begin[closed >= 0], closed[closed >= 0]
 
 
@@ -82,9 +82,9 @@ def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     starts = nesting.start_ns[begin].copy()
     synced = np.sort(nesting.start_ns[syncs])
     last = np.searchsorted(synced, starts) - 1
-    at = np.append(synced, 0)[last]
-    near = (last >= 0) & (np.searchsorted(launched, at) == np.searchsorted(launched, starts))
-    return np.where(near, at, starts)
+    synced_ns = np.append(synced, 0)[last]
+    near = (last >= 0) & (np.searchsorted(launched, synced_ns) == np.searchsorted(launched, starts))
+    return np.where(near, synced_ns, starts)
 
 
 def _union(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> intervals.Set:

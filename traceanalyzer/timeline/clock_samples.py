@@ -47,19 +47,23 @@ class ClockSamples:
     def _of(cls, samples: Columns) -> Self:
         device = ints(samples, "device")
         device = np.where(device == NULL_INT, 0, device)
-        at, value = ints(samples, "start_ns"), floats(samples, "value")
-        found = cls({}, {}, {})
+        at_ns, value = ints(samples, "start_ns"), floats(samples, "value")
+        samples_by_kind = cls({}, {}, {})
         for kind, pattern in _NAMES.items():
             rows = np.flatnonzero(matching(samples, "name", pattern.search))
             rows = rows[np.isfinite(value[rows])]
-            rows = rows[np.lexsort((at[rows], device[rows]))]
-            found.device[kind], found.at_ns[kind], found.value[kind] = device[rows], at[rows], value[rows]
-        return found
+            rows = rows[np.lexsort((at_ns[rows], device[rows]))]
+            samples_by_kind.device[kind], samples_by_kind.at_ns[kind], samples_by_kind.value[kind] = (
+                device[rows],
+                at_ns[rows],
+                value[rows],
+            )
+        return samples_by_kind
 
     def at(self, kind: str, device: int, instants: Rows) -> Values:
         """The last sample before each instant, or the first; NaN where there is none. Shape of `instants`."""
-        own = self.device[kind] == device
-        at, value = self.at_ns[kind][own], self.value[kind][own]
-        if len(at) == 0:
+        of_device = self.device[kind] == device
+        at_ns, value = self.at_ns[kind][of_device], self.value[kind][of_device]
+        if len(at_ns) == 0:
             return np.full(len(instants), np.nan)
-        return np.asarray(value[np.maximum(np.searchsorted(at, instants, side="right") - 1, 0)])
+        return np.asarray(value[np.maximum(np.searchsorted(at_ns, instants, side="right") - 1, 0)])

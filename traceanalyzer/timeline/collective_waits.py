@@ -41,21 +41,23 @@ class CollectiveWaits(GivenByJob):
 
     def of(self, entries: Rows) -> tuple[Rows, Rows]:
         """(waiting in ns, the rank that came last) of entries of `DeviceWork`; -1 both where it was not measured."""
-        at = np.minimum(np.searchsorted(self.entry, entries), max(len(self.entry) - 1, 0))
-        known = self.entry[at] == entries if len(self.entry) else np.zeros(len(entries), np.bool_)
-        waiting_ns, last = (np.where(known, pick(column, at), -1) for column in (self.waiting_ns, self.last))
+        position = np.minimum(np.searchsorted(self.entry, entries), max(len(self.entry) - 1, 0))
+        measured = self.entry[position] == entries if len(self.entry) else np.zeros(len(entries), np.bool_)
+        waiting_ns, last = (
+            np.where(measured, pick(column, position), -1) for column in (self.waiting_ns, self.last)
+        )
         return waiting_ns, last
 
     def met(self) -> Self:
         """Without the collectives in which the ranks are not at once."""
-        return type(self)(*(getattr(self, one.name)[self.meets] for one in fields(self)))
+        return type(self)(*(getattr(self, field.name)[self.meets] for field in fields(self)))
 
     def numbers(self, entries: Rows) -> Rows:
         """Which collective of the job entries of `DeviceWork` are; -1 for none that another rank's trace has."""
         if len(self.entry) == 0:
             return np.full(len(entries), -1, np.int64)
-        at = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
-        return np.where(self.entry[at] == entries, self.number[at], -1)
+        position = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
+        return np.where(self.entry[position] == entries, self.number[position], -1)
 
 
 _LATENCY_NS = 100_000  # of a collective, however little it moves: 5 us on NVLink, tens of us between hosts
@@ -82,8 +84,8 @@ def at_most(name: Rows, grid: Rows, device: Rows, elements: Rows, took: Rows) ->
     best = np.zeros(len(first))
     np.maximum.at(best, kernel, rate)
     at_best = _LATENCY_NS + elements[first] / np.maximum(best[kernel], 1e-9)
-    known = elements[first] > 0
-    shortest: Rows = np.where(known, np.minimum(least, at_best), least).astype(np.int64)
+    counted = elements[first] > 0
+    shortest: Rows = np.where(counted, np.minimum(least, at_best), least).astype(np.int64)
     return np.minimum(shortest[number], took)
 
 

@@ -1,4 +1,4 @@
-"""Which kernels exchange data with other devices: by their names, by what launched them, by how they run.
+"""Which kernels exchange data with other devices, by name, launch and behavior, and which collective they run.
 
 Names and launches tell most of them. What is left shows in its behaviour: few blocks for its time, since it waits for
 a network and not for multiprocessors, and either a stream of its own or a duration that changes though the launch is
@@ -70,7 +70,7 @@ class Kernels:
             blocks[code] = product_of(grid.names[code])
         sms = {device.ordinal: device.sms for device in self.trace.meta.devices}
         ordinals, which = np.unique(self.device, return_inverse=True)
-        share = np.array([sms.get(int(one)) or _LEAST_SMS for one in ordinals], np.float64)
+        share = np.array([sms.get(int(ordinal)) or _LEAST_SMS for ordinal in ordinals], np.float64)
         return np.asarray(blocks[grid.code] / share[which])
 
 
@@ -79,14 +79,14 @@ def communicating(work: Kernels) -> Mask:
     if len(work.row) == 0:
         return np.zeros(0, np.bool_)
     kernel = work.is_kernel
-    told = kernel & _told(work)
-    perhaps = unexplained(work, told)
-    return told | (perhaps & (_by_place(work, perhaps, told) | _by_duration(work, perhaps)))
+    by_name = kernel & _told(work)
+    perhaps = unexplained(work, by_name)
+    return by_name | (perhaps & (_by_place(work, perhaps, by_name) | _by_duration(work, perhaps)))
 
 
-def unexplained(work: Kernels, told: Mask) -> Mask:
+def unexplained(work: Kernels, by_name: Mask) -> Mask:
     """Kernels of few blocks of which neither name nor op tells that they compute; bool of shape (work,)."""
-    kernel = work.is_kernel & ~told & ~work.name.meets(computes)
+    kernel = work.is_kernel & ~by_name & ~work.name.meets(computes)
     if not kernel.any():
         return kernel
     share = work.grid_share()
@@ -106,34 +106,34 @@ def _told(work: Kernels) -> Mask:
     return named | (speaking & unexplained(work, named)) if speaking.any() else named
 
 
-def _by_place(work: Kernels, perhaps: Mask, told: Mask) -> Mask:
+def _by_place(work: Kernels, perhaps: Mask, by_name: Mask) -> Mask:
     """Long kernels of few blocks on a stream that does little else, beside a stream that computes."""
     if not perhaps.any():
         return perhaps
     dur_ns, (stream, count) = work.dur_ns, _streams(work)
-    own = np.bincount(stream[perhaps | told], dur_ns[perhaps | told], count)
+    candidate_ns = np.bincount(stream[perhaps | by_name], dur_ns[perhaps | by_name], count)
     whole = np.bincount(stream, dur_ns, count)
-    apart = (own > _OWN_SHARE * whole) & (whole - own < (whole - own).max())
+    dedicated = (candidate_ns > _OWN_SHARE * whole) & (whole - candidate_ns < (whole - candidate_ns).max())
     number, _ = grouped([work.name.code, stream])
     usual = _percentile(number, dur_ns, 0.5)
-    return np.asarray(perhaps & apart[stream] & (usual >= _LONG_NS))
+    return np.asarray(perhaps & dedicated[stream] & (usual >= _LONG_NS))
 
 
 def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     """Kernels of one name and launch shape that take many times as long at one time as at another."""
     chosen = np.flatnonzero(perhaps)
-    found = np.zeros(len(perhaps), np.bool_)
+    varying = np.zeros(len(perhaps), np.bool_)
     if len(chosen) == 0:
-        return found
+        return varying
     shape = (
         Texts.column(work.trace.lanes.gpu, column, work.row[chosen]).code for column in ("grid", "block")
     )
     number, _ = grouped([work.name.code[chosen], *shape])
     dur_ns = work.dur_ns[chosen]
-    short, usual, long = (_percentile(number, dur_ns, at) for at in (_TENTH, 0.5, _NINTH))
-    many = np.bincount(number)[number] >= _EXECUTIONS
-    found[chosen] = many & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
-    return found
+    short, usual, long = (_percentile(number, dur_ns, part) for part in (_TENTH, 0.5, _NINTH))
+    frequent = np.bincount(number)[number] >= _EXECUTIONS
+    varying[chosen] = frequent & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
+    return varying
 
 
 def _streams(work: Kernels) -> tuple[Rows, int]:
@@ -144,11 +144,11 @@ def _streams(work: Kernels) -> tuple[Rows, int]:
 
 def _percentile(number: Rows, dur_ns: Rows, part: float) -> Floats:
     """Of the durations of each row's group, for each row."""
-    group, found = numbered(number)
+    group, groups = numbered(number)
     order = np.lexsort((dur_ns, group))
-    counts = np.bincount(group, minlength=len(found))
-    at = np.cumsum(counts) - counts + (part * (counts - 1)).astype(np.int64)
-    return np.asarray(dur_ns[order][at][group], np.float64)
+    counts = np.bincount(group, minlength=len(groups))
+    position = np.cumsum(counts) - counts + (part * (counts - 1)).astype(np.int64)
+    return np.asarray(dur_ns[order][position][group], np.float64)
 
 
 _KERNEL = re.compile(
@@ -168,9 +168,9 @@ def collective_of(kernel: str, op: str | None = None) -> str:
     asked = _OP.search(op or "")
     if asked:
         return asked[1].lower().replace("_", "")
-    found = _KERNEL.search(kernel)
-    if found:
-        return found["what"].lower()
+    match = _KERNEL.search(kernel)
+    if match:
+        return match["what"].lower()
     named = _EXTENSION.search(kernel)
     return named[1].lower().replace("_", "") if named else _plain(kernel)
 

@@ -33,10 +33,10 @@ _OTHER = KINDS.index("copy_other")
 def find(keys: Rows, wanted: Rows) -> Rows:
     """For each wanted id the first position that has it in `keys`, -1 for none; NULL_INT matches nothing."""
     order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], wanted), max(len(keys) - 1, 0))
+    position = np.minimum(np.searchsorted(keys[order], wanted), max(len(keys) - 1, 0))
     if len(keys) == 0:
         return np.full(len(wanted), -1, np.int64)
-    rows = order[at]
+    rows = order[position]
     return np.where((keys[rows] == wanted) & (wanted != NULL_INT), rows, -1)
 
 
@@ -117,8 +117,10 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     """Why there is no work: nothing was launched, or what was launched could not be recorded."""
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
-    if others := _other_accelerators(trace):
-        kinds = " and ".join(f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in others.items())
+    if accelerators := _other_accelerators(trace):
+        kinds = " and ".join(
+            f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in accelerators.items()
+        )
         what = f"the trace has {kinds}, but no kernel, copy or memset with its launch"
         return Unavailable(what, "only the CPU's ops can be shown: `traceanalyzer ops`")
     if launches == 0:
@@ -148,10 +150,10 @@ def _known(values: Rows) -> Rows:
 
 def _calls(trace: Trace, row: Rows) -> Rows:
     calls = np.flatnonzero(matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__))
-    at = find(ints(trace.lanes.cpu, "correlation")[calls], ints(trace.lanes.gpu, "correlation")[row])
+    position = find(ints(trace.lanes.cpu, "correlation")[calls], ints(trace.lanes.gpu, "correlation")[row])
     if len(calls) == 0:
-        return at
-    return np.where(at >= 0, calls[at], -1)
+        return position
+    return np.where(position >= 0, calls[position], -1)
 
 
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
@@ -160,10 +162,10 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     missing = np.flatnonzero(around < 0)
     ops = np.flatnonzero(matching(trace.lanes.cpu, "category", "cpu_op".__eq__))
     if len(missing) and len(ops):
-        at = find(
+        position = find(
             ints(trace.lanes.cpu, "external_id")[ops], ints(trace.lanes.gpu, "external_id")[row[missing]]
         )
-        around[missing] = pick(ops, at)
+        around[missing] = pick(ops, position)
     return around
 
 
@@ -181,28 +183,30 @@ def _outstanding(device: Rows, launched: Rows, start: Rows, end: Rows, linked: M
     """
     result = np.full(len(device), -1, np.int64)
     for ordinal in distinct(device):
-        own = np.flatnonzero((device == ordinal) & linked)
-        if len(own) == 0:
+        of_device = np.flatnonzero((device == ordinal) & linked)
+        if len(of_device) == 0:
             continue
-        earlier = (device == ordinal) & ~linked & (start < start[own[0]])  # in order of start
-        instants = launched[own]
+        earlier = (device == ordinal) & ~linked & (start < start[of_device[0]])  # in order of start
+        instants = launched[of_device]
         before = np.searchsorted(np.sort(instants), instants, side="left") + int(earlier.sum())
-        finished = np.searchsorted(np.sort(np.concatenate((end[own], end[earlier]))), instants, side="right")
-        result[own] = np.maximum(before - finished, 0)
+        finished = np.searchsorted(
+            np.sort(np.concatenate((end[of_device], end[earlier]))), instants, side="right"
+        )
+        result[of_device] = np.maximum(before - finished, 0)
     return result
 
 
 def _kinds(work: Kernels) -> Rows:
     """Position in `KINDS` of each; newer profilers call every copy Memcpy and tell its way beside it."""
     gpu, row = work.trace.lanes.gpu, work.row
-    copying, told = (
+    copying, recorded = (
         np.array([*(KINDS.index(f"copy_{copy_kind(name)}") for name in texts_of(gpu, column)), _OTHER])
         for column in ("name", "copy_kind")
     )
     kinds = np.where(communicating(work), KINDS.index("communication"), 0)
     copy = matching(gpu, "category", "gpu_memcpy".__eq__)[row]
     named = copying[codes(gpu, "name")[row]]
-    kinds[copy] = np.where(named == _OTHER, told[codes(gpu, "copy_kind")[row]], named)[copy]
+    kinds[copy] = np.where(named == _OTHER, recorded[codes(gpu, "copy_kind")[row]], named)[copy]
     kinds[matching(gpu, "category", "gpu_memset".__eq__)[row]] = KINDS.index("memset")
     return kinds
 
@@ -232,13 +236,13 @@ class Busy:
     def build(cls, work: DeviceWork) -> Self:
         devices = {}
         for device in distinct(work.device).tolist():
-            own = work.device == device
-            devices[device] = intervals.union(work.start_ns[own], work.end_ns[own])
+            of_device = work.device == device
+            devices[device] = intervals.union(work.start_ns[of_device], work.end_ns[of_device])
         return cls(devices)
 
 
 def pageable(trace: Trace) -> Mask:
     """Rows of `trace.gpu` that copy from or to pageable memory, by name or by the kinds of memory beside it."""
     named = matching(trace.lanes.gpu, "name", lambda name: "Pageable" in name)
-    told = [matching(trace.lanes.gpu, column, "pageable".__eq__) for column in ("src_kind", "dst_kind")]
-    return np.asarray(named | told[0] | told[1])
+    recorded = [matching(trace.lanes.gpu, column, "pageable".__eq__) for column in ("src_kind", "dst_kind")]
+    return np.asarray(named | recorded[0] | recorded[1])

@@ -72,7 +72,7 @@ class HostRoundTrips:
         trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)
         trip &= nesting.thread[work.call[down]] == nesting.thread[work.call[up]]
         trip &= steps.of_work[down] == steps.of_work[up]
-        trip &= _same_elements(size[down], size[up]) & _waited_for(work, syncs, down, up)
+        trip &= _same_elements(size[down], size[up]) & _awaited_before_upload(work, syncs, down, up)
         down, up = down[trip], up[trip]
         closed = _closed([steps.of_work, size, work.kind], copies, down, up)
         down, up = down[closed], up[closed]
@@ -95,20 +95,22 @@ def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
     """When the next row of each thread begins; `end` itself where there is none."""
     following = end.copy()
     for number in distinct(thread).tolist():
-        mine, starts = thread == number, nesting.thread_start_ns[number]
-        at = np.searchsorted(starts, end[mine])
-        following[mine] = np.where(at < len(starts), starts[np.minimum(at, len(starts) - 1)], end[mine])
+        on_thread, starts = thread == number, nesting.thread_start_ns[number]
+        position = np.searchsorted(starts, end[on_thread])
+        following[on_thread] = np.where(
+            position < len(starts), starts[np.minimum(position, len(starts) - 1)], end[on_thread]
+        )
     return following
 
 
-def _same_elements(one: Rows, other: Rows) -> Mask:
+def _same_elements(first: Rows, other: Rows) -> Mask:
     """As many elements, of types as wide or of another width."""
-    low, high = np.minimum(one, other), np.maximum(one, other)
+    low, high = np.minimum(first, other), np.maximum(first, other)
     return np.asarray(np.any([high == low * ratio for ratio in _WIDTH_RATIOS], axis=0))
 
 
-def _waited_for(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
-    """Whether a call that waits begins from each copy's launch on and before that of the copy up."""
+def _awaited_before_upload(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
+    """Whether a waiting call starts between each copy's launch and the launch of the copy up; bool (copies,)."""
     waits = np.sort(syncs.start_ns[~syncs.profiler])
     first, last = (np.searchsorted(waits, work.call_start_ns[copies]) for copies in (down, up))
     return np.asarray(last > first)
@@ -171,9 +173,9 @@ class AwaitedValues:
 
 def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
     size = ints(trace.lanes.gpu, "bytes")[work.row]
-    known = (work.kind == _DOWN) | (size > 0)  # old ROCm records no size; what goes up may be a batch
+    sized = (work.kind == _DOWN) | (size > 0)  # old ROCm records no size; what goes up may be a batch
     between = (work.kind == _DOWN) | (work.kind == _UP)
-    return np.flatnonzero(between & known & (size <= MAX_BYTES) & (work.call >= 0))
+    return np.flatnonzero(between & sized & (size <= MAX_BYTES) & (work.call >= 0))
 
 
 def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
@@ -184,6 +186,6 @@ def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
     start = nesting.start_ns[op]
     items = np.flatnonzero(matching(trace.lanes.cpu, "name", "aten::item".__eq__)[op])
     last = np.searchsorted(start[items], updated) - 1
-    found = np.zeros(len(op), bool)
-    found[items[last[last >= 0]]] = True
-    return np.asarray(found & (np.searchsorted(checked, start) > np.searchsorted(updated, start)))
+    asked = np.zeros(len(op), bool)
+    asked[items[last[last >= 0]]] = True
+    return np.asarray(asked & (np.searchsorted(checked, start) > np.searchsorted(updated, start)))

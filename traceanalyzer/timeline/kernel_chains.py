@@ -81,9 +81,9 @@ class KernelChains:
         """The chains with more whole kernels than that, numbered anew."""
         if len(self.chain) == 0:
             return self
-        kept = np.bincount(self.chain, weights=self.whole)[self.chain] > kernels
-        numbers = np.cumsum(starts_of_runs(self.chain[kept])) - 1
-        return type(self)(self.entry[kept], numbers, self.whole[kept], self.sized)
+        long = np.bincount(self.chain, weights=self.whole)[self.chain] > kernels
+        numbers = np.cumsum(starts_of_runs(self.chain[long])) - 1
+        return type(self)(self.entry[long], numbers, self.whole[long], self.sized)
 
 
 def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
@@ -96,8 +96,8 @@ def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
 def _pauses(work: DeviceWork, order: Rows) -> Mask:
     """Launches that come long after the one before them: other code lies between."""
     start, end = work.call_start_ns[order], work.call_end_ns[order]
-    known = (work.call[order][1:] >= 0) & (work.call[order][:-1] >= 0)
-    return np.append(False, known & (start[1:] - end[:-1] > _PAUSE_NS))
+    linked = (work.call[order][1:] >= 0) & (work.call[order][:-1] >= 0)
+    return np.append(False, linked & (start[1:] - end[:-1] > _PAUSE_NS))
 
 
 def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> Mask:
@@ -109,11 +109,11 @@ def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> 
     op = nesting.top_op(call)
     row = np.where(op >= 0, op, call)
     start, end = pick(nesting.start_ns, row, 0), pick(nesting.end_ns, row, 0)
-    known = (run[1:] == run[:-1]) & (row[1:] >= 0) & (row[:-1] >= 0)
-    pause = np.append(0, np.where(known, np.maximum(start[1:] - end[:-1], 0), 0))
+    linked = (run[1:] == run[:-1]) & (row[1:] >= 0) & (row[:-1] >= 0)
+    pause = np.append(0, np.where(linked, np.maximum(start[1:] - end[:-1], 0), 0))
     number = np.cumsum(starts_of_runs(run)) - 1
-    other, own = np.bincount(number, weights=pause), np.bincount(number, weights=end - start)
-    return np.asarray((other > own)[number])
+    pause_ns, op_ns = np.bincount(number, weights=pause), np.bincount(number, weights=end - start)
+    return np.asarray((pause_ns > op_ns)[number])
 
 
 def _largest(run: Rows, size: Rows) -> Rows:
@@ -124,11 +124,11 @@ def _largest(run: Rows, size: Rows) -> Rows:
 
 def _jumps(run: Rows, size: Rows, large: Mask, most: float) -> Mask:
     """Large kernels whose size differs from that of the large one before them in their run."""
-    at = np.flatnonzero(large)
-    before, after = size[at[:-1]], size[at[1:]]
-    differs = (run[at[:-1]] == run[at[1:]]) & ((after > most * before) | (before > most * after))
+    position = np.flatnonzero(large)
+    before, after = size[position[:-1]], size[position[1:]]
+    differs = (run[position[:-1]] == run[position[1:]]) & ((after > most * before) | (before > most * after))
     jumps = np.zeros(len(run), bool)
-    jumps[at[1:][differs]] = True
+    jumps[position[1:][differs]] = True
     return jumps
 
 
@@ -138,8 +138,8 @@ def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
     sizes = np.zeros(len(dims.names) + 1, np.int64)
     for code in dims.occurring():
         sizes[code] = _most(shapes_of(dims.names[code]))
-    found: Rows = sizes[dims.code]
-    return found
+    elements: Rows = sizes[dims.code]
+    return elements
 
 
 def _most(shapes: list[tuple[int, ...]]) -> int:
@@ -158,6 +158,6 @@ def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
         blocks[code] = product_of(grid.names[code])
     each = np.ones(len(name.names) + 1, np.int64)
     for code in name.occurring():
-        said = _PER_THREAD.search(str(name.names[code]))
-        each[code] = int(said[1]) if said else 4
+        match = _PER_THREAD.search(str(name.names[code]))
+        each[code] = int(match[1]) if match else 4
     return np.asarray(blocks[grid.code] * each[name.code] * 128)

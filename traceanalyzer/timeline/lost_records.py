@@ -65,8 +65,10 @@ def _unlaunched(work: DeviceWork) -> Rows:
     never = np.iinfo(np.int64).max
     begins = np.full(len(first), never)
     np.minimum.at(begins, stream[linked], work.start_ns[linked])
-    known = begins[begins < never]
+    linked_begins = begins[begins < never]
     begins = np.where(
-        begins == never, known.max(initial=np.iinfo(np.int64).min) if len(known) else never, begins
+        begins == never,
+        linked_begins.max(initial=np.iinfo(np.int64).min) if len(linked_begins) else never,
+        begins,
     )
     return np.flatnonzero(~linked & (work.start_ns > begins[stream]))

@@ -87,21 +87,24 @@ class Marks:
 
 def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     """The first kind of mark that the trace has; the window [start, end) as one step where it has none."""
-    found = _Annotations.of(trace, nesting, np.flatnonzero(nesting.annotation), end)
-    begins, ends, names = found.outermost(STEP_MARK)
+    annotations = _Annotations.of(trace, nesting, np.flatnonzero(nesting.annotation), end)
+    begins, ends, names = annotations.outermost(STEP_MARK)
     if len(begins):
-        told = [_NUMBER.findall(name)[-1] for name in names]
-        fits = [int(digits) if len(digits) <= _MOST_DIGITS else at for at, digits in enumerate(told)]
+        digits_of_marks = [_NUMBER.findall(name)[-1] for name in names]
+        fits = [
+            int(digits) if len(digits) <= _MOST_DIGITS else position
+            for position, digits in enumerate(digits_of_marks)
+        ]
         numbers = np.array(fits, np.int64)
         return Marks("ProfilerStep", "steps are ProfilerStep marks", numbers, begins, ends)
-    begins, ends, names = found.outermost(SERVING_MARK)
+    begins, ends, names = annotations.outermost(SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
         return Marks("serving step", source, np.arange(len(begins)), begins, ends, tuple(names))
     return (
-        _optimizer(found, start, end)
-        or _repeated(found, start, end)
-        or _begun_by(found, DATA_LOADING, "a data loader's batch", end)
+        _optimizer(annotations, start, end)
+        or _repeated(annotations, start, end)
+        or _begun_by(annotations, DATA_LOADING, "a data loader's batch", end)
         or _begun_by(_compiled_regions(trace, nesting, end), COMPILED_REGION, "a compiled region", end)
         or _whole_window(start, end)
     )
@@ -112,9 +115,9 @@ def _whole_window(start: int, end: int) -> Marks:
     return Marks("window", source, np.array([0]), np.array([start]), np.array([end]), open_end=True)
 
 
-def _optimizer(found: _Annotations, start: int, end: int) -> Marks | None:
+def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:
     """From one optimizer's step to the next."""
-    _, ends, _ = found.outermost(OPTIMIZER_MARK)
+    _, ends, _ = annotations.outermost(OPTIMIZER_MARK)
     if len(ends) < 2:
         return None
     edges = np.concatenate(([start], ends[:-1]))
@@ -124,22 +127,22 @@ def _optimizer(found: _Annotations, start: int, end: int) -> Marks | None:
     )
 
 
-def _repeated(found: _Annotations, start: int, end: int) -> Marks | None:
+def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
     """An annotation of the user that repeats, but for numbers in its name, and covers most of the window."""
-    begins, ends, code, names = found.outermost_by_name()
+    begins, ends, code, names = annotations.outermost_by_name()
     cover = np.bincount(code, weights=ends - begins, minlength=len(names))
-    often = np.bincount(code, minlength=len(names)) > 1
-    best = min(np.flatnonzero(often), key=lambda c: (-cover[c], names[c]), default=None)
+    repeated = np.bincount(code, minlength=len(names)) > 1
+    best = min(np.flatnonzero(repeated), key=lambda c: (-cover[c], names[c]), default=None)
     if best is None or cover[best] < max(_MIN_COVER * (end - start), 1):
         return None
-    name, own = names[best], code == best
+    name, chosen = names[best], code == best
     source = f"no ProfilerStep marks: steps are the annotation {name!r}"
-    return Marks(name, source, np.arange(int(own.sum())), begins[own], ends[own])
+    return Marks(name, source, np.arange(int(chosen.sum())), begins[chosen], ends[chosen])
 
 
-def _begun_by(found: _Annotations, wanted: re.Pattern[str], what: str, end: int) -> Marks | None:
+def _begun_by(annotations: _Annotations, wanted: re.Pattern[str], what: str, end: int) -> Marks | None:
     """From each row that has the name of the first one wanted to the next."""
-    begins, _, names = found.outermost(wanted)
+    begins, _, names = annotations.outermost(wanted)
     begins = begins[[name == names[0] for name in names]] if names else begins
     if len(begins) < 2:
         return None
@@ -203,7 +206,7 @@ def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
         return np.zeros(0, bool)
     # By rank, each group after the one before, so that one running maximum does for all.
     instants = distinct(np.concatenate((start, end)))
-    begins, ends = (np.searchsorted(instants, at) + group * len(instants) for at in (start, end))
+    begins, ends = (np.searchsorted(instants, edges) + group * len(instants) for edges in (start, end))
     free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.concatenate(([True], free | (group[1:] != group[:-1])))
 
@@ -234,7 +237,7 @@ def iterations_within(
     if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks
     kinds = _kinds(trace)
-    held = [rows for rows in _rows_outside_all_but_marks(trace, nesting, syncs, work, marks) if len(rows)]
+    held = [rows for rows in _top_level_rows(trace, nesting, syncs, work, marks) if len(rows)]
     periods = {_period(kinds[rows]) for rows in held}
     period = periods.pop() if len(periods) == 1 else 0
     if period == 0 or any((kinds[rows[:period]] != kinds[held[0][:period]]).any() for rows in held):
@@ -244,8 +247,8 @@ def iterations_within(
     if len(held) > 1 and len(counts) == 1:
         return replace(marks, source=f"{marks.source}; each holds {counts.pop()} repeats of {what}")
     begins = np.concatenate([nesting.start_ns[rows[::period]] for rows in held])
-    one = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
-    inside = one if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
+    whole = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
+    inside = whole if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
     return Marks(
         "iteration",
         f"a step is what repeats {len(begins)} times within {inside}: {what}",
@@ -256,7 +259,7 @@ def iterations_within(
     )
 
 
-def _rows_outside_all_but_marks(
+def _top_level_rows(
     trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks
 ) -> list[Rows]:
     """Ops, annotations, launches and waits that lie in nothing but each mark, on the thread that launches most."""
@@ -265,7 +268,7 @@ def _rows_outside_all_but_marks(
     thread = int(np.bincount(nesting.thread[launched]).argmax())
     wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
     telling = matching(cpu, "category", CALL_CATEGORIES.__contains__)
-    telling &= matching(cpu, "name", lambda name: any(one.search(name) for one in wanted))
+    telling &= matching(cpu, "name", lambda name: any(pattern.search(name) for pattern in wanted))
     telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)
     telling[syncs.row[syncs.profiler]] = False
     rows = nesting.thread_rows[thread].astype(np.int64)
@@ -284,15 +287,15 @@ def _around(nesting: Nesting, marks: Marks) -> Mask:
     rows = np.flatnonzero(nesting.annotation)
     first = np.searchsorted(marks.start_ns, nesting.start_ns[rows])
     ends = np.append(marks.end_ns, np.iinfo(np.int64).max)
-    found = np.zeros(len(nesting.annotation), bool)
-    found[rows[nesting.end_ns[rows] >= ends[first]]] = True
-    return found
+    around = np.zeros(len(nesting.annotation), bool)
+    around[rows[nesting.end_ns[rows] >= ends[first]]] = True
+    return around
 
 
 def _kinds(trace: Trace) -> Rows:
     """Of every row of `trace.cpu` a number for its name, numbers in the name aside."""
     plain = [_DIGITS.sub("#", name) for name in texts_of(trace.lanes.cpu, "name")]
-    place = {name: at for at, name in enumerate(dict.fromkeys(plain))}
+    place = {name: number for number, name in enumerate(dict.fromkeys(plain))}
     kinds = np.array([place[name] for name in plain], np.int64)
     return np.asarray(kinds[codes(trace.lanes.cpu, "name")], np.int64)
 
@@ -305,8 +308,8 @@ def _period(kind: Rows) -> int:
     counts = np.bincount(dense)
     if counts.min() < _LEAST:
         return 0
-    at = np.flatnonzero(dense == counts.argmin())
-    periods = {int(at[lag] - at[0]) for lag in range(1, min(_LAGS, len(at) - 1) + 1)}
+    positions = np.flatnonzero(dense == counts.argmin())
+    periods = {int(positions[lag] - positions[0]) for lag in range(1, min(_LAGS, len(positions) - 1) + 1)}
     for period in sorted(periods):
         whole = len(kind) % period == 0 and len(kind) >= _LEAST * period
         if whole and np.array_equal(kind[period:], kind[:-period]):

@@ -64,17 +64,17 @@ class Nesting:
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
-        found = np.full(len(starts), -1, np.int64)
+        innermost = np.full(len(starts), -1, np.int64)
         if thread < 0:
-            return found
-        at = np.searchsorted(self.thread_start_ns[thread], starts, side="right") - 1
-        going = np.flatnonzero(at >= 0)
-        row = self.thread_rows[thread][at[going]]
+            return innermost
+        position = np.searchsorted(self.thread_start_ns[thread], starts, side="right") - 1
+        going = np.flatnonzero(position >= 0)
+        row = self.thread_rows[thread][position[going]]
         while len(going):
-            found[going] = row
+            innermost[going] = row
             short = np.flatnonzero((row >= 0) & (self.end_ns[row] < ends[going]))
             going, row = going[short], self.parent[row[short]]
-        return found
+        return innermost
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
@@ -91,11 +91,11 @@ class Nesting:
         placed = nearest_reaching(ordered_end, ordered_end, ordered_thread)
         parent = np.full(len(cpu), -1, np.int64)
         parent[order] = pick(order, placed)
-        own = dur - child_sums(parent, dur)
+        self_ns = dur - child_sums(parent, dur)
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(_small(order), bounds)), tuple(np.split(start[order], bounds))
         op = _small(inherited(parent, is_op))
-        return cls(start, end, _small(thread), _small(parent), own, op, is_annotation, *by_thread)
+        return cls(start, end, _small(thread), _small(parent), self_ns, op, is_annotation, *by_thread)
 
 
 def _small(numbers: Rows) -> Small:

@@ -68,11 +68,11 @@ class ProfilerRows:
         stall_start, stall_end = start.copy(), start.copy()
         boundaries = Boundaries.of(nesting) if len(row) else Boundaries((), ())
         for thread in range(len(boundaries.starts)):
-            _stall(nesting, boundaries, may_stall, thread, start, end, stalled, stall_start, stall_end)
+            _find_stalls(nesting, boundaries, may_stall, thread, start, end, stalled, stall_start, stall_end)
         return cls(row, buffer, stalled, stall_start, stall_end)
 
 
-def _stall(
+def _find_stalls(
     nesting: Nesting,
     boundaries: Boundaries,
     may_stall: Mask,
@@ -83,12 +83,12 @@ def _stall(
     low: Rows,
     high: Rows,
 ) -> None:
-    """Enter the stalls of one thread: the stretch without an edge there around the middle of each overhead row.
+    """Write the stalls of one thread: the event-free interval around the midpoint of each overhead row.
 
-    A stretch that is at least half of the row contains its middle, so no other needs to be looked at.
+    An interval that is at least half of the row contains its midpoint, so no other needs to be looked at.
     """
-    before, behind = boundaries.around(thread, (start + end + 1) // 2, side="left")
-    a, b = np.maximum(before, start), np.minimum(behind, end)
+    before, after = boundaries.around(thread, (start + end + 1) // 2, side="left")
+    a, b = np.maximum(before, start), np.minimum(after, end)
     around = nesting.around(thread, a, b)
     held = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
     held &= may_stall[around]

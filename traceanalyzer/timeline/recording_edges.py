@@ -46,33 +46,37 @@ def known_from(
         begins: int64 (steps,), where the steps begin on the CPU.
         start: of the recording, or of the first step in it.
     """
-    known = {}
+    known_ns = {}
     for device in distinct(work.device).tolist():
-        own = np.flatnonzero(work.device == device)
-        first = int(work.start_ns[own[0]])
-        behind = _behind(work, own, start)
-        if behind > first and (len(begins) < 2 or behind < begins[1]):
-            known[device] = behind
-        elif work.call[own[0]] < 0 or first <= start:
-            known[device] = first
-        elif _usual_head_ns(work, own, begins) >= _ALIKE * (first - start):
-            known[device] = start
+        of_device = np.flatnonzero(work.device == device)
+        first = int(work.start_ns[of_device[0]])
+        queued_until = _behind(work, of_device, start)
+        if queued_until > first and (len(begins) < 2 or queued_until < begins[1]):
+            known_ns[device] = queued_until
+        elif work.call[of_device[0]] < 0 or first <= start:
+            known_ns[device] = first
+        elif _usual_head_ns(work, of_device, begins) >= _ALIKE * (first - start):
+            known_ns[device] = start
         else:
-            busy = _queued(work, own[0]), _waited(syncs, start, first), _quiet(trace, nesting, start, first)
-            known[device] = max(start, *busy)
-    return known
+            busy = (
+                _queued(work, of_device[0]),
+                _waited(syncs, start, first),
+                _quiet(trace, nesting, start, first),
+            )
+            known_ns[device] = max(start, *busy)
+    return known_ns
 
 
 def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
     """For how long the device idles in the steps after the first before they begin to run, median; 0 of none."""
     linked = own[work.call[own] >= 0]
     step = np.searchsorted(begins, work.call_start_ns[linked], side="right") - 1
-    found, first = np.unique(step, return_index=True)
-    first = linked[first[found > 0]]
+    steps, first = np.unique(step, return_index=True)
+    first = linked[first[steps > 0]]
     if len(first) == 0:
         return 0.0
     done = np.maximum.accumulate(work.end_ns[own])[np.searchsorted(own, first) - 1]
-    return float(np.median(work.start_ns[first] - np.maximum(done, begins[found[found > 0]])))
+    return float(np.median(work.start_ns[first] - np.maximum(done, begins[steps[steps > 0]])))
 
 
 def _behind(work: DeviceWork, own: Ns, start: int) -> int:
@@ -80,16 +84,16 @@ def _behind(work: DeviceWork, own: Ns, start: int) -> int:
 
     What little other streams did meanwhile is left out with it.
     """
-    streams, at = np.unique(work.stream[own], return_index=True)
+    streams, first_of_stream = np.unique(work.stream[own], return_index=True)
     if len(streams) < 2:
         return 0
-    first = own[at]
+    first = own[first_of_stream]
     first = first[(work.call[first] >= 0) & (work.start_ns[first] - work.call_end_ns[first] > _HELD_NS)]
     ran = intervals.union(work.start_ns[own], work.end_ns[own])
     since = np.minimum(work.call_end_ns[first], start)
     busy = intervals.covered(ran, since, work.start_ns[first])
-    alone = busy < _NEXT_TO_NOTHING * (work.start_ns[first] - since)
-    return int(work.start_ns[first][alone].max(initial=0))
+    unblocked = busy < _NEXT_TO_NOTHING * (work.start_ns[first] - since)
+    return int(work.start_ns[first][unblocked].max(initial=0))
 
 
 def _queued(work: DeviceWork, first: int) -> int:
@@ -114,8 +118,8 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
         trace.lanes.cpu, "name", lambda name: bool(DATA_LOADING.search(name))
     )
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
-    known = captures(trace, nesting).around
-    begins, ends = (np.concatenate(edges) for edges in zip(known, _edges(nesting, rows), strict=True))
+    capturing = captures(trace, nesting).around
+    begins, ends = (np.concatenate(edges) for edges in zip(capturing, _edges(nesting, rows), strict=True))
     free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS
     return int(free[1][long].max(initial=0))

@@ -132,15 +132,20 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     """
     if work is None or not (steps.of_work >= 0).any():
         return 0.0
-    own = np.flatnonzero(steps.of_work >= 0)
-    own = own[np.lexsort((work.start_ns[own], work.call_start_ns[own], steps.of_work[own]))]
-    step = steps.of_work[own]
+    in_steps = np.flatnonzero(steps.of_work >= 0)
+    in_steps = in_steps[
+        np.lexsort((work.start_ns[in_steps], work.call_start_ns[in_steps], steps.of_work[in_steps]))
+    ]
+    step = steps.of_work[in_steps]
     kind, _ = grouped(
-        [codes_at(trace.lanes.gpu, "name", work.row[own]), codes_at(trace.lanes.gpu, "grid", work.row[own])]
+        [
+            codes_at(trace.lanes.gpu, "name", work.row[in_steps]),
+            codes_at(trace.lanes.gpu, "grid", work.row[in_steps]),
+        ]
     )
-    found = step[starts_of_runs(step)]
-    _, counts = np.unique(_signatures(kind, step)[found], return_counts=True)
-    return float(counts.max() / len(found))
+    numbers = step[starts_of_runs(step)]
+    _, counts = np.unique(_signatures(kind, step)[numbers], return_counts=True)
+    return float(counts.max() / len(numbers))
 
 
 def _signatures(kind: Rows, step: Rows) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

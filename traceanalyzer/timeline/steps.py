@@ -92,14 +92,14 @@ class StepMarks(MarkedSteps):
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
         whole, marks = _window_and_marks(trace, nesting, syncs, work)
         recorded = whole[0]
-        known = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
-        whole = min(known.values(), default=recorded), whole[1]
+        known_ns = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
+        whole = min(known_ns.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
         capturing = _capturing(trace, nesting, marks)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
         bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
-        told = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
+        serving = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
         return cls(
             whole_ns=whole,
             kind=marks.kind,
@@ -110,10 +110,10 @@ class StepMarks(MarkedSteps):
             bounds_ns=bounds,
             of_work=of_work,
             steady=_steady(marks, bounds, of_work, capturing),
-            phase=tuple(phase for phase, _ in told),
-            batch=np.array([batch for _, batch in told], np.int64),
+            phase=tuple(phase for phase, _ in serving),
+            batch=np.array([batch for _, batch in serving], np.int64),
             capturing=capturing,
-            known_ns=known,
+            known_ns=known_ns,
             amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
         )
 
@@ -143,8 +143,8 @@ def _left_out(unseen_ns: int) -> str:
 def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
     """Which steps capture a graph, where others do not; bool (steps,)."""
     begun = captures(trace, nesting).begin_ns
-    found = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
-    return found if not found.all() else np.zeros(len(found), bool)
+    capturing = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
+    return capturing if not capturing.all() else np.zeros(len(capturing), bool)
 
 
 def _that_capture(capturing: Mask) -> str:
@@ -167,10 +167,10 @@ def _within(
     if marks.kind in FROM_THE_START:
         launched = whole[0] if work is None or work.call[0] < 0 else int(work.call_start_ns[0])
         begins[0] = min(max(int(begins[0]), min(whole[0], launched)), int(ends[0]))
-    own = nesting.thread >= 0
-    own[syncs.row[syncs.profiler]] = False
-    if marks.open_end and own.any():
-        ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[own].max())), int(begins[-1]) + 1)
+    counted = nesting.thread >= 0
+    counted[syncs.row[syncs.profiler]] = False
+    if marks.open_end and counted.any():
+        ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[counted].max())), int(begins[-1]) + 1)
     return replace(marks, start_ns=begins, end_ns=ends)
 
 
@@ -239,27 +239,27 @@ def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:
         return np.empty(0, np.int64)
     if kind == "window":
         return np.zeros(len(work.row), np.int64)
-    found = np.searchsorted(begins, work.call_start_ns, side="right") - 1
-    at = np.where(work.call >= 0, np.arange(len(found)), -1)
+    step = np.searchsorted(begins, work.call_start_ns, side="right") - 1
+    linked = np.where(work.call >= 0, np.arange(len(step)), -1)
     for device in distinct(work.device):
-        mine = work.device == device
-        last = np.maximum.accumulate(at[mine])
+        of_device = work.device == device
+        last = np.maximum.accumulate(linked[of_device])
         if last[-1] < 0:  # nothing on this device is linked: what is left is where it lies
-            found[mine] = np.searchsorted(begins, work.start_ns[mine], side="right") - 1
+            step[of_device] = np.searchsorted(begins, work.start_ns[of_device], side="right") - 1
         else:
-            found[mine] = np.where(last >= 0, found[np.maximum(last, 0)], -1)
-    return np.asarray(found, np.int64)
+            step[of_device] = np.where(last >= 0, step[np.maximum(last, 0)], -1)
+    return np.asarray(step, np.int64)
 
 
 def _bounds(work: DeviceWork, begins: Ns, of_work: Ns, window: tuple[int, int]) -> dict[int, Ns]:
     bounds = {}
     for device in distinct(work.device).tolist():
-        mine = work.device == device
+        of_device = work.device == device
         latest = np.full(len(begins) + 1, window[0])
-        np.maximum.at(latest, of_work[mine] + 1, work.end_ns[mine])
+        np.maximum.at(latest, of_work[of_device] + 1, work.end_ns[of_device])
         before = np.maximum.accumulate(latest)[:-1]  # end of all work launched before each step
         inner = np.maximum(before, begins)
-        if not (of_work[mine] < 0).any():
+        if not (of_work[of_device] < 0).any():
             inner[0] = window[0]
         bounds[device] = np.clip(np.append(inner, window[1]), *window)
     return bounds
@@ -320,8 +320,8 @@ class Steps(MarkedSteps):
 
     def at(self, device: int, instants: Ns) -> Ns:
         """Position of the step in which each instant lies on that device; -1 before the first."""
-        found = np.searchsorted(self.bounds_ns[device][:-1], instants, side="right") - 1
-        return np.asarray(found, np.int64)
+        position = np.searchsorted(self.bounds_ns[device][:-1], instants, side="right") - 1
+        return np.asarray(position, np.int64)
 
     def at_cpu(self, instants: Ns) -> Ns:
         """Position of the step in which each instant lies on the CPU; -1 before the first mark."""

@@ -81,10 +81,14 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
     starts = ints(trace.lanes.gpu, "start_ns")[copies]
     ends = starts + ints(trace.lanes.gpu, "dur_ns")[copies]
     unpinned = pageable(trace)[copies]
-    at = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
+    position = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
-    fed = unpinned[at] & (returned > starts[at]) & (returned - begun >= _MOST * (ends[at] - begun))
-    blocking[rows] = (at >= 0) & ((ends[at] <= returned) | fed)
+    fed = (
+        unpinned[position]
+        & (returned > starts[position])
+        & (returned - begun >= _MOST * (ends[position] - begun))
+    )
+    blocking[rows] = (position >= 0) & ((ends[position] <= returned) | fed)
     return blocking
 
 

@@ -22,10 +22,10 @@ _TORCH = re.compile(r"(^|/)torch/")
 
 def is_user_code(name: str) -> bool:
     """Whether a python frame `path.py(12): function` is neither torch's nor the standard library's."""
-    found = _FRAME.match(name)
-    if found is None or found["function"] == "<module>" or _TORCH.search(found["path"]):
+    frame = _FRAME.match(name)
+    if frame is None or frame["function"] == "<module>" or _TORCH.search(frame["path"]):
         return False
-    path = found["path"]
+    path = frame["path"]
     if "site-packages/" in path or "dist-packages/" in path:
         return True
     first = path.lstrip("/").split("/")[0].removesuffix(".py")
@@ -78,25 +78,25 @@ class UserCode:
 
     def open_at(self, instants_ns: Rows, tid: Rows) -> Rows:
         """The innermost frame that is open at each instant on each thread, both ends inside; -1 for none."""
-        found = np.full(len(instants_ns), -1, np.int64)
+        innermost = np.full(len(instants_ns), -1, np.int64)
         for thread in distinct(tid).tolist():
-            own = np.flatnonzero(tid == thread)
+            on_thread = np.flatnonzero(tid == thread)
             first, last = np.searchsorted(self.tid, [thread, thread + 1])
-            at = np.searchsorted(self.start_ns[first:last], instants_ns[own], side="right") - 1
-            found[own] = np.where(at >= 0, first + at, -1)
-        going = np.flatnonzero(found >= 0)
-        while len(going := going[self.end_ns[found[going]] < instants_ns[going]]):
-            found[going] = self.caller[found[going]]
-            going = going[found[going] >= 0]
-        return found
+            position = np.searchsorted(self.start_ns[first:last], instants_ns[on_thread], side="right") - 1
+            innermost[on_thread] = np.where(position >= 0, first + position, -1)
+        going = np.flatnonzero(innermost >= 0)
+        while len(going := going[self.end_ns[innermost[going]] < instants_ns[going]]):
+            innermost[going] = self.caller[innermost[going]]
+            going = going[innermost[going] >= 0]
+        return innermost
 
     def stack_at(self, instant_ns: int, tid: int) -> list[str]:
         """The frames that are open at an instant on a thread, the innermost first."""
-        (at,), found = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []
-        while at >= 0:
-            found.append(str(self.names[self.code[at]]))
-            at = int(self.caller[at])
-        return found
+        (frame,), stack = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []
+        while frame >= 0:
+            stack.append(str(self.names[self.code[frame]]))
+            frame = int(self.caller[frame])
+        return stack
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
@@ -113,9 +113,9 @@ class UserCode:
         start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
         order = thread_order(tid, start, dur, lambda tied: tied)
         start, end, tid = start[order], (start + dur)[order], tid[order]
-        code, known = codes(python, "name")[rows[order]], texts_of(python, "name")
+        code, names_of_rows = codes(python, "name")[rows[order]], texts_of(python, "name")
         caller = nearest_reaching(end, end, tid)
-        return cls(start, end, tid, code, caller, known, trace, nesting.start_ns, stack, names)
+        return cls(start, end, tid, code, caller, names_of_rows, trace, nesting.start_ns, stack, names)
 
 
 def _of_stack(text: str) -> str | None:

@@ -67,11 +67,11 @@ class Events:
         starts: as `starts_of` gives them.
     """
 
-    def __init__(self, batch: Sequence[Any], first: int, at: Positions, starts: Starts) -> None:
+    def __init__(self, batch: Sequence[Any], first: int, positions: Positions, starts: Starts) -> None:
         self._batch, self._first = batch, first
-        every = len(at) == len(batch)
-        self.all: Sequence[Any] = batch if every else list(map(batch.__getitem__, at.tolist()))
-        self.ids = at + first
+        every = len(positions) == len(batch)
+        self.all: Sequence[Any] = batch if every else list(map(batch.__getitem__, positions.tolist()))
+        self.ids = positions + first
         self.starts = starts
 
     def take(self, positions: Positions) -> Events:
@@ -193,18 +193,18 @@ class Collector:
             others: which of the events are of another rank, and only counted; shape (events,).
         """
         starts = starts_of(batch, text)
-        said = fates_of(batch)
+        codes = fates_of(batch)
         if others is not None:
-            said = np.where(others, _OTHERS, np.frombuffer(said, np.uint8)).astype(np.uint8).tobytes()
-        fates = np.frombuffer(said, np.uint8)
+            codes = np.where(others, _OTHERS, np.frombuffer(codes, np.uint8)).astype(np.uint8).tobytes()
+        fates = np.frombuffer(codes, np.uint8)
         for fate, (frame, category) in enumerate(FATES):
-            if fate not in said:
+            if fate not in codes:
                 continue
-            at = (fates == fate).nonzero()[0]
+            positions = (fates == fate).nonzero()[0]
             if frame == "counted":
-                self.counted[category] += len(at)
+                self.counted[category] += len(positions)
                 continue
-            events = Events(batch, self.events, at, starts[at])
+            events = Events(batch, self.events, positions, starts[positions])
             if frame:
                 self._add_rows(frame, category, events)
             else:
@@ -234,8 +234,8 @@ class Collector:
         """A foreign category; of very many, those after the first have one name, and keep theirs as an arg."""
         if category not in self.foreign and len(self.foreign) >= _MAX_CATEGORIES:
             args = event.get("args")
-            own = args if isinstance(args, dict) else {} if args is None else {"args": args}
-            event["args"] = {**own, "cat": category}
+            known_args = args if isinstance(args, dict) else {} if args is None else {"args": args}
+            event["args"] = {**known_args, "cat": category}
             category = "another category"
         self.foreign[category] += 1
         return category
@@ -262,17 +262,17 @@ class Collector:
                 alike = []
                 self._add_mended(frame, category, events.of(unlike))
             for unfit in self._refused(frame, category, alike):
-                self._add_apart(frame, category, events, unfit)
+                self._bisect_malformed(frame, category, events, unfit)
 
-    def _add_apart(self, frame: str, category: str, events: Events, unfit: Rows) -> None:
-        """Rows of which at least one does not fit: halved until few are left to be mended, the others are kept."""
+    def _bisect_malformed(self, frame: str, category: str, events: Events, unfit: Rows) -> None:
+        """Bisect the batch to isolate the malformed rows, which are mended."""
         size = len(unfit.args)
         if size <= _MENDED_TOGETHER:
             self._add_mended(frame, category, events.of(unfit))
             return
         halves = (unfit.take(np.arange(*bounds)) for bounds in ((0, size // 2), (size // 2, size)))
         for rows in self._refused(frame, category, halves):
-            self._add_apart(frame, category, events, rows)
+            self._bisect_malformed(frame, category, events, rows)
 
     def _refused(self, frame: str, category: str, parts: Iterable[Rows]) -> Iterator[Rows]:
         """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
@@ -331,7 +331,7 @@ class Collector:
             return group
 
     def finish(self) -> None:
-        """Settle what only the whole trace tells."""
+        """Times, lanes and counts that need all events of the trace."""
         for (_, category, _), group in self.groups.items():
             impossible = group.finish()
             if impossible:
@@ -353,7 +353,7 @@ class Collector:
 
     def names_of_processes(self) -> list[str]:
         """Names that processes are declared with, and pids that are names."""
-        declared = [text for said in self.declared.processes.values() for text in said.values()]
+        declared = [text for labels in self.declared.processes.values() for text in labels.values()]
         return declared + list({head[1] for head in self.heads if isinstance(head[1], str)})
 
     def _number_lanes(self) -> None:

@@ -89,7 +89,7 @@ def _span(groups: Groups, recorded: tuple[int, int] | None) -> _Span | None:
         if 2 * inside > sum(group.rows for _, group in filled):
             return span
     for frame in ("cpu", "gpu", "python", "memory", "counters"):
-        starts = [group.array("start") for of, group in filled if of == frame]
+        starts = [group.array("start") for lane, group in filled if lane == frame]
         if starts:
             return _widened(*_bulk(np.concatenate(starts)), _BULK_SLACK_NS)
     return None

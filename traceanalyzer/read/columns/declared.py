@@ -38,20 +38,20 @@ class Declared:
             lane = f"{as_text(event.get('pid'))}/{as_text(event.get('tid'))}"
             self.threads[lane] = as_text(args.get("name", "")).strip()
         elif name in ("process_name", "process_labels") and isinstance(args, dict):
-            said = as_text(args.get("name") or args.get("labels") or "")
-            self.processes.setdefault(as_text(event.get("pid")), {})[name] = said
+            label = as_text(args.get("name") or args.get("labels") or "")
+            self.processes.setdefault(as_text(event.get("pid")), {})[name] = label
 
     def update(self, later: Declared) -> None:
         """Add what a later part of the file declares."""
         self.threads |= later.threads
-        for pid, said in later.processes.items():
-            self.processes.setdefault(pid, {}).update(said)
+        for pid, labels in later.processes.items():
+            self.processes.setdefault(pid, {}).update(labels)
         self.window_ns = self.window_ns or later.window_ns
 
     def device_of(self, pid: Any) -> int | None:
         """The GPU whose rows have this pid: as its process is called, else the pid itself where that is an ordinal."""
-        said = self.processes.get(as_text(pid), {})
-        texts = [said.get("process_labels", ""), said.get("process_name", "")]
+        labels = self.processes.get(as_text(pid), {})
+        texts = [labels.get("process_labels", ""), labels.get("process_name", "")]
         for text in [*texts, pid if isinstance(pid, str) else ""]:
             if match := _GPU.match(text):
                 return int(match.group(1))

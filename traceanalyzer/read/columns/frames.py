@@ -31,7 +31,9 @@ _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan)
 def build_columns(collector: Collector, name: str) -> Columns:
     """Every column that `schema` declares for one frame. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
-    groups = [group for (of, *_), group in collector.groups.items() if of == name and group.rows]
+    groups = [
+        group for (frame_name, *_), group in collector.groups.items() if frame_name == name and group.rows
+    ]
     gather = _Gather(groups)
     columns: dict[str, Any] = {
         "event_id": Narrow(gather.ids()),
@@ -41,8 +43,8 @@ def build_columns(collector: Collector, name: str) -> Columns:
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
     whole = _Whole(gather.rows)
-    made = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
-    return Columns.of(made, gather.rows)
+    finished = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
+    return Columns.of(finished, gather.rows)
 
 
 class _Gather:
@@ -117,29 +119,29 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     groups = gather.group_of()
     codes = gather.codes("head")
     narrow = _narrowed(codes, len(heads))
-    made: dict[str, Any] = {
+    table: dict[str, Any] = {
         "category": categorical(groups, categories),
         "name": categorical(codes, ["" if head[0] is None else as_text(head[0]) for head in heads]),
     }
     if name == "counters":
-        made["device"] = _devices(narrow, heads, collector)
+        table["device"] = _devices(narrow, heads, collector)
     elif name == "gpu":
         devices = _devices(narrow, heads, collector)
-        made["device"] = _stored(_ordinals(_first_of(columns.get("device"), devices), collector))
+        table["device"] = _stored(_ordinals(_first_of(columns.get("device"), devices), collector))
         streams = _looked_up(narrow, [lane_number(head[2]) for head in heads], Storage.INT)
-        made["stream"] = _stored(_first_of(columns.get("stream"), streams))
+        table["stream"] = _stored(_first_of(columns.get("stream"), streams))
     else:
         for column, position in (("pid", 1), ("tid", 2)):
             lanes = (head[position] for head in heads)
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
-            made[column] = _looked_up(narrow, numbers, Storage.INT)
-    return made
+            table[column] = _looked_up(narrow, numbers, Storage.INT)
+    return table
 
 
-def _first_of(known: Table | None, other: Table) -> NDArray[np.int64]:
+def _first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
     """What is known, and the other where it is null."""
     numbers: Any = other.wide()
-    return numbers if known is None else np.where(known.wide() == NULL_INT, numbers, known.wide())
+    return numbers if preferred is None else np.where(preferred.wide() == NULL_INT, numbers, preferred.wide())
 
 
 def _devices(codes: NDArray[Any], heads: list[Head], collector: Collector) -> Table:
@@ -157,22 +159,22 @@ def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
 
 def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     """The columns that have raw keys, and `other_args`; those that no row has are left out."""
-    known, other = _Distinct(gather, "known"), _Distinct(gather, "other")
-    made: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
-    decoded = known.values([column for column in columns if column.recurs])
-    narrow = _narrowed(known.codes, max(map(len, decoded.values()), default=0))
+    recurring, other = _Distinct(gather, "known"), _Distinct(gather, "other")
+    table: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
+    decoded = recurring.values([column for column in columns if column.recurs])
+    narrow = _narrowed(recurring.codes, max(map(len, decoded.values()), default=0))
     for column in columns:
         if column.name in decoded:
             values = decoded.pop(column.name)
-            made[column.name] = (
-                categorical(known.codes, values)
+            table[column.name] = (
+                categorical(recurring.codes, values)
                 if column.storage.interned
                 else _looked_up(narrow, values, column.storage)
             )
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
             whole = column.storage is Storage.INT
-            made[column.name] = gather.whole_numbers(column.name) if whole else gather.numbers(column.name)
-    return made
+            table[column.name] = gather.whole_numbers(column.name) if whole else gather.numbers(column.name)
+    return table
 
 
 class _Distinct:
@@ -192,30 +194,36 @@ class _Distinct:
         Columns whose keys no row has are left out. Equal texts are one object.
         """
         keys = {key for part in self._parts for key in part.keys}
-        made: dict[str, list[Any]] = {one.name: [] for one in columns if keys & set(one.raw)}
+        decoded: dict[str, list[Any]] = {column.name: [] for column in columns if keys & set(column.raw)}
         seen: dict[Any, Any] = {}
         for part in self._parts:
             places = [
-                (made[one.name], one.storage, [i for i, key in enumerate(part.keys) if key in one.raw])
-                for one in columns
-                if one.name in made
+                (
+                    decoded[column.name],
+                    column.storage,
+                    [i for i, key in enumerate(part.keys) if key in column.raw],
+                )
+                for column in columns
+                if column.name in decoded
             ]
             for values in part.values():
-                for out, storage, at in places:
-                    value = coerced(storage, next((values[i] for i in at if values[i] is not None), None))
+                for out, storage, positions in places:
+                    value = coerced(
+                        storage, next((values[i] for i in positions if values[i] is not None), None)
+                    )
                     out.append(seen.setdefault(value, value) if storage.interned else value)
             part.codes.clear()
-        return made
+        return decoded
 
     def texts(self) -> list[str]:
         """Every combination as a JSON object."""
-        made = []
+        documents = []
         for part in self._parts:
             for values in part.values():
                 args = dict(zip(part.keys, values, strict=True))
-                made.append(as_json(args.get(FOLDED) or args))
+                documents.append(as_json(args.get(FOLDED) or args))
             part.codes.clear()
-        return made
+        return documents
 
 
 def _narrowed(codes: Codes, size: int) -> NDArray[Any]:
@@ -233,8 +241,8 @@ def _looked_up(codes: NDArray[Any], values: Sequence[Any], storage: Storage) -> 
 def _stored(numbers: NDArray[np.int64]) -> NDArray[np.int64] | Narrow:
     """The numbers in 32 bits where all fit."""
     null = numbers == NULL_INT
-    known = numbers[~null]
-    if len(known) and not NULL_INT32 < known.min() <= known.max() <= _MAX_INT32:
+    present = numbers[~null]
+    if len(present) and not NULL_INT32 < present.min() <= present.max() <= _MAX_INT32:
         return numbers
     narrow = numbers.astype(np.int32)
     narrow[null] = NULL_INT32

@@ -64,10 +64,16 @@ class Rows(NamedTuple):
     starts: NDArray[Any]  # float64 in µs, or int64 in ns
     durations: NDArray[np.float64]  # µs
 
-    def take(self, at: NDArray[np.intp]) -> Rows:
+    def take(self, positions: NDArray[np.intp]) -> Rows:
         """The rows at these positions."""
-        args = list(map(self.args.__getitem__, at.tolist()))
-        return Rows(args, self.ids[at], self.heads[at], self.starts[at], self.durations[at])
+        args = list(map(self.args.__getitem__, positions.tolist()))
+        return Rows(
+            args,
+            self.ids[positions],
+            self.heads[positions],
+            self.starts[positions],
+            self.durations[positions],
+        )
 
     def by_size(self) -> Iterator[Rows]:
         """Parts that have the same number of args, which usually are those with the same keys.
@@ -139,15 +145,17 @@ class RowGroup:
         self.category = category
         self.keys = keys
         columns = frame.by_raw_key
-        known = sorted(key for key in keys if key in columns and columns[key].recurs)
+        recurring = sorted(key for key in keys if key in columns and columns[key].recurs)
         other = sorted(key for key in keys if key not in columns and key not in IGNORED)
-        numeric = sorted(key for key in keys if key in columns and key not in known)
+        numeric = sorted(key for key in keys if key in columns and key not in recurring)
         self._numbers = [
             (columns[key].name, _FORMAT_OF[columns[key].storage], getter(key)) for key in numeric
         ]
         ignored = sorted(key for key in keys if key in IGNORED)
         self._get_ignored = getter(*ignored) if ignored else None
-        self.shared = {name: Shared(of) for name, of in (("known", known), ("other", other)) if of}
+        self.shared = {
+            name: Shared(raw_keys) for name, raw_keys in (("known", recurring), ("other", other)) if raw_keys
+        }
         names = ["id", "start", "dur", "head", *self.shared, *(name for name, *_ in self._numbers)]
         self.buffers = {name: bytearray() for name in names}
         formats = _FORMATS | {name: form for name, form, _ in self._numbers}
@@ -218,8 +226,8 @@ class RowGroup:
         ns = self.array("dur")  # the same memory: a copy of the longest columns would be the peak of reading
         for start in range(0, self.rows, _ROWS_AT_ONCE):
             some = slice(start, start + _ROWS_AT_ONCE)
-            ns[some], found = durations_ns(us[some])
-            impossible += found
+            ns[some], count = durations_ns(us[some])
+            impossible += count
         return impossible
 
     def unreadable(self) -> Iterator[tuple[str, int]]:

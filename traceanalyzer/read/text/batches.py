@@ -1,8 +1,8 @@
 """Bytes -> batches of raw events, never holding more than a piece of the file.
 
 Where the text does not parse up to a cut, the error's position tells why: at the cut, which fell into a string or a
-nested object; after a `]`, where the list is over; anywhere else, where the data are damaged and `repair.py` saves
-what can be saved. Text without a cut is looked at again when it has doubled, so that the time stays linear.
+nested object; after a `]`, where the list is over; anywhere else, where the data are damaged and `repair.py` recovers
+events. Text without a cut is looked at again when it has doubled, so that the time stays linear.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Batches:
     def blocks(self, start: int = 0) -> Iterator[bytes]:
         """Blocks from a byte on, none larger than a batch: a compressed block may unpack to megabytes."""
         for block in self.source.blocks(start):
-            for at in range(0, len(block), self._batch_bytes):
-                yield block[at : at + self._batch_bytes]
+            for offset in range(0, len(block), self._batch_bytes):
+                yield block[offset : offset + self._batch_bytes]
 
     def opened(self, blocks: Iterator[bytes]) -> EventText:
         """Read up to the first event."""

@@ -57,32 +57,34 @@ def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[
     if key not in text:
         return
     whole = np.frombuffer(text, np.uint8)
-    for found in walk(text, depth=depth):
-        at = found.string_at[(found.string_depth == 1) & (found.string_at <= len(text) - len(key))]
+    for brackets in walk(text, depth=depth):
+        quotes = brackets.string_at[
+            (brackets.string_depth == 1) & (brackets.string_at <= len(text) - len(key))
+        ]
         for offset, byte in enumerate(key):
-            at = at[whole[at + offset] == byte]
-        yield from at.tolist()
+            quotes = quotes[whole[quotes + offset] == byte]
+        yield from quotes.tolist()
 
 
 def closing_of(text: bytes) -> bytes:
     """The brackets that close what is open at the end, strings left aside; at most the outer 1,000."""
     opened = np.full(_MAX_OPEN, -1, np.int64)
     depth = 0
-    for found in walk(text):
-        if len(found.at):
-            depth = int(found.depth[-1])
-            level = found.depth - 1
-            opening = np.isin(np.frombuffer(text, np.uint8)[found.at], _OPENING)
-            known = opening & (level >= 0) & (level < _MAX_OPEN)
-            opened[level[known]] = found.at[known]  # of several, the last one stays
+    for brackets in walk(text):
+        if len(brackets.at):
+            depth = int(brackets.depth[-1])
+            level = brackets.depth - 1
+            opening = np.isin(np.frombuffer(text, np.uint8)[brackets.at], _OPENING)
+            tracked = opening & (level >= 0) & (level < _MAX_OPEN)
+            opened[level[tracked]] = brackets.at[tracked]  # of several, the last one stays
     return bytes(
-        text[at] + 2 for at in reversed(opened[: max(depth, 0)].tolist())
+        text[position] + 2 for position in reversed(opened[: max(depth, 0)].tolist())
     )  # `[` and `{` come 2 before
 
 
 def depth_of(text: bytes) -> int:
     """How many brackets are open at most."""
-    return max((int(found.depth.max(initial=0)) for found in walk(text)), default=0)
+    return max((int(brackets.depth.max(initial=0)) for brackets in walk(text)), default=0)
 
 
 class _State:
@@ -100,20 +102,20 @@ class _State:
 
     def over(self, piece: Bytes) -> Brackets:
         """Walk over what follows."""
-        at = np.flatnonzero(_LOOKED_AT[piece])
-        byte = piece[at]
+        positions = np.flatnonzero(_LOOKED_AT[piece])
+        byte = piece[positions]
         quotes = byte == _QUOTE
-        quotes[quotes] = ~self._escaped(piece, at[quotes])
+        quotes[quotes] = ~self._escaped(piece, positions[quotes])
         inside = (np.cumsum(quotes) + self._in_string) % 2 == 1
         steps = np.where(inside, 0, _STEPS[byte])
         depth = self._depth + np.cumsum(steps)
         outside, opening = steps != 0, quotes & inside
-        at += self.at
-        found = Brackets(at[outside], depth[outside], at[opening], depth[opening])
-        if len(at):
+        positions += self.at
+        brackets = Brackets(positions[outside], depth[outside], positions[opening], depth[opening])
+        if len(positions):
             self._depth, self._in_string = int(depth[-1]), bool(inside[-1])
         self.at += len(piece)
-        return found
+        return brackets
 
     def _escaped(self, piece: Bytes, quotes: Places) -> NDArray[np.bool_]:
         """Whether an odd number of backslashes stands before each quote."""
@@ -122,10 +124,10 @@ class _State:
             escaped = (quotes == 0) & (self._escapes % 2 == 1)
             self._escapes = 0
             return np.asarray(escaped, np.bool_)
-        others = np.flatnonzero(~backslash)
-        before = np.searchsorted(others, quotes) - 1  # the last byte before the quote that is no backslash
-        run = quotes - 1 - np.where(before >= 0, others[before], -1 - self._escapes)
-        last = int(others[-1]) if len(others) else -1 - self._escapes
+        plain = np.flatnonzero(~backslash)
+        before = np.searchsorted(plain, quotes) - 1  # the last byte before the quote that is no backslash
+        run = quotes - 1 - np.where(before >= 0, plain[before], -1 - self._escapes)
+        last = int(plain[-1]) if len(plain) else -1 - self._escapes
         self._escapes = len(piece) - 1 - last
         return np.asarray(run % 2 == 1, np.bool_)
 
@@ -136,19 +138,19 @@ def event_ends(text: bytearray, start: int) -> int | None:
     Args:
         text: events separated by commas, from index `start` on.
     """
-    found, closed = -1, -1
+    last_complete, closed = -1, -1
     for brackets in walk(text, start):
         over = np.flatnonzero(brackets.depth < 0)
-        known = slice(None, int(over[0]) if len(over) else None)
-        ends = brackets.at[known][(brackets.depth[known] == 0)]
+        inside = slice(None, int(over[0]) if len(over) else None)
+        ends = brackets.at[inside][(brackets.depth[inside] == 0)]
         if len(ends):
             before = int(ends[-2]) if len(ends) > 1 else closed
-            found, closed = before, int(ends[-1])
+            last_complete, closed = before, int(ends[-1])
         if len(over):
             break
     if closed >= 0 and text[closed + 1 : closed + 64].lstrip().startswith(b","):
         return closed
-    return found if found >= 0 else None
+    return last_complete if last_complete >= 0 else None
 
 
 MAX_NESTING = 64  # of one value; traces have 4, orjson writes 254, Python's own recursion ends near 1,000

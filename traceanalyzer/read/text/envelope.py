@@ -92,15 +92,15 @@ class Envelope:
     def _read(self, text: bytes, where: str, offset: int) -> None:
         problem = f"the metadata {where} the events are not valid JSON and were"
         try:
-            found = orjson.loads(text)
+            metadata = orjson.loads(text)
         except orjson.JSONDecodeError:
-            found = parse_leniently(mended_text(text))
+            metadata = parse_leniently(mended_text(text))
             if not self.damage:
-                self._unread(f"{problem} {'skipped' if found is None else 'mended'}", text, offset)
-        if not isinstance(found, dict):
+                self._unread(f"{problem} {'skipped' if metadata is None else 'mended'}", text, offset)
+        if not isinstance(metadata, dict):
             base = _BASE_TIME.search(text)
-            found = {"baseTimeNanoseconds": int(base.group(1))} if base else {}
-        for key, value in found.items():
+            metadata = {"baseTimeNanoseconds": int(base.group(1))} if base else {}
+        for key, value in metadata.items():
             if too_deep(value):
                 self._unread(f"metadata {key!r} nested too deep, skipped", text, offset)
             else:
@@ -140,14 +140,14 @@ class Envelope:
 
 def _first_byte(buffer: bytearray) -> int:
     """Index of the first byte that is neither blank nor a byte order mark."""
-    at = len(_BOM) if buffer.startswith(_BOM) else 0
-    while at < len(buffer):
-        piece = buffer[at : at + _LOOKED_AT_BYTES]
+    position = len(_BOM) if buffer.startswith(_BOM) else 0
+    while position < len(buffer):
+        piece = buffer[position : position + _LOOKED_AT_BYTES]
         rest = piece.lstrip()
         if rest:
-            return at + len(piece) - len(rest)
-        at += len(piece)
-    return at
+            return position + len(piece) - len(rest)
+        position += len(piece)
+    return position
 
 
 def _outermost_list(buffer: bytearray) -> re.Match[bytes] | None:
@@ -180,6 +180,14 @@ def _is_whole(text: bytes) -> bool:
 
 def _first_keys(text: bytes) -> list[str]:
     """The first top-level keys of a JSON object of which this is the beginning."""
-    strings = (at for found in walk(text) for at in found.string_at[found.string_depth == 1].tolist())
-    keys = (match.group(1).decode("utf-8", "replace") for at in strings if (match := _KEY.match(text, at)))
+    strings = (
+        position
+        for brackets in walk(text)
+        for position in brackets.string_at[brackets.string_depth == 1].tolist()
+    )
+    keys = (
+        match.group(1).decode("utf-8", "replace")
+        for position in strings
+        if (match := _KEY.match(text, position))
+    )
     return list(islice(keys, _KEYS_SHOWN))

@@ -62,8 +62,8 @@ class EventText:
                 events: list[Any] = orjson.loads(document)
                 return events
         except orjson.JSONDecodeError as error:
-            at = self._index(error.pos, end)
-            return Failure(at, "content after document" in str(error))
+            position = self._index(error.pos, end)
+            return Failure(position, "content after document" in str(error))
         finally:
             if cut is not None:
                 self._buffer[cut + 1] = after
@@ -93,8 +93,8 @@ class EventText:
 
     def first_cut(self, start: int) -> int | None:
         """The first place at or after `start` where the file's own separator stands."""
-        at = self._buffer.find(self.separator, start + 1)
-        return None if at < 0 else at
+        position = self._buffer.find(self.separator, start + 1)
+        return None if position < 0 else position
 
     def learn_separator(self) -> bytes:
         """The bytes between the first two events."""

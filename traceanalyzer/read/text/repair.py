@@ -1,4 +1,4 @@
-"""Saves what can be saved of a stretch of JSON that does not parse.
+"""Recovers events from malformed JSON.
 
 Damage seen in the wild: NaN and inf (kineto#105), invalid UTF-8 (pytorch#121219), control characters
 (pytorch#130622), single backslashes (kineto#336), unescaped quotes (pytorch#146900). All but the last are
@@ -101,9 +101,9 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
     for start, piece in pieces:
         event = parse_leniently(piece) if piece.lstrip()[:1] == "{" and piece.rstrip()[-1:] == "}" else None
         failed = held is not None and not isinstance(event, dict)
-        joined = parse_leniently(text[held : start + len(piece)]) if failed else None
-        if isinstance(joined, dict):
-            events[-1] = joined
+        whole = parse_leniently(text[held : start + len(piece)]) if failed else None
+        if isinstance(whole, dict):
+            events[-1] = whole
             lost_at.pop()
             held = None
         elif isinstance(event, dict):

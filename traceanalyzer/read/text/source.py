@@ -252,17 +252,17 @@ def _gzip_header_bytes(data: bytes) -> int | None:
         raise ValueError("no gzip header")
     if len(data) < 10:
         return None
-    flags, at = data[3], 10
+    flags, position = data[3], 10
     if flags & 4:
-        at += 2 + int.from_bytes(data[at : at + 2], "little")
+        position += 2 + int.from_bytes(data[position : position + 2], "little")
     for flag in (8, 16):  # a file name, a comment
         if flags & flag:
-            end = data.find(b"\0", at)
+            end = data.find(b"\0", position)
             if end < 0:
                 return None
-            at = end + 1
-    at += 2 if flags & 2 else 0
-    return at if at <= len(data) else None
+            position = end + 1
+    position += 2 if flags & 2 else 0
+    return position if position <= len(data) else None
 
 
 def _zstd_content_bytes(header: bytes) -> int | None:
@@ -309,7 +309,7 @@ def only_trace(
     Raises:
         UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.
     """
-    found = None
+    trace_name = None
     try:
         with tarfile.open(
             fileobj=cast(IO[bytes], _Pipe(blocks)), mode="r|", bufsize=_OPENED_BYTES
@@ -317,18 +317,18 @@ def only_trace(
             for member in archive:
                 if not member.isfile() or not is_trace_name(member.name):
                     continue
-                if found is not None:
-                    problem = f"is a tar archive of several .json files: {found}, {member.name}"
+                if trace_name is not None:
+                    problem = f"is a tar archive of several .json files: {trace_name}, {member.name}"
                     raise UnreadableTrace(problem, where=where, remedy=_REMEDY)
-                found = member.name
+                trace_name = member.name
                 content = archive.extractfile(member)
                 assert content is not None
                 yield from plain(content)
     except (tarfile.TarError, EOFError) as error:
-        if found is None:
+        if trace_name is None:
             problem = f"is a tar archive that cannot be read ({error})"
             raise UnreadableTrace(problem, where=where, remedy="Copy it again.") from None
-    if found is None:
+    if trace_name is None:
         raise UnreadableTrace("is a tar archive without a trace in it", where=where, remedy=_REMEDY)
 
 
