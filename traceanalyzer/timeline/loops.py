@@ -96,8 +96,8 @@ def exact_loops(kind: Rows, group: Rows, min_repeats: int) -> list[Loop]:
 
 def _may_hold(same: Mask, length: int) -> bool:
     """False if no stretch of True is so long. Compares every few values only."""
-    apart = max(length // _SAMPLES, 1)
-    samples, count = same[::apart], length // apart
+    stride = max(length // _SAMPLES, 1)
+    samples, count = same[::stride], length // stride
     if len(samples) < count:
         return False
     held = samples[: len(samples) - count + 1].copy()
@@ -112,9 +112,9 @@ def _places_of(
     """The loops from low to high that have the ops of one repeat at `begin`, in any rotation."""
     members = np.sort(kind[begin : begin + period])
     for first, length in zip(*_runs(kind[low + period : high] == kind[low : high - period]), strict=True):
-        at, repeats = low + int(first), int(length) // period + 1
-        if repeats >= min_repeats and np.array_equal(np.sort(kind[at : at + period]), members):
-            yield Loop(at, period, repeats, at + period * repeats)
+        start, repeats = low + int(first), int(length) // period + 1
+        if repeats >= min_repeats and np.array_equal(np.sort(kind[start : start + period]), members):
+            yield Loop(start, period, repeats, start + period * repeats)
 
 
 def _runs(same: Mask) -> tuple[Rows, Rows]:
@@ -220,8 +220,8 @@ def whole_loops(low: int, high: int, kind: Rows, layers: Mask, min_repeats: int)
     for places in _places_by_kind(low, high, kind, layers):
         for _, period, _ in _even_periods(places, len(places), min_repeats):
             same = np.append(kind[low : high - period] == kind[low + period : high], False)
-            at = int(places[0]) - low
-            first = at - int(np.argmin(np.append(same[:at][::-1], False)))
+            offset = int(places[0]) - low
+            first = offset - int(np.argmin(np.append(same[:offset][::-1], False)))
             repeats = 1 + int(np.argmin(same[first:])) // period
             if repeats >= min_repeats:
                 begin = low + first
