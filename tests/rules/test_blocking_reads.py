@@ -1,4 +1,4 @@
-"""What goes with a value that is read back: the ops that make it, and how long each read waits."""
+"""Ops that wait for the GPU: values, masks and checks."""
 
 from __future__ import annotations
 

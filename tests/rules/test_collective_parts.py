@@ -1,4 +1,4 @@
-"""Buckets, exchanges and pipelines by their sizes, and those of several devices told apart."""
+"""Buckets, exchanges and pipelines by their sizes."""
 
 from __future__ import annotations
 

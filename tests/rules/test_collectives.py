@@ -1,4 +1,4 @@
-"""Collectives that the device waits for or that need not be, on recorded and on built traces."""
+"""Exposed collectives, and advice on waiting and transfer."""
 
 from __future__ import annotations
 

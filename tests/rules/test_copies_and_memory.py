@@ -1,4 +1,4 @@
-"""Trips to the host, exposed copies and memory allocates from the driver: causes, and what they are told from."""
+"""Copies between host and device, and explicit synchronisation."""
 
 from __future__ import annotations
 

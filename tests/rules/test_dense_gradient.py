@@ -1,4 +1,4 @@
-"""Gradients of rows that no step looked up, and of pairs that none selected."""
+"""Embedding gradients as large as the table, with and without shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One network that a step evaluates and differentiates several times, on built traces."""
+"""Networks that are evaluated and differentiated several times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of ops on the host, on what was copied there before them."""
+"""Loops on the host after a copy, and explicit waits."""
 
 from __future__ import annotations
 

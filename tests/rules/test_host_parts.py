@@ -1,4 +1,4 @@
-"""What is said of pauses, loaders and cold starts, part for part."""
+"""Texts and limits of pauses, loaders and cold starts."""
 
 from __future__ import annotations
 

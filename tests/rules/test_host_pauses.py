@@ -1,4 +1,4 @@
-"""Pauses of the host: how long they are, whose, and how sure that is."""
+"""Pauses between ops, even and uneven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the op that takes most of a step: collectives, annotations, sizes and rates of its own alone."""
+"""Messages about the hottest op, in traces and jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hotspot rule and the names of kernels: small built traces."""
+"""The hottest op of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of steps that wait for launches, part for part: words, doubts, and what an optimizer is told."""
+"""Texts and limits of launch-bound and the optimizer."""
 
 from __future__ import annotations
 

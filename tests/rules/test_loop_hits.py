@@ -1,4 +1,4 @@
-"""What a loop of ops is told apart by, part for part: its words, its advice, and how sure it is."""
+"""Messages, confidence and savings of repeated-calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How loops over parts of a tensor, passes and evaluations are told, on ops and numbers by themselves."""
+"""Finders of repeated-calls on single ops and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of layers in training: what goes with them in backward and in the optimizer."""
+"""Loops in training and their backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for other ranks and moving data, apart: of collectives whose last rank is known."""
+"""Waiting and transfer of collectives whose last rank is known."""
 
 from __future__ import annotations
 

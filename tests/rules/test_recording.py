@@ -1,4 +1,4 @@
-"""What a recording lost, left out, or sampled beside the events."""
+"""Clocks, lost events and stalls of the recording."""
 
 from __future__ import annotations
 

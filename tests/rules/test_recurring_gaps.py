@@ -1,4 +1,4 @@
-"""Idle time that every program has between its ops, and more than that."""
+"""Gaps and copies that recur, and those by chance."""
 
 from __future__ import annotations
 

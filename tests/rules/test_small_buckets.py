@@ -1,4 +1,4 @@
-"""Gradients that are reduced in many small parts, or after the backward pass."""
+"""Small gradient buckets."""
 
 from __future__ import annotations
 

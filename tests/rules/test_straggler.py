@@ -1,4 +1,4 @@
-"""What is said of a rank that does more than its peers."""
+"""A rank that does other work than its peers."""
 
 from __future__ import annotations
 

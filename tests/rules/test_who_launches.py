@@ -1,4 +1,4 @@
-"""A launch-bound step names the part that launches."""
+"""The part of a step that launches most."""
 
 from __future__ import annotations
 

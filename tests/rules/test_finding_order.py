@@ -1,4 +1,4 @@
-"""What is said first: findings that once stood above the fault itself, on traces built small."""
+"""Order of findings: the fault ranks above what it causes."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""Images that an op of a channels-last model turns into channels first."""
+"""Layout copies, dimension orders and concatenations of strided-copy."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.rules.kernel_programs import BF16, NVJET, Op, begun_later, found, program
+from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, found, program
 from traceanalyzer.rules.copies.strided_copy.lost_layout import (
     dimension_order,
     dimension_orders,
@@ -21,6 +22,8 @@ from traceanalyzer.rules.copies.strided_copy.lost_layout import (
 )
 from traceanalyzer.tensors.signatures import Signature
 
+CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
+PRODUCT = Op("aten::mm", NVJET, 100)
 ROWS, COLUMNS = ([8, 16], [16, 1]), ([8, 16], [1, 8])
 UNKNOWN: Any = ([8, 16], None)
 MOVED = (
@@ -30,6 +33,59 @@ MOVED = (
 ADDED = "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)"
 IMAGE = [64, 128, 56, 56]
 FIRST, LAST = [401408, 3136, 56, 1], [401408, 1, 7168, 128]
+
+
+def cat(*shapes: list[int]) -> Op:
+    """A concatenation of tensors of these shapes."""
+    return Op("aten::cat", CAT, 30, [list(shapes), []], ["TensorList", "Scalar"])
+
+
+def test_growing_cache_differs_from_other_cats() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
+    (one,) = found(program([*grows, PRODUCT]), "strided-copy")
+    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ([32, 64], [32, 64]),
+        ([32768, 1024], [32768, 8]),  # a column more for the next product: nobody appends to the result
+        ([32, 1024], [1024]),
+        ([32, 1024], [1, 32]),
+    ],
+    ids=str,
+)
+def test_what_nobody_appends_to_does_not_grow(shapes: tuple[list[int], ...]) -> None:
+    (one,) = found(program([cat(*shapes), PRODUCT]), "strided-copy")
+    assert one.cause == "concatenation"
+
+
+def test_writing_in_place_takes_cpu_time_that_a_cat_does_not() -> None:
+    """Where the CPU sets the pace, less work on the device makes the step no shorter."""
+    quick = replace(cat([32, 64], [32, 64]), dur=5)
+    (one,) = found(program([quick]), "strided-copy")
+    assert one.saving is not None
+    assert -4 * US < one.saving.step_ns < -1 * US
+
+
+def test_what_was_appended_last_is_told() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, more, 128]) for rows, more in ((500, 1), (501, 2), (503, 3))]
+    (one,) = found(program([*grows, PRODUCT]), "strided-copy")
+    assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x3x128")
+
+
+def test_cats_before_the_recording_may_be_of_the_cache() -> None:
+    grows = [cat([32, 16, rows, 128], [32, 16, 1, 128]) for rows in (500, 501)]
+    (one,) = found(begun_later(program([*grows, PRODUCT], steps=2)), "strided-copy")
+    assert (one.cause, one.count) == ("growing-buffer", 2)
+
+
+def test_a_small_write_stays_of_what_is_written_in_place() -> None:
+    """At most 3 us, and no more than the concatenation took."""
+    short, long = (replace(cat([32, 64], [32, 64]), dur=dur) for dur in (2, 10))
+    (one,) = found(program([short, long]), "strided-copy")
+    assert one.cost_ns == 6 * 7 * US
 
 
 def listed(*parts: tuple[Any, Any]) -> Signature:
