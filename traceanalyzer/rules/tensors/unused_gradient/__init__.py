@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -25,11 +26,6 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 _LEAF = r"^torch::autograd::AccumulateGrad$"
 _UNRECORDED = "the shapes that the optimizer works on are not recorded"
-_UNUSED = "belong to parameters that no optimizer updates"
-_KEPT = f"{_UNUSED} and that nothing clears"
-_ALONE = f"{_UNUSED}, and backward goes on for them alone"
-_CLEARED = "are cleared before any optimizer reads them"
-_ADDED = "are added to the gradients of the step before, because no optimizer's zero_grad() clears them"
 _NODE = "autograd::engine::evaluate_function"
 _WRITES = r"^aten::(_foreach_zero|_foreach_copy|zero|fill|copy|add|sub|addcmul|addcdiv)_$"
 _CONVOLUTION, _LAYERS = "aten::convolution_backward", r"^aten::(convolution_backward|mm)$"
@@ -38,6 +34,21 @@ _NO_INPUT = "[False"
 # Nodes that compute first the gradient of the input, then that of the weight.
 _OF_LAYER = r": (Mm|Addmm)Backward\d*$"
 _OF_WEIGHT = r"wgrad|_bwd_weight|backward_filter"
+
+
+class _Reason(StrEnum):
+    """Why gradients are needless, as the message says it after their number."""
+
+    NOT_UPDATED = "belong to parameters that no optimizer updates"
+    NOT_UPDATED_OR_CLEARED = "belong to parameters that no optimizer updates and that nothing clears"
+    ENDS_BACKWARD = "belong to parameters that no optimizer updates, and backward goes on for them alone"
+    CLEARED = "are cleared before any optimizer reads them"
+    NEVER_CLEARED = (
+        "are added to the gradients of the step before, because no optimizer's zero_grad() clears them"
+    )
+
+
+_CERTAIN = (_Reason.NOT_UPDATED_OR_CLEARED, _Reason.NEVER_CLEARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,57 +103,60 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     pass_of = passes_of(calls, marks, leaves)
     gone = discarded(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
-        yield _hits_of_gradients(calls, work, leaves, gone, marks, _CLEARED)
+        yield _hits_of_gradients(calls, work, leaves, gone, marks, _Reason.CLEARED)
         return
     recorded, used = updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
     if recorded:
-        # told by shapes: unused gradients shaped as those of trained layers are not found
+        # Shapes decide: unused gradients shaped like those of trained layers are not reported.
         used = used_by_optimizers(calls, leaves, marks)
         if _steady(leaves, used, marks, limits):
-            yield _hits(calls, leaves, used, marks, _KEPT if added[~used].all() else _UNUSED)
+            reason = _Reason.NOT_UPDATED_OR_CLEARED if added[~used].all() else _Reason.NOT_UPDATED
+            yield _hits(calls, leaves, used, marks, reason)
             return
     beyond = beyond_trained(calls, work, leaves, marks, added, pass_of, used, limits.min_steps)
     if beyond.any():
-        yield _hits(calls, leaves, ~beyond, marks, _ALONE)
+        yield _hits(calls, leaves, ~beyond, marks, _Reason.ENDS_BACKWARD)
         return
     uncleared = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
     if uncleared.any() and not (recorded and used[uncleared].all()):
-        yield _hits_of_gradients(calls, work, leaves, uncleared, marks, _ADDED)
+        yield _hits_of_gradients(calls, work, leaves, uncleared, marks, _Reason.NEVER_CLEARED)
     elif not recorded:
         raise Unavailable(_UNRECORDED)
 
 
-def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, why: str) -> Hits:
+def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, reason: _Reason) -> Hits:
     needless = for_unused_alone(calls, leaves, used, marks)
-    return _gradient_hits(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), why)
+    return _gradient_hits(leaves, used, needless, needless.launched()[0], (Drop(needless.rows),), reason)
 
 
-def _hits_of_gradients(calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, why: str) -> Hits:
+def _hits_of_gradients(
+    calls: Calls, work: Work, leaves: Calls, unused: Mask, marks: Calls, reason: _Reason
+) -> Hits:
     exclusive = for_unused_alone(calls, leaves, ~unused, marks)
     spent, dropped, needless = work_of_gradients(calls, work, leaves, unused, exclusive)
     other_work = spent[~spent.launch.inside(dropped)]
     fix: tuple[Edit, ...] = (Drop(dropped.rows),)
     if len(other_work):
         fix = (*fix, DropWork(other_work.entries))
-    return _gradient_hits(leaves, ~unused, needless, spent, fix, why)
+    return _gradient_hits(leaves, ~unused, needless, spent, fix, reason)
 
 
 def _gradient_hits(
-    leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], why: str
+    leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], reason: _Reason
 ) -> Hits:
     steps = len(np.unique(leaves.step))
     owner = spent.launch.index_of_enclosing(needless)
-    named = {"of_shapes": _name_shapes(leaves[~used])} if why == _ALONE else {}
+    named = {"of_shapes": _name_shapes(leaves[~used])} if reason is _Reason.ENDS_BACKWARD else {}
     return Hits(
         occurrences=needless,
         lost=LostTime.all_of(spent, owner),
         fix=fix,
-        message=f"{{unused}} of {{gradients}} gradients a step{'{of_shapes}' * len(named)} {why}"
+        message=f"{{unused}} of {{gradients}} gradients a step{'{of_shapes}' * len(named)} {reason}"
         ": computing them takes {gpu_a_step} on the GPU, in {nodes}",
         advice="Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
         "forward under torch.no_grad()"
-        + (", or detach() the inputs of another part's loss." if why == _CLEARED else "."),
-        confidence=Confidence.HIGH if why in (_KEPT, _ADDED) else Confidence.MEDIUM,
+        + (", or detach() the inputs of another part's loss." if reason is _Reason.CLEARED else "."),
+        confidence=Confidence.HIGH if reason in _CERTAIN else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(spent),
             **named,
