@@ -100,7 +100,7 @@ def explicit_inverse(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]
 
 
 def _has_few_columns(shape: Shape, following: list[Signature], share: float) -> bool:
-    """Whether the first product that takes a matrix of that shape has few columns beside it."""
+    """Whether the other factor of the first product with a matrix of that shape has few columns."""
     for op in following:
         shapes = tensors(op)
         if op.name in _PRODUCTS and len(shapes) > 1 and shape in shapes[-2:]:

@@ -187,7 +187,7 @@ def _hits(sorts: Calls, spent: Work, owner: Rows, part: Floats, evidence: dict[s
     )
 
 
-"""More elements than any tensor has: an op that reads all of it, or what cannot be told."""
+"""More elements than any tensor has: the op reads all of it, or it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +372,7 @@ class Seen(NamedTuple):
 
 
 def seen_by_kernels(ops: Calls, sorts: Calls, spent: Work, owner: Rows) -> Seen:
-    """What the kernels of sorts say, where the op behind a sort takes a part of it.
+    """Sizes that the kernels of sorts show, where the op after a sort reads a part of it.
 
     A sort copies its input first, and what reads the part launches a thread for some elements each. How often an op
     reads a result is not known without shapes.
@@ -396,7 +396,7 @@ def seen_by_kernels(ops: Calls, sorts: Calls, spent: Work, owner: Rows) -> Seen:
 
 
 def _readers(ops: Calls, sorts: Calls) -> Rows:
-    """Of each sort the op that reads a part of it: the first behind it that is no view; -1 where none takes a part."""
+    """Per sort the first op after it that is no view; -1 if that op reads no part of it."""
     tops = np.flatnonzero(ops.is_top_op)
     tops = tops[np.lexsort((ops.start_ns[tops], ops.thread[tops]))]
     rows, thread = ops.rows[tops], ops.thread[tops]

@@ -92,7 +92,7 @@ def idle_experts(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hit
 
 
 def _on_all(op: Signature, rows: int, experts: int) -> bool:
-    """Whether it has a tensor with the experts first and all rows behind them."""
+    """Whether it reads a tensor with the experts as first and all rows as second dimension."""
     shapes = (shape for shape in op.dims if isinstance(shape, list) and len(shape) == 3)
     return any(shape[0] == experts and rows in shape[1:] for shape in shapes)
 

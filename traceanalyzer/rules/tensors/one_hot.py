@@ -151,7 +151,7 @@ def _hits(pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What is known of a one-hot tensor after some ops.
+    """State of a one-hot tensor after some ops.
 
     Attributes:
         rows, classes: its size; no rows where the trail has ended.

@@ -182,7 +182,7 @@ class Passes:
     def _first_alike(self) -> tuple[Rows, Rows]:
         """(the first pass that began with ones at the same node as each, -1 for other passes; the node it began at).
 
-        Two sums of one output are two nodes: what tells them is the node after them, with its inputs. int64 (passes,).
+        Two sums of one output are two nodes: the node after them, with its inputs, separates them. int64 (passes,).
         """
         root, after = (np.full(len(self.seed), -1, np.int64) for _ in range(2))
         inside = np.flatnonzero(self.number >= 0)[::-1]

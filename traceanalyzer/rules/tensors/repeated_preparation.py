@@ -285,7 +285,7 @@ def _is_reduced(number: Shape, shape: Shape) -> bool:
 
 
 def _may_write(long: Work, elements: int) -> bool:
-    """Whether one of these kernels may have made a tensor of that many elements, as far as its op tells."""
+    """Whether one of these kernels may have made a tensor of that many elements."""
     number, signatures = signatures_of(long.events.trace, long.op.rows)
     return any(_results(signatures[which]) in (None, elements) for which in distinct(number).tolist())
 
@@ -332,7 +332,7 @@ def _sizes_written(op: Signature) -> set[int] | None:
     shapes = tensors(op)
     result = result_shape(op)
     if result is not None:
-        return {math.prod(result), *(math.prod(op.shape(at)) for at in op_row(op.name).writes)}
+        return {math.prod(result), *(math.prod(op.shape(position)) for position in op_row(op.name).writes)}
     if not shapes or not (op.name == "aten::convolution_backward" or _is_as_large(op)):
         return None
     return {*map(math.prod, shapes), *_broadcast(shapes)}

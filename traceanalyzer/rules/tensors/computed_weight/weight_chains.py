@@ -1,4 +1,4 @@
-"""Ops right before layers that make their weights, told by shapes."""
+"""Ops right before layers that make their weights, by shapes."""
 
 from __future__ import annotations
 

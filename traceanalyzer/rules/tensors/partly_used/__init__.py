@@ -333,7 +333,7 @@ def _next_source(ops: Readers, place: int, end: int, cut: int, begin: Shape, nea
 
 
 def _share_of_other_readers(ops: Readers, row: list[int], count: int, link: _Link, end: int) -> float:
-    """Share of a link's result that ops beside the chain take before a position; 1 where one takes all."""
+    """Share of a link's result that ops outside of the chain read before a position; 1 if one reads all."""
     in_chain, more = set(row), 0.0
     for op, places in ops.between(row[count + 1], end, link.result):
         outside = sum(place not in in_chain for place in places.tolist())

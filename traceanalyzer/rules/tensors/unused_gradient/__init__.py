@@ -224,7 +224,7 @@ def work_of_gradients(
 ) -> tuple[Work, Calls, Calls]:
     """(work that only makes the gradients of those, what of the CPU lane goes with it, all that launches it).
 
-    A weight's gradient of a convolution is told by its kernel's name, of a product by its shape. If the input of a
+    The kernel's name shows a convolution's gradient of its weight, the shape that of a product. If the input of a
     network needs no gradient, all that backward does from its last layer to its first is in vain.
     """
     order = np.argsort(leaves.start_ns, kind="stable")

@@ -1,4 +1,4 @@
-"""Gradients at an end of a backward pass that are cleared before an optimizer has them, told by lists of shapes.
+"""Gradients at an end of a backward pass that are cleared before an optimizer reads them, by lists of shapes.
 
 A loss on what another network made of this one's output makes that network's gradients first; a loss on what another
 network made makes that network's last.
@@ -252,7 +252,7 @@ def _has_unknown_targets(work: Work, marks: Calls) -> bool:
 
 
 def _trained(calls: Calls, work: Work, marks: Calls, passes: _Passes) -> int | None:
-    """How many gradients of a pass, its first ones, optimizers have; None where that is not known of each step."""
+    """Number of a pass's first gradients that optimizers have; None if unknown for some step."""
     listed, (sizes, blocks) = lists.lists_of(calls, marks), lists.counted(calls, work, marks)
     trained, every = set[int](), np.arange(len(passes.shapes))
     for members in passes.steps.values():

@@ -1,4 +1,4 @@
-"""The tensors that each step of an optimizer updates, told by its lists of shapes or by its blocks.
+"""The tensors that each step of an optimizer updates, by its lists of shapes or by its blocks.
 
 Lists of more than about 30 tensors have no recorded shapes. A fused optimizer's kernels have one block for each 65,536
 elements of each tensor, and the one that counts its steps has one for each tensor. If the first gradients of a pass, so
