@@ -23,6 +23,20 @@ def test_work_of_one_device_before_and_after_that_of_others_is_its_own() -> None
     assert [(ordinal, own.entries.tolist()) for ordinal, own in work.by_device()] == [(0, [0, 2]), (1, [1])]
 
 
+def test_shares_are_of_the_gpu_time_of_the_device() -> None:
+    trace = TraceBuilder()
+    for number, (device, dur_us) in enumerate(((0, 1), (0, 3), (1, 5), (1, 5)), start=1):
+        trace.kernel(number * 20 * US, dur_us * US, number, device=device)
+    work = Analysis(trace.load()).index(Work)
+    chosen = work[np.array([0, 2])]
+    assert [(pieces.entries.tolist(), share) for pieces, share in chosen.device_shares()] == [
+        ([0], 0.25),
+        ([2], 0.5),
+    ]
+    assert [share for _, share in chosen.device_shares(0.5)] == [0.5]
+    assert [share for _, share in chosen.device_shares(0.51)] == []
+
+
 def test_a_line_within_the_op_that_launched_is_nearer_than_that_around_it() -> None:
     trace = TraceBuilder(record_shapes=1, with_stack=1)
     trace.python("net.py(3): forward", 0, 200 * US, python_id=1)
