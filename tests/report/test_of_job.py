@@ -13,7 +13,7 @@ from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.report.job_findings import OfJob, of_job, outcomes_of
-from traceanalyzer.report.rank_report import Brief, OfRank, Whole
+from traceanalyzer.report.rank_report import Brief, OfRank
 from traceanalyzer.rule.faults import FaultOf
 
 HIGH, MEDIUM, LOW, INFO = Severity
@@ -27,10 +27,7 @@ class Told(Ranks):
 
     def each(self, ask: Any, given: Mapping[Any, Any], shared: Any = None) -> dict[Any, Any]:
         self.asked = dict(given)
-        return {
-            rank: {number: Whole(self.findings[rank][number]) for number in own}
-            for rank, own in given.items()
-        }
+        return {rank: {number: self.findings[rank][number] for number in own} for rank, own in given.items()}
 
     def once(self, ask: Any, files: Sequence[str], shared: Any = None) -> dict[str, Any]:
         raise AssertionError("no file is read again")

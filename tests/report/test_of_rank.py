@@ -61,9 +61,9 @@ def test_a_finding_is_given_with_as_many_of_its_first_occurrences_as_are_asked_f
     analysis.provide(Said(said))
     whole = whole_findings(analysis, {1: 2}, None)
     assert list(whole) == [1]
-    assert whole[1].finding.by == "other"
-    assert whole[1].finding.occurrences == finding.occurrences[:2]
-    assert whole[1].finding.count == 4
+    assert whole[1].by == "other"
+    assert whole[1].occurrences == finding.occurrences[:2]
+    assert whole[1].count == 4
 
 
 @pytest.mark.parametrize(("saved", "share"), [(None, 0.2), (0.1, 0.1), (0.0, 0.0)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import signal
 from collections import Counter
@@ -18,8 +17,6 @@ from tests.cli.commands import call, diagnosed
 from tests.job.ranks import Reductions, job_of
 from tests.read.test_merged import labelled, rank_trace
 from tests.read.test_merged import written as write_merged
-from tests.support.cached_reports import reported
-from tests.support.fixtures import FIXTURES
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
 from traceanalyzer.read.cache import _hash
@@ -29,8 +26,8 @@ from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
 from traceanalyzer.report.iterations import file_summary
 from traceanalyzer.report.kept_answers import Kept
 from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, done, in_pool
-from traceanalyzer.report.rank_report import Asked, Whole
-from traceanalyzer.report.rank_states import RankFile, States, packed
+from traceanalyzer.report.rank_report import Asked
+from traceanalyzer.report.rank_states import RankFile, States
 from traceanalyzer.report.workers import Processes
 
 Shared = Callable[[str], Path]
@@ -217,19 +214,6 @@ def test_a_rank_answers_at_most_fifty_kilobytes(name: str, tmp_path: Path, share
     report = pooled_report(pool, tmp_path)
     assert report.findings == diagnose(load_job(*paths)).findings
     assert 0 < max(pool.answered.values()) <= 50_000
-
-
-@pytest.mark.parametrize("name", ["exposed-copy", "dataloader-stall", "host-round-trip"])
-def test_a_finding_is_the_same_after_its_way_between_processes(name: str) -> None:
-    findings = reported(FIXTURES / name / "bad.json.gz").findings
-    assert [pickle.loads(pickle.dumps(Whole(one))).finding for one in findings] == list(findings)
-    assert any(at.cost_ns != at.end_ns - at.start_ns for one in findings for at in one.occurrences)
-
-
-def test_findings_are_small_on_their_way(shared: Shared) -> None:
-    findings = diagnose(load_job(shared("ranks2/sync_bn.bad.rank1"))).findings
-    sizes = [sum(len(packed(pickle.dumps(one))) for one in some) for some in (map(Whole, findings), findings)]
-    assert sizes[0] < 0.8 * sizes[1]
 
 
 class _Broken(Exception):

@@ -138,7 +138,7 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     outcomes = (*(outcome for one in said for outcome in one.outcomes), *_broken(heads))
     every = {one.head.rank: dict.fromkeys(range(len(one.findings)), MAX_OCCURRENCES) for one in said}
     whole = ranks.each(whole_findings, every)
-    every_finding = [found.finding for one in said for found in whole[one.head.rank].values()]
+    every_finding = [finding for one in said for finding in whole[one.head.rank].values()]
     findings, faults = by_fault(every_finding, [one.faults for one in said])
     findings, faults = triaged(findings, faults, outcomes)
     return Report(

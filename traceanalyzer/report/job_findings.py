@@ -68,7 +68,7 @@ def _whole(ranks: Ranks, joined: Group, groups: Sequence[Group]) -> list[Finding
         most = max(MAX_OCCURRENCES // max(len({one.rank for one in group}), 1), 10)
         chosen.setdefault(first.rank, {})[first.number] = most
     known = ranks.each(whole_findings, chosen)
-    return [known[first.rank][first.number].finding for first in joined]
+    return [known[first.rank][first.number] for first in joined]
 
 
 def _worth(joined: Group, most: int) -> set[int]:

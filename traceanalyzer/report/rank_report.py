@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from traceanalyzer.job.ranks import Rank
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows
-from traceanalyzer.model.finding import Finding, Occurrence, Outcome, Severity
+from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.report import DeviceTime, TraceReport
-from traceanalyzer.model.short_numbers import numbers_of, short
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
@@ -139,62 +134,11 @@ def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> 
         return _judged(analysis, *given, asked)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A finding with its occurrences; pickled these are columns, which take about half of the bytes."""
-
-    finding: Finding
-
-    def __reduce__(self) -> tuple[Callable[..., Whole], tuple[Any, ...]]:
-        every = self.finding.occurrences
-        start, end, cost = (
-            np.array([getattr(one, name) for one in every], np.int64)
-            for name in ("start_ns", "end_ns", "cost_ns")
-        )
-        numbers = start - np.append(0, end)[: len(end)], end - start, end - start - cost
-        counts = np.array([len(one.event_ids) for one in every], np.int64)
-        events = np.array([event for one in every for event in one.event_ids], np.int64)
-        shorts = [*map(short, (*numbers, counts, _apart(events, counts)))]
-        places = [[getattr(one, name) for one in every] for name in _PLACES]
-        return _whole, (replace(self.finding, occurrences=()), shorts, places)
-
-
-_PLACES = ("device", "stream", "thread", "step")
-
-
-def _whole(finding: Finding, numbers: Sequence[bytes], places: Sequence[Sequence[int | None]]) -> Whole:
-    apart, took, free, counts, events = map(numbers_of, numbers)
-    start = np.cumsum(apart + np.append(0, took)[: len(took)])
-    ids: Iterator[int] = iter(_together(events, counts).tolist())
-    times = start.tolist(), (start + took).tolist(), (took - free).tolist()
-    own = (tuple(islice(ids, count)) for count in counts.tolist())
-    return Whole(replace(finding, occurrences=tuple(map(Occurrence, *times, *places, own))))
-
-
-def _places(counts: Rows) -> Iterator[Rows]:
-    """Positions of the occurrences' first events, of their second ones, and so on: these are near each other."""
-    begins = np.cumsum(counts) - counts
-    for place in range(int(counts.max(initial=0))):
-        yield begins[counts > place] + place
-
-
-def _apart(events: Rows, counts: Rows) -> Rows:
-    return np.concatenate([events[:0], *(np.diff(events[at], prepend=0) for at in _places(counts))])
-
-
-def _together(apart: Rows, counts: Rows) -> Rows:
-    events, done = np.empty(len(apart), np.int64), 0
-    for at in _places(counts):
-        events[at] = np.cumsum(apart[done : done + len(at)])
-        done += len(at)
-    return events
-
-
-def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Whole]:
+def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:
     """Some findings whole; by their numbers, with how many of the occurrences of each."""
     said = analysis.index(Said).judged.findings
     return {
-        number: Whole(replace(said[number], occurrences=said[number].occurrences[:most]))
+        number: replace(said[number], occurrences=said[number].occurrences[:most])
         for number, most in chosen.items()
     }
 
