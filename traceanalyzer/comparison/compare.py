@@ -89,8 +89,7 @@ def _folder(path: Path) -> list[Mapping[int | None, Snapshot]]:
     if iterations:
         return [snapshots(load_job(*files)) for files in iterations.values()]
     job = load_job(path)
-    declared = [trace.meta.rank for trace in job.values()]
-    if None not in declared and len(set(declared)) == len(declared):
+    if all(trace.meta.rank is not None for trace in job.values()):
         return [snapshots(job)]
     return [snapshots(trace) for trace in job.values()]
 

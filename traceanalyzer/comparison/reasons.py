@@ -160,37 +160,55 @@ def reasons(
     step: StepAxis | None,
     function: str,
 ) -> tuple[str, ...]:
-    """Phrases, the most telling first: faults that fit the step's difference, what all ops or a function of the user's
-    have in common, faults that only say that much is launched, what changed at single ops, other faults.
+    """Reasons why the step changed, the most decisive first.
 
-    Idle time without a proven change says something only where the step is slower or faster; what makes half of the
-    difference is as good as proven.
+    The order: fitting faults of specific rules, what all ops have in common, fitting faults of rules about launches,
+    changes of single ops, other faults. Idle time without a proven change counts only if the step is slower or faster;
+    a change that makes up half of the difference counts as proven.
 
     Args:
-        function: what is said of a function that one side alone calls; empty where there is none.
+        function: a note on functions that only one side calls; empty without such.
     """
-    differs = step is not None and step.word not in _SILENT
-    moved = [one for one in faults if one.status in ("gone", "new", "worse", "better")]
-    fitting = [one for one in moved if _fits(one, step)]
-    general = _general_rules()
-    told, launching, others = (
-        [_fault_phrase(one) for one in group]
-        for group in (
-            [one for one in fitting if general.isdisjoint(one.rules)],
-            [one for one in fitting if not general.isdisjoint(one.rules)],
-            [one for one in moved if one not in fitting],
-        )
-    )
-    changes = _changes(rows, calls, waterfall)
-    total = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
-    telling = [
-        one for one in changes if one.real or (differs and abs(one.idle_ns) > _LEAST_SHARE * abs(total))
-    ]
-    telling.sort(
-        key=lambda one: (not one.real and abs(one.idle_ns) <= abs(total) / 2, -_weight(one), one.label)
-    )
+    specific, general, unfitting = _fault_phrases(faults, step)
     common = [phrase for phrase in (_often(rows), function) if phrase]
-    return tuple(told + common + launching + [_phrase(one) for one in telling] + others)[:_NAMED]
+    changes = [
+        _phrase(change) for change in _decisive_changes(_changes(rows, calls, waterfall), waterfall, step)
+    ]
+    return tuple((specific + common + general + changes + unfitting)[:_NAMED])
+
+
+def _fault_phrases(
+    faults: Sequence[FaultChange], step: StepAxis | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Phrases of faults that fit the step's difference, by specific and by general rules, and of those that do not."""
+    general_rules = _general_rules()
+    specific, general, unfitting = list[str](), list[str](), list[str]()
+    for fault in faults:
+        if fault.status in ("gone", "new", "worse", "better"):
+            fitting = specific if general_rules.isdisjoint(fault.rules) else general
+            (fitting if _fits(fault, step) else unfitting).append(_fault_phrase(fault))
+    return specific, general, unfitting
+
+
+def _decisive_changes(
+    changes: Sequence[_Change], waterfall: Waterfall | None, step: StepAxis | None
+) -> list[_Change]:
+    """Proven changes, and idle time that makes up much of a real difference; those that explain most of it first."""
+    total_ns = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
+    differs = step is not None and step.word not in _SILENT
+    decisive = [
+        change
+        for change in changes
+        if change.real or (differs and abs(change.idle_ns) > _LEAST_SHARE * abs(total_ns))
+    ]
+    return sorted(
+        decisive,
+        key=lambda change: (
+            not change.real and abs(change.idle_ns) <= abs(total_ns) / 2,
+            -_weight(change),
+            change.label,
+        ),
+    )
 
 
 def _general_rules() -> set[str]:

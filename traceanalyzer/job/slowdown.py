@@ -78,48 +78,69 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
 
 
 def _steps_ns(
-    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], kept: Mapping[int, Mask]
+    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], recorded: Mapping[int, Mask]
 ) -> Floats:
-    """When the last rank is done, of several jobs at once; float64 (jobs,).
+    """When the last rank finishes, of several jobs at once; float64 (jobs,).
 
     Args:
-        kept: rank -> bool (jobs,), in which it takes what it took; in the others each of its tasks takes the ideal.
+        recorded: rank -> bool (jobs,), in which its tasks take their recorded time; in the others the ideal time.
     """
-    expected = Counter(
+    job = _Job(_participants(programs), ideal)
+    ranks = {rank: job.places(program, recorded[rank]) for rank, program in programs.items()}
+    done_before: dict[int, int] = {}
+    while ranks:
+        done = {rank: count for rank, run in ranks.items() if (count := next(run, None)) is not None}
+        # Tasks wait for each other in a circle, or for a rank that never comes.
+        if done == done_before:
+            break
+        ranks, done_before = {rank: ranks[rank] for rank in done}, done
+    return np.asarray(np.max(job.ends_ns, axis=0), np.float64)
+
+
+def _participants(programs: Mapping[int, Program]) -> Counter[Hashable]:
+    """How many ranks meet in each shared task."""
+    return Counter(
         task.meets
         for program in programs.values()
         for place in program
         for task in place
         if task.meets is not None
     )
-    come: Counter[Hashable] = Counter()
-    latest: dict[Hashable, Floats] = {}
-    now = {rank: np.zeros(len(kept[rank])) for rank in programs}
 
-    def going(rank: int) -> Iterator[int]:
-        """Counts what it has done, as often as it is looked at while it waits."""
-        for count, place in enumerate(programs[rank]):
-            meets = [task.meets for task in place if task.meets is not None]
-            for one in meets:
-                come[one] += 1
-                latest[one] = np.maximum(latest.get(one, 0.0), now[rank])
-            while any(come[one] < expected[one] for one in meets):
+
+class _Job:
+    """Ranks that run their programs and wait for each other in shared tasks.
+
+    Attributes:
+        ends_ns: of each rank when its last finished place ends, float64 (jobs,).
+    """
+
+    def __init__(self, participants: Counter[Hashable], ideal: Mapping[Hashable, float]) -> None:
+        self.ends_ns: list[Floats] = []
+        self._participants = participants
+        self._ideal = ideal
+        self._arrived: Counter[Hashable] = Counter()
+        self._last_arrival: dict[Hashable, Floats] = {}
+
+    def places(self, program: Program, recorded: Mask) -> Iterator[int]:
+        """Runs a rank's program; yields the number of finished places whenever it waits."""
+        end_ns = np.zeros(len(recorded))
+        number = len(self.ends_ns)
+        self.ends_ns.append(end_ns)
+        for count, place in enumerate(program):
+            meetings = [task.meets for task in place if task.meets is not None]
+            for meeting in meetings:
+                self._arrived[meeting] += 1
+                self._last_arrival[meeting] = np.maximum(self._last_arrival.get(meeting, 0.0), end_ns)
+            while any(self._arrived[meeting] < self._participants[meeting] for meeting in meetings):
                 yield count
-            ends = [
-                (now[rank] if task.meets is None else latest[task.meets])
-                + np.where(kept[rank], task.ns, ideal[task.kind])
-                for task in place
-            ]
-            now[rank] = ends[0] if len(ends) == 1 else np.max(ends, axis=0)
+            ends = [self._end_ns(task, end_ns, recorded) for task in place]
+            end_ns = ends[0] if len(ends) == 1 else np.max(ends, axis=0)
+            self.ends_ns[number] = end_ns
 
-    ranks = {rank: going(rank) for rank in programs}
-    before: dict[int, int] = {}
-    while ranks:
-        done = {rank: count for rank, one in ranks.items() if (count := next(one, None)) is not None}
-        if done == before:  # tasks that wait for each other in a circle, or for a rank that never comes
-            break
-        ranks, before = {rank: ranks[rank] for rank in done}, done
-    return np.asarray(np.max(list(now.values()), axis=0), np.float64)
+    def _end_ns(self, task: Task, start_ns: Floats, recorded: Mask) -> Floats:
+        begin_ns = start_ns if task.meets is None else self._last_arrival[task.meets]
+        return np.asarray(begin_ns + np.where(recorded, task.ns, self._ideal[task.kind]), np.float64)
 
 
 # -- of recorded traces ----------------------------------------------------------------------------------
