@@ -120,7 +120,7 @@ def step_residuals(traces: Path) -> list[tuple[str, float, float]]:
 
     Of the traces that the replay was fitted on; of all others tests/rules/test_acceptance.py prints the errors.
     """
-    found = []
+    result = []
     for folder in STEP_FOLDERS:
         for path in filter(at_hand, sorted(traces.glob(f"{folder}/*.json.gz"))):
             if "table" in path.name or not Path(str(path).replace(".json.gz", ".meta.json")).exists():
@@ -130,14 +130,14 @@ def step_residuals(traces: Path) -> list[tuple[str, float, float]]:
             typical, slow, quick = (
                 run(EditedProgram(program), s).ns for s in (known.typical, known.low, known.high)
             )
-            found.append(
+            result.append(
                 (
                     f"{folder}/{path.name.split('.json')[0]}",
                     typical / true - 1,
                     max(1 - true / min(quick, slow), true / max(quick, slow) - 1, 0.0),
                 )
             )
-    return found
+    return result
 
 
 def conformal(values: Sequence[float], quantile: float) -> float:

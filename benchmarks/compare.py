@@ -141,7 +141,9 @@ def pairs(traces: Traces) -> None:
                 signs += (step.word is Word.SLOWER) == (true > 0) and _told(step.word)
                 unknown += [f"{folder}/{name}{traces.overlap(*sides)}"] if not _told(step.word) else []
             got += [
-                (one.said_share, one.got_share, -true) for one in found.faults if one.got_share is not None
+                (fault.said_share, fault.got_share, -true)
+                for fault in found.faults
+                if fault.got_share is not None
             ]
             mark = " " if hit else "x"
             print(
@@ -237,8 +239,8 @@ def jobs(traces: Traces) -> None:
     """Jobs of several ranks."""
     for base, new in _JOBS:
         _told_whole(traces, base, new)
-        for one in traces.compare(base, new).ranks:
-            print("   ", one)
+        for rank in traces.compare(base, new).ranks:
+            print("   ", rank)
 
 
 SECTIONS = {one.__name__: one for one in (noise, pairs, compiled, public, jobs, cost)}

@@ -21,14 +21,14 @@ def cost(traces: Traces) -> None:
     """A comparison of two large files beside one diagnosis, in turns, each in a process of its own."""
     with TemporaryDirectory() as folder:
         for source in ("real/gpt2_train.eager", "real/llama_decode.eager"):
-            large = [Path(folder, f"{at}.json") for at in range(2)]
+            large = [Path(folder, f"{index}.json") for index in range(2)]
             for seed, path in enumerate(large):
                 make_large.make(traces.path(source), path, _MEGABYTES, seed=seed)
             asked = {"diagnose": large[:1], "compare": large}
             turns = [{name: _spent(name, files) for name, files in asked.items()} for _ in range(_TURNS)]
-            for at, what in enumerate(("wall", "CPU")):
-                once, both = (statistics.median(turn[name][at] for turn in turns) for name in asked)
-                ratios = sorted(turn["compare"][at] / turn["diagnose"][at] for turn in turns)
+            for index, what in enumerate(("wall", "CPU")):
+                once, both = (statistics.median(turn[name][index] for turn in turns) for name in asked)
+                ratios = sorted(turn["compare"][index] / turn["diagnose"][index] for turn in turns)
                 shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
                 print(
                     f"{source} {_MEGABYTES} MB, {what}: {once:.1f} s, {both:.1f} s: {both / once:.2f} times ({shown})"

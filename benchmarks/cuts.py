@@ -45,7 +45,7 @@ class Said:
     def of(cls, path: Path) -> Said:
         """The diagnosis of a file."""
         report = diagnose(path)
-        first = next((one for one in report.findings if one.severity is not Severity.INFO), None)
+        first = next((finding for finding in report.findings if finding.severity is not Severity.INFO), None)
         step = report.traces[0].step
         share = 0.0 if first is None else first.cost_share if first.saving is None else first.saving.share
         return cls(first.rule if first else None, share, step.unprofiled_ns if step else None)

@@ -71,14 +71,14 @@ class Rank:
         work = [e for e in complete if e.get("cat") in _GPU]
         own = cls([e for e in complete if not str(e.get("cat")).startswith(("gpu_", "kernel"))], work)
         calls = {
-            e["args"]["correlation"]: at
-            for at, e in enumerate(own.cpu)
+            e["args"]["correlation"]: index
+            for index, e in enumerate(own.cpu)
             if str(e.get("cat")).startswith("cuda_") and "correlation" in e.get("args", {})
         }
-        for at, one in enumerate(work):
+        for index, one in enumerate(work):
             if (call := calls.get(one["args"].get("correlation"))) is not None:
-                own.launch[at] = call
-        own.ends = sorted((end_of(one), at) for at, one in enumerate(work))
+                own.launch[index] = call
+        own.ends = sorted((end_of(one), index) for index, one in enumerate(work))
         own._order()
         own._calls_that_wait()
         own._gaps_that_wait()
@@ -88,53 +88,53 @@ class Rank:
         """Which work waits for which, beside its launch."""
         ends = self.ends
         last: dict[Any, int] = {}
-        known = sorted((self.cpu[call]["ts"], at) for at, call in self.launch.items())
+        known = sorted((self.cpu[call]["ts"], index) for index, call in self.launch.items())
         computes = [one for one in known if not talks(self.work[one[1]])]
         speaks = [one for one in known if talks(self.work[one[1]])]
         told = self._waits_for_collectives()
-        for at, one in enumerate(self.work):
-            found = [last[one["args"].get("stream")]] if one["args"].get("stream") in last else []
-            launched = self.cpu[self.launch[at]]["ts"] if at in self.launch else None
+        for index, one in enumerate(self.work):
+            result = [last[one["args"].get("stream")]] if one["args"].get("stream") in last else []
+            launched = self.cpu[self.launch[index]]["ts"] if index in self.launch else None
             if launched is not None and talks(one):
-                found += _before(computes, launched)
+                result += _before(computes, launched)
             elif launched is not None and (waited := _before(told, launched)):
-                found += _before(speaks, float(waited[0]))
+                result += _before(speaks, float(waited[0]))
             place = bisect.bisect_right(ends, (one["ts"] + 1e-3, len(ends))) - 1
             if place >= 0 and one["ts"] - ends[place][0] < _NEAR_US:
-                found.append(ends[place][1])
-            self.after[at] = [
+                result.append(ends[place][1])
+            self.after[index] = [
                 (other, max(one["ts"] - end_of(self.work[other]), 0.0))
-                for other in found
-                if other != at and end_of(self.work[other]) <= one["ts"] + 1.0
+                for other in result
+                if other != index and end_of(self.work[other]) <= one["ts"] + 1.0
             ]
-            last[one["args"].get("stream")] = at
+            last[one["args"].get("stream")] = index
 
     def _waits_for_collectives(self) -> list[tuple[float, float]]:
         """When a stream was told to wait for another outside of a collective's own op: for its result."""
         inside: dict[Any, float] = {}
-        found = []
+        result = []
         for one in self.cpu:
             if one.get("cat") == "cpu_op" and _TALKS.search(one["name"]):
                 inside[one.get("tid")] = max(inside.get(one.get("tid"), 0.0), end_of(one))
             elif one["name"].endswith("StreamWaitEvent") and one["ts"] >= inside.get(one.get("tid"), 0.0):
-                found.append((one["ts"], one["ts"]))
-        return found
+                result.append((one["ts"], one["ts"]))
+        return result
 
     def _calls_that_wait(self) -> None:
-        own = {call: at for at, call in self.launch.items()}
+        own = {call: index for index, call in self.launch.items()}
         ends = self.ends
-        for at, call in enumerate(self.cpu):
+        for index, call in enumerate(self.cpu):
             if not _WAITS.match(call["name"]):
                 continue
-            if at in own:  # a copy: its own
-                if call["dur"] > _BLOCKS_US and end_of(self.work[own[at]]) <= end_of(call) + 1.0:
-                    self.wait[at] = own[at]
+            if index in own:  # a copy: its own
+                if call["dur"] > _BLOCKS_US and end_of(self.work[own[index]]) <= end_of(call) + 1.0:
+                    self.wait[index] = own[index]
                 continue
             place = bisect.bisect_right(ends, (end_of(call) + 3.0, len(ends))) - 1
             while place >= 0 and ends[place][0] > call["ts"]:
                 one = ends[place][1]
                 if one not in self.launch or self.cpu[self.launch[one]]["ts"] < call["ts"]:
-                    self.wait[at] = one
+                    self.wait[index] = one
                     break
                 place -= 1
 
@@ -200,31 +200,33 @@ class Shifted:
     def run(self) -> Lateness:
         """Through the recording in its order; at a collective's end the others are waited for."""
         rank = self.rank
-        ends = {at: end_of(one) for at, one in enumerate(rank.work)}
-        points = [(one["ts"] + min(1e-3, one["dur"] / 2), 1, at) for at, one in enumerate(rank.work)]
-        points += [(ends[at], 2, at) for at in ends]
+        ends = {index: end_of(one) for index, one in enumerate(rank.work)}
+        points = [(one["ts"] + min(1e-3, one["dur"] / 2), 1, index) for index, one in enumerate(rank.work)]
+        points += [(ends[index], 2, index) for index in ends]
         waits = [
-            (call["ts"], end_of(call), rank.wait[at]) for at, call in enumerate(rank.cpu) if at in rank.wait
+            (call["ts"], end_of(call), rank.wait[index])
+            for index, call in enumerate(rank.cpu)
+            if index in rank.wait
         ]
         waits += rank.gaps
-        points += [(max(end, ends[work]), 3, at) for at, (_, end, work) in enumerate(waits)]
-        points += [(instant, 0, at) for at, (instant, _) in enumerate(self.delay.pauses)]
-        for instant, kind, at in sorted(points):
+        points += [(max(end, ends[work]), 3, index) for index, (_, end, work) in enumerate(waits)]
+        points += [(instant, 0, index) for index, (instant, _) in enumerate(self.delay.pauses)]
+        for instant, kind, index in sorted(points):
             if kind == 0:
-                self._cpu_is(instant, self.by[-1] + self.delay.pauses[at][1])
+                self._cpu_is(instant, self.by[-1] + self.delay.pauses[index][1])
             elif kind == 1:
-                self.start[at] = self._starts(at)
+                self.start[index] = self._starts(index)
                 # Known now: times are rounded, and what waited for it may be recorded as begun before it ended.
-                self.end[at] = self.start[at] + self.delay.slower.get(at, 0.0)
-            elif kind == 2 and at in rank.meeting:
-                comes = self.end[rank.sent[at]] if at in rank.sent else self.start[at]
-                last = yield rank.meeting[at], comes - rank.spare[at]
-                if at in rank.sent:
-                    waited, idle = rank.idle[at]
-                    last = max(self.start[at] - waited, last - idle)
-                self.end[at] = last + self.delay.link.get(at, 0.0)
+                self.end[index] = self.start[index] + self.delay.slower.get(index, 0.0)
+            elif kind == 2 and index in rank.meeting:
+                comes = self.end[rank.sent[index]] if index in rank.sent else self.start[index]
+                last = yield rank.meeting[index], comes - rank.spare[index]
+                if index in rank.sent:
+                    waited, idle = rank.idle[index]
+                    last = max(self.start[index] - waited, last - idle)
+                self.end[index] = last + self.delay.link.get(index, 0.0)
             elif kind == 3:
-                self._waited(instant, *waits[at])
+                self._waited(instant, *waits[index])
 
     def _starts(self, at: int) -> float:
         late = [(self.end[other], slack) for other, slack in self.rank.after[at]]

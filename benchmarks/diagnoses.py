@@ -30,15 +30,15 @@ shares of the step without the profiler, costs shares of the window.
 def quiet_traces(traces: Path) -> list[Path]:
     """Traces in which little should be found."""
     shared = [path for pattern in QUIET for path in sorted(traces.glob(f"{pattern}{ENDING}"))]
-    found = [*sorted((FIXTURES / "healthy").glob(f"*{ENDING}")), *shared]
-    return [path for path in found if not path.name.endswith(f".table{ENDING}")]
+    result = [*sorted((FIXTURES / "healthy").glob(f"*{ENDING}")), *shared]
+    return [path for path in result if not path.name.endswith(f".table{ENDING}")]
 
 
 def alarms(path: Path) -> list[str]:
     """Rows of one trace, without the judgement's cell."""
     name = f"{path.parent.name}/{path.name.removesuffix(ENDING)}"
-    found = [finding for finding in diagnose(path).findings if finding.severity is not Severity.INFO]
-    return [f"| {name} | {_label(one)} | {one.severity} | {_worth(one)} |" for one in found]
+    result = [finding for finding in diagnose(path).findings if finding.severity is not Severity.INFO]
+    return [f"| {name} | {_label(one)} | {one.severity} | {_worth(one)} |" for one in result]
 
 
 def _label(finding: Finding) -> str:
@@ -62,7 +62,7 @@ def judgement(row: str, known: str) -> str:
 
 def _judged(known: str) -> dict[str, list[tuple[str, str]]]:
     """Findings and verdicts by folder/trace; a row without a trace is about the trace of the row before."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    result: dict[str, list[tuple[str, str]]] = {}
     folder = trace = ""
     for line in known.splitlines():
         if line.startswith("## "):
@@ -70,8 +70,8 @@ def _judged(known: str) -> dict[str, list[tuple[str, str]]]:
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == _CELLS:
             trace = cells[0] or trace
-            found.setdefault(f"{folder}{trace}", []).append((cells[1], cells[3]))
-    return found
+            result.setdefault(f"{folder}{trace}", []).append((cells[1], cells[3]))
+    return result
 
 
 def _rule(finding: str) -> str:

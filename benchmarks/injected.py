@@ -35,24 +35,26 @@ def delays_of(job: RecordedJob, rank: int, kind: str, size: float) -> dict[int, 
     one = job.ranks[rank]
     if kind == "input":
         loads = [e["ts"] + e["dur"] / 2 for e in one.cpu if "DataLoader" in e["name"]]
-        return {rank: Delay(pauses=[(at, size) for at in loads])}
+        return {rank: Delay(pauses=[(index, size) for index in loads])}
     if kind == "pause":
         at_once = 0.3 if marks_of(one.cpu) else 1.0
-        return {rank: Delay(pauses=[(at, size) for at in between(one, at_once)])}
+        return {rank: Delay(pauses=[(index, size) for index in between(one, at_once)])}
     if kind == "link":
         return {other: Delay(link=_slower_link(job, other, size)) for other in (rank, peer_of(job, rank))}
     computes = {
-        at: e["dur"] for at, e in enumerate(one.work) if e["cat"] == "kernel" and at not in one.meeting
+        index: e["dur"]
+        for index, e in enumerate(one.work)
+        if e["cat"] == "kernel" and index not in one.meeting
     }
     if kind == "one op":
-        names = {at: one.work[at]["name"] for at in computes}
+        names = {index: one.work[index]["name"] for index in computes}
         by_name: dict[str, float] = {}
-        for at, name in names.items():
-            by_name[name] = by_name.get(name, 0.0) + computes[at]
+        for index, name in names.items():
+            by_name[name] = by_name.get(name, 0.0) + computes[index]
         longest = max(by_name, key=lambda name: by_name[name])
-        computes = {at: took for at, took in computes.items() if names[at] == longest}
+        computes = {index: took for index, took in computes.items() if names[index] == longest}
     scale = size / max(sum(computes.values()) / job.steps, 1e-9)
-    return {rank: Delay(slower={at: took * scale for at, took in computes.items()})}
+    return {rank: Delay(slower={index: took * scale for index, took in computes.items()})}
 
 
 def peer_of(job: RecordedJob, rank: int) -> int:

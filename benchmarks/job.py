@@ -56,11 +56,11 @@ class Role:
     def slow_compute(self, late_us: float) -> None:
         """Let every kernel that computes take longer, all of them by so much a step."""
         computes = [
-            at for at, one in enumerate(self.rank.work)
+            index for index, one in enumerate(self.rank.work)
             if one.get("cat") == "kernel" and not COLLECTIVE.search(one["name"])
         ]  # fmt: skip
-        total = sum(self.rank.work[at]["dur"] for at in computes) / max(len(self.marks), 1)
-        self.delay.slower = {at: self.rank.work[at]["dur"] * late_us / total for at in computes}
+        total = sum(self.rank.work[index]["dur"] for index in computes) / max(len(self.marks), 1)
+        self.delay.slower = {index: self.rank.work[index]["dur"] * late_us / total for index in computes}
 
     def slow_link(self, factor: float) -> None:
         """Let what moves data within the group take so many times as long: the least that any rank takes."""
@@ -81,7 +81,7 @@ def roles_of(
 ) -> dict[tuple[str, int], list[Event]]:
     """(role, source) -> its events at their new times."""
     names = ("straggler", "beside", "slow", "other")
-    made = {(name, at): Role(events) for name in names for at, events in enumerate(sources)}
+    made = {(name, index): Role(events) for name in names for index, events in enumerate(sources)}
     paired({number: one.rank for number, one in enumerate(made.values())})
     for (name, _), one in made.items():
         if name == "slow":
@@ -89,8 +89,8 @@ def roles_of(
     for (name, _), one in made.items():
         group = "beside" if name == "straggler" else name
         one.rank.meeting = {
-            at: key if one.is_of_all(at) else (f"{group} {key[0]}", key[1])
-            for at, key in one.rank.meeting.items()
+            index: key if one.is_of_all(index) else (f"{group} {key[0]}", key[1])
+            for index, key in one.rank.meeting.items()
         }
     straggler, late_us = made["straggler", 0], options.late_ms * 1e3
     before = _last_end(_moved(made))
@@ -107,7 +107,7 @@ def roles_of(
     )
     for one in made.values():
         _name_groups(one)
-    return {key: rewritten(one.events, moved[at]) for at, (key, one) in enumerate(made.items())}
+    return {key: rewritten(one.events, moved[index]) for index, (key, one) in enumerate(made.items())}
 
 
 def _moved(made: Mapping[tuple[str, int], Role]) -> dict[int, Shifted]:
@@ -136,7 +136,7 @@ def write(options: argparse.Namespace) -> None:
     """One file per rank."""
     options.folder.mkdir(parents=True, exist_ok=True)
     documents = [json.loads(gzip.decompress(source.read_bytes())) for source in options.sources]
-    roles = roles_of([one["traceEvents"] for one in documents], options)
+    roles = roles_of([document["traceEvents"] for document in documents], options)
     chance = random.Random(0)
     for rank in range(options.ranks):
         group, source = rank // _GROUP, rank % len(documents) if rank != options.straggler else 0
@@ -214,7 +214,7 @@ def run(options: argparse.Namespace) -> None:
     rates = json.loads(_measured(["collectives", str(options.folder), "--format", "json"])["out"])[
         "collectives"
     ]
-    groups = sorted({one["group"].split()[0] for one in rates if one["slow"]})
+    groups = sorted({rate["group"].split()[0] for rate in rates if rate["slow"]})
     known = "found" if groups == [f"dp{slow}"] else "NOT found"
     print(f"{len(text.splitlines())} lines of text; slow links {groups}: {known}")
 

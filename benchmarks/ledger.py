@@ -140,7 +140,7 @@ def read(path: Path, kind: type[AnyRow]) -> Iterator[AnyRow]:
     known: Any = kind
     with path.open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):
-            yield known(**{one.name: _value(str(one.type), line[one.name]) for one in fields(known)})
+            yield known(**{field.name: _value(str(field.type), line[field.name]) for field in fields(known)})
 
 
 def _value(kind: str, text: str) -> Any:
@@ -152,7 +152,7 @@ def write(path: Path, kind: type[AnyRow], found: Sequence[AnyRow]) -> None:
     path.parent.mkdir(exist_ok=True)
     rows_of: Sequence[Any] = found
     with path.open("w", encoding="utf-8", newline="") as stream:
-        out = csv.DictWriter(stream, [one.name for one in fields(cast(Any, kind))], lineterminator="\n")
+        out = csv.DictWriter(stream, [field.name for field in fields(cast(Any, kind))], lineterminator="\n")
         out.writeheader()
         out.writerows({name: _text(value) for name, value in asdict(row).items()} for row in rows_of)
 
@@ -178,7 +178,7 @@ def record(
         only: names of programs; all unless given.
         reports: folder with `PROGRAM.json` as `traceanalyzer diagnose --format json` wrote them; None to diagnose now.
     """
-    found = []
+    result = []
     for name, rules in FAULTS.items():
         folder, _, program = name.partition("/")
         bad = _trace(traces, source, program, "bad")
@@ -186,8 +186,8 @@ def record(
             said = _report(bad, reports and reports / f"{program}.json")
             row = _row(said, bad, _trace(traces, source, program, "fixed"), program, rules)
             if row is not None:
-                found.append(Row(**row, source=source, fitted=is_fitted, commit=commit))
-    return found
+                result.append(Row(**row, source=source, fitted=is_fitted, commit=commit))
+    return result
 
 
 def _trace(traces: Path, source: str, program: str, variant: str) -> Path:

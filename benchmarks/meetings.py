@@ -16,16 +16,16 @@ def paired(ranks: Mapping[int, Rank]) -> None:
 
     DeepEP sends and receives by turns, in kernels of one name, and what receives waits for the others to have sent.
     """
-    found: dict[Meeting, dict[int, int]] = {}
+    result: dict[Meeting, dict[int, int]] = {}
     for number, rank in ranks.items():
         count: Counter[str] = Counter()
         for at in reversed(range(len(rank.work))):
             if talks(rank.work[at]):
                 name = rank.work[at]["name"].partition("(")[0]
-                found.setdefault((name, count[name]), {})[number] = at
+                result.setdefault((name, count[name]), {})[number] = at
                 count[name] += 1
-    for name in {name for name, _ in found}:
-        every = {key: own for key, own in found.items() if key[0] == name}
+    for name in {name for name, _ in result}:
+        every = {key: own for key, own in result.items() if key[0] == name}
         apart = sum(not _meet(ranks, own) for own in every.values())
         if apart <= _APART * len(every):
             for key, own in every.items():
@@ -39,7 +39,7 @@ def paired(ranks: Mapping[int, Rank]) -> None:
 def _meet(ranks: Mapping[int, Rank], own: Mapping[int, int]) -> bool:
     """Whether none was done before the last had come; all recorded jobs are of one host."""
     works = [ranks[number].work[at] for number, at in own.items()]
-    return max(one["ts"] for one in works) < min(map(end_of, works)) + _CLOCKS_US
+    return max(work["ts"] for work in works) < min(map(end_of, works)) + _CLOCKS_US
 
 
 def _together(ranks: Mapping[int, Rank], key: Meeting, own: Mapping[int, int]) -> None:
@@ -55,12 +55,12 @@ def _received(
     """The one before from the end is what sent: the last of these is waited for."""
     if own.keys() != sends.keys():
         return
-    sent = {number: end_of(ranks[number].work[at]) for number, at in sends.items()}
+    sent = {number: end_of(ranks[number].work[send]) for number, send in sends.items()}
     last = max(sent.values())
-    least = min(ranks[number].work[at]["dur"] for number, at in own.items())
-    after = {number: end_of(ranks[number].work[at]) - last for number, at in own.items()}
-    for number, at in own.items():
+    least = min(ranks[number].work[send]["dur"] for number, send in own.items())
+    after = {number: end_of(ranks[number].work[send]) - last for number, send in own.items()}
+    for number, send in own.items():
         one = ranks[number]
-        one.meeting[at], one.sent[at] = key, sends[number]
-        one.spare[at] = last - sent[number]
-        one.idle[at] = one.work[at]["dur"] - least, after[number] - min(after.values())
+        one.meeting[send], one.sent[send] = key, sends[number]
+        one.spare[send] = last - sent[number]
+        one.idle[send] = one.work[send]["dur"] - least, after[number] - min(after.values())

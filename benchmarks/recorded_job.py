@@ -129,8 +129,8 @@ def _pauses(one: Rank) -> Iterator[tuple[float, float]]:
 
 
 def _stalls(one: Rank) -> Iterator[tuple[float, float]]:
-    for at, call in enumerate(one.cpu):
-        if call["name"] in _ALLOCATES and call["dur"] > _STALL_US and at not in one.wait:
+    for index, call in enumerate(one.cpu):
+        if call["name"] in _ALLOCATES and call["dur"] > _STALL_US and index not in one.wait:
             yield call["ts"] + call["dur"] / 2, _LEFT_US - call["dur"]
 
 
@@ -154,10 +154,10 @@ def _inputs(events: Sequence[Event]) -> Iterator[Event]:
         (e for e in events if e.get("ph") == "X" and e.get("cat") in ("cpu_op", "user_annotation")),
         key=lambda e: e["ts"],
     )
-    if any("DataLoader" in one["name"] for one in cpu):
+    if any("DataLoader" in mark["name"] for mark in cpu):
         return
     marks = marks_of(cpu)
-    for at in [one["ts"] + 0.5 for one in marks] or [at - 0.5 for at in between(Rank.of(events))]:
+    for at in [mark["ts"] + 0.5 for mark in marks] or [at - 0.5 for at in between(Rank.of(events))]:
         yield {
             **(marks or cpu)[0],
             "name": _LOADS,
@@ -170,36 +170,36 @@ def _inputs(events: Sequence[Event]) -> Iterator[Event]:
 
 def rewritten(events: Sequence[Event], moved: Shifted) -> list[Event]:
     """The events at their new times; marks and flows move with the event that they are at."""
-    work = {id(one): at for at, one in enumerate(moved.rank.work)}
+    work = {id(event): index for index, event in enumerate(moved.rank.work)}
     there: dict[tuple[Any, Any, Any], float] = {}
-    for at, one in enumerate(moved.rank.work):
-        there[one.get("pid"), one.get("tid"), one["ts"]] = one["ts"] + moved.start[at]
-    begins = [one["ts"] for one in moved.rank.work]
+    for index, event in enumerate(moved.rank.work):
+        there[event.get("pid"), event.get("tid"), event["ts"]] = event["ts"] + moved.start[index]
+    begins = [event["ts"] for event in moved.rank.work]
     out = []
-    for one in events:
-        if "ts" not in one or one.get("ph") == "M":
-            out.append(one)
+    for event in events:
+        if "ts" not in event or event.get("ph") == "M":
+            out.append(event)
             continue
-        start, end = one["ts"], end_of(one)
-        if (at := work.get(id(one))) is not None:
-            start, end = start + moved.start[at], end + moved.end[at]
-        elif one.get("cat") == "gpu_user_annotation":
+        start, end = event["ts"], end_of(event)
+        if (index := work.get(id(event))) is not None:
+            start, end = start + moved.start[index], end + moved.end[index]
+        elif event.get("cat") == "gpu_user_annotation":
             first = bisect.bisect_left(begins, start - 1e-3)
             last = max(bisect.bisect_right(begins, end) - 1, 0)
             start += moved.start[min(first, len(begins) - 1)]
             end += moved.end[last]
-        elif (key := (one.get("pid"), one.get("tid"), one["ts"])) in there and one.get("ph") != "X":
+        elif (key := (event.get("pid"), event.get("tid"), event["ts"])) in there and event.get("ph") != "X":
             start = end = there[key]
         else:
             start, end = start + moved.cpu(start), end + moved.cpu(end)
-        out.append({**one, "ts": start, **({"dur": max(end - start, 0.0)} if "dur" in one else {})})
+        out.append({**event, "ts": start, **({"dur": max(end - start, 0.0)} if "dur" in event else {})})
     return out
 
 
 def between(one: Rank, where: float = 0.3) -> list[float]:
     """An instant of every step at which no op or call runs on any thread: about so far into it."""
     busy = [e for e in one.cpu if e.get("cat") in RUNS and not e["name"].endswith("EventQuery")]
-    found = []
+    result = []
     for mark in marks_of(one.cpu) or [_before_graph(one.cpu)]:
         wanted, free, until = mark["ts"] + where * mark["dur"], mark["ts"], 0.0
         for e in busy:
@@ -208,8 +208,8 @@ def between(one: Rank, where: float = 0.3) -> list[float]:
             if e["ts"] >= wanted and free > mark["ts"]:
                 break
             until = max(until, e["ts"] + e["dur"])
-        found.append(free)
-    return found
+        result.append(free)
+    return result
 
 
 def _before_graph(cpu: Sequence[Event]) -> Event:

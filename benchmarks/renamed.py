@@ -69,7 +69,8 @@ def _measured(whole: Mapping[int, Trace], way: str) -> NDArray[np.int64]:
     if way.startswith("together"):
         introduce(Here(analyses))
     sums: NDArray[np.int64] = np.sum(
-        [_counted(one, _new_names(hidden[rank], whole[rank])) for rank, one in analyses.items()], axis=0
+        [_counted(analysis, _new_names(hidden[rank], whole[rank])) for rank, analysis in analyses.items()],
+        axis=0,
     )
     return sums
 

@@ -70,8 +70,10 @@ class Case:
     def inside(self, rows: Rows, outer: Rows) -> Mask:
         """Which of `rows` lie in one of the spans of `outer`, which are disjoint."""
         order = outer[np.argsort(self.nesting.start_ns[outer])]
-        at = np.searchsorted(self.nesting.start_ns[order], self.nesting.start_ns[rows], side="right") - 1
-        return (at >= 0) & (self.nesting.end_ns[rows] <= pick(self.nesting.end_ns[order], at, 0))
+        position = (
+            np.searchsorted(self.nesting.start_ns[order], self.nesting.start_ns[rows], side="right") - 1
+        )
+        return (position >= 0) & (self.nesting.end_ns[rows] <= pick(self.nesting.end_ns[order], position, 0))
 
     def bytes(self, entries: Rows) -> NDArray[np.float64]:
         return ints(self.trace.gpu, "bytes")[self.work.row[entries]].astype(np.float64)

@@ -53,15 +53,15 @@ class Whole:
 def record(source: str, traces: Path, reports: Path, commit: str) -> list[Whole]:
     """The rows of all pairs in the folders `traces` and `reports`."""
     named = {row.program for row in ledger.rows() if row.source == source}
-    found = []
+    result = []
     for path in sorted(reports.glob("*.bad.json")):
         program = path.name.removesuffix(".bad.json")
         pair = (traces / f"{program}.{variant}.json.gz" for variant in ("bad", "fixed"))
         said, left = (_together(reports / f"{program}.{variant}.json") for variant in ("bad", "fixed"))
         if said is not None and left is not None:
             true = ledger.measured_share(*pair)
-            found.append(Whole(program, source, true, said, left, program in named, commit))
-    return found
+            result.append(Whole(program, source, true, said, left, program in named, commit))
+    return result
 
 
 def _together(path: Path) -> float | None:

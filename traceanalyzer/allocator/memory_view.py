@@ -111,11 +111,11 @@ class MemoryView:
         frame = frame.sort_values(["start_ns", "event_id"], kind="stable", ignore_index=True)
         op, line = _owners(trace, frame)
         kind, index = ints(frame, "device_type"), ints(frame, "device")
-        found = [
+        result = [
             _device(frame, op, line, int(k), int(i))
             for k, i in sorted({*zip(kind.tolist(), index.tolist(), strict=True)}, key=_gpus_first)
         ]
-        return cls(tuple(found), _calls(trace), int((names == "[OutOfMemory]").sum()))
+        return cls(tuple(result), _calls(trace), int((names == "[OutOfMemory]").sum()))
 
 
 def _gpus_first(device: tuple[int, int]) -> tuple[bool, int, int]:
@@ -144,8 +144,8 @@ def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> NDArr
 def _device(
     frame: pd.DataFrame, op: NDArray[np.object_], line: NDArray[np.object_], kind: int, index: int
 ) -> DeviceMemory:
-    mine = np.flatnonzero((ints(frame, "device_type") == kind) & (ints(frame, "device") == index))
-    frame, op, line = frame.iloc[mine], op[mine], line[mine]
+    selected = np.flatnonzero((ints(frame, "device_type") == kind) & (ints(frame, "device") == index))
+    frame, op, line = frame.iloc[selected], op[selected], line[selected]
     at, size = ints(frame, "start_ns"), ints(frame, "bytes")
     total, reserved = ints(frame, "total_allocated"), ints(frame, "total_reserved")
     exact = bool((total != NULL_INT).all())

@@ -139,29 +139,31 @@ def load_baseline(name: str) -> Side:
         raise UnreadableTrace(
             "is no baseline", where=path, remedy="Save one: traceanalyzer baseline save NAME TRACE"
         )
-    told = _described(described)
-    if told.get("schema") != SNAPSHOT_SCHEMA:
-        made = f"traceanalyzer {told.get('version')} (schema {told.get('schema')}, here {SNAPSHOT_SCHEMA})"
-        readable = made.encode("ascii", "backslashreplace").decode()
+    content = _described(described)
+    if content.get("schema") != SNAPSHOT_SCHEMA:
+        writer = (
+            f"traceanalyzer {content.get('version')} (schema {content.get('schema')}, here {SNAPSHOT_SCHEMA})"
+        )
+        readable = writer.encode("ascii", "backslashreplace").decode()
         remedy = "Save it again from the traces."
         raise UnreadableTrace(f"was made by {readable}", where=path, remedy=remedy)
     try:
-        kept = told.get("sum") == _sum(told.get("heads"), table)
+        unchanged = content.get("sum") == _sum(content.get("heads"), table)
     except UnicodeDecodeError:  # of a column's name or a text in it
-        kept = False
-    if not kept:
+        unchanged = False
+    if not unchanged:
         remedy = "Take the file from where it was committed, or save it again."
         raise UnreadableTrace("is not as it was saved", where=path, remedy=remedy)
-    return _sides(told["heads"], table.to_pandas())
+    return _sides(content["heads"], table.to_pandas())
 
 
 def _described(text: bytes) -> dict[str, Any]:
     """What the file says of itself; empty where it is no JSON object."""
     try:
-        told = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _sides(heads: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> Side:
@@ -182,9 +184,9 @@ def _snapshot(head: Mapping[str, Any], frame: pd.DataFrame) -> Snapshot:
     return Snapshot(**{**head, **lists, "step": step, "tables": tables})
 
 
-def _step(told: Mapping[str, Any]) -> StepTime:
-    paces = tuple((float(pace), float(ns)) for pace, ns in told["paces"])
-    return StepTime(**{**told, "paces": paces, "each_ns": tuple(told["each_ns"])})
+def _step(fields: Mapping[str, Any]) -> StepTime:
+    paces = tuple((float(pace), float(ns)) for pace, ns in fields["paces"])
+    return StepTime(**{**fields, "paces": paces, "each_ns": tuple(fields["each_ns"])})
 
 
 def _table(frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -30,8 +30,8 @@ class Captures:
     def of(cls, snapshots: Sequence[Snapshot]) -> Captures:
         """The captures of one rank, one at least."""
         first = snapshots[0]
-        tables = {name: _merged(name, [one.tables[name] for one in snapshots]) for name in TABLES}
-        step = _mean_step([one.step for one in snapshots if one.step is not None])
+        tables = {name: _merged(name, [snapshot.tables[name] for snapshot in snapshots]) for name in TABLES}
+        step = _mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
         return cls(tuple(snapshots), replace(first, tables=tables, step=step))
 
     def __len__(self) -> int:
@@ -43,11 +43,11 @@ def _mean_step(steps: Sequence[StepTime]) -> StepTime | None:
         return steps[0] if steps else None
     return replace(
         steps[0],
-        ns=_mean([one.ns for one in steps]),
-        low_ns=_mean([one.low_ns for one in steps]),
-        high_ns=_mean([one.high_ns for one in steps]),
-        recorded_ns=_mean([one.recorded_ns for one in steps]),
-        each_ns=tuple(ns for one in steps for ns in one.each_ns),
+        ns=_mean([step.ns for step in steps]),
+        low_ns=_mean([step.low_ns for step in steps]),
+        high_ns=_mean([step.high_ns for step in steps]),
+        recorded_ns=_mean([step.recorded_ns for step in steps]),
+        each_ns=tuple(ns for step in steps for ns in step.each_ns),
     )
 
 
@@ -63,7 +63,7 @@ def _with_medians(work: pd.DataFrame) -> pd.DataFrame:
 def _merged(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
     if name == "work":
-        tables = [_with_medians(one) for one in tables]
+        tables = [_with_medians(table) for table in tables]
     if len(tables) == 1:
         return tables[0]
     columns = TABLES[name]

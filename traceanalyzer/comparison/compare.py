@@ -60,10 +60,10 @@ def side_of(given: Given) -> Side:
     """Snapshots of all captures; traces that are loaded here are let go one by one."""
     if isinstance(given, Trace | Mapping | str | Path):
         return _captures(given)
-    found = [capture for one in given for capture in _captures(one)]
-    if not found:
+    result = [capture for one in given for capture in _captures(one)]
+    if not result:
         raise BadOption("nothing to compare: the list of captures is empty")
-    return found
+    return result
 
 
 def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:

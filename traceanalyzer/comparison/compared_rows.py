@@ -78,7 +78,8 @@ def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
         Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)
     ]
     grids = [
-        {table[at].blocks for at in parts} for table, parts in zip(tables, (pair.base, pair.new), strict=True)
+        {table[part].blocks for part in parts}
+        for table, parts in zip(tables, (pair.base, pair.new), strict=True)
     ]
     other_grids = grids[0] != grids[1] and base is not None and new is not None and _alike(base, new)
     return ComparedRow(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs, other_grids)
@@ -95,12 +96,12 @@ def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
         comparable: whether both had the same inputs; else nothing is said of rows that got others.
     """
     kept = iter(holm([one.row.p for one in rows if one.tested]))
-    found = [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
+    result = [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
     if comparable:
-        return found
+        return result
     return [
         replace(row, word=Word.UNKNOWN) if one.other_inputs else row
-        for row, one in zip(found, rows, strict=True)
+        for row, one in zip(result, rows, strict=True)
     ]
 
 

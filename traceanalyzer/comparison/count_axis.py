@@ -26,7 +26,7 @@ def counted(
         new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer"
     )
     both = both.fillna(0.0).sort_values("counter")
-    found = []
+    result = []
     for row in rows_of(both):
         ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
         word = (
@@ -35,8 +35,8 @@ def counted(
             else Word.UNKNOWN
         )
         where = _where(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
-        found.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
-    return tuple(found)
+        result.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
+    return tuple(result)
 
 
 def _counted(counter: str, base: Snapshot, new: Snapshot) -> bool:
@@ -57,19 +57,19 @@ def _word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[
 
 def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[str, ...]:
     """The ops at which a counter changed most."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for call in calls:
         if call.counter == counter:
             name = call.outer or call.call
-            found[name] = found.get(name, 0.0) + call.new - call.base
+            result[name] = result.get(name, 0.0) + call.new - call.base
     kind = _KINDS.get(counter) or (
         "copy_" + counter.split()[0] if counter.endswith(("copies", "bytes")) else ""
     )
     for row in rows:
         if row.kind == kind:
             change = (row.new.count if row.new else 0.0) - (row.base.count if row.base else 0.0)
-            found[label_of(row)] = found.get(label_of(row), 0.0) + change
-    changed = sorted((name for name, by in found.items() if by), key=lambda name: (-abs(found[name]), name))
+            result[label_of(row)] = result.get(label_of(row), 0.0) + change
+    changed = sorted((name for name, by in result.items() if by), key=lambda name: (-abs(result[name]), name))
     return tuple(changed[:_PLACES])
 
 
@@ -84,19 +84,19 @@ def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
     both = tables[0].merge(tables[1], on=_KEYS, suffixes=("_base", "_new"), how="outer")
     numbers = [name for name in both.columns if name not in _KEYS]
     both[numbers] = both[numbers].fillna(0.0)
-    found = []
+    result = []
     for row in rows_of(both):
         word = _word(
             ((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new)
         )
         if word in (Word.MORE, Word.FEWER):
             outer = short_ops(str(row.outer))
-            found.append(
+            result.append(
                 CallRow(
                     str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word
                 )
             )
-    found.sort(
+    result.sort(
         key=lambda call: (
             call.counter in MINOR,
             -abs(call.new - call.base),
@@ -105,9 +105,11 @@ def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
             call.call,
         )
     )
-    return tuple(found)
+    return tuple(result)
 
 
 def program_changed(counters: Sequence[Counted]) -> bool:
     """Whether the two do different things: other counts of calls, work, or waits."""
-    return any(one.word in (Word.MORE, Word.FEWER) and one.counter not in MINOR for one in counters)
+    return any(
+        counter.word in (Word.MORE, Word.FEWER) and counter.counter not in MINOR for counter in counters
+    )

@@ -67,8 +67,8 @@ def row_values(row: Row) -> str:
 
 def fault_line(fault: FaultChange) -> str:
     """`gone: implicit-sync: aten::item; said 17 %, got 15 %`."""
-    told = said_and_got(fault, interval=True)
-    return f"{fault.status}: {fault.title}" + f"; {told}" * bool(told)
+    saving = said_and_got(fault, interval=True)
+    return f"{fault.status}: {fault.title}" + f"; {saving}" * bool(saving)
 
 
 def said_and_got(fault: FaultChange, *, interval: bool = False) -> str:

@@ -19,7 +19,7 @@ def gates_of(texts: Sequence[str]) -> dict[str, tuple[float, bool]]:
     Raises:
         BadOption: a text is not NAME=NUMBER or NAME=NUMBER%.
     """
-    found = {}
+    result = {}
     for text in texts:
         name, equals, limit = text.partition("=")
         told = _LIMIT.match(limit.strip())
@@ -29,8 +29,8 @@ def gates_of(texts: Sequence[str]) -> dict[str, tuple[float, bool]]:
                 remedy="For example: --gate step=5% --gate launches=0",
             )
         share = bool(told["percent"])
-        found[name.strip()] = (float(told["value"]) / (100 if share else 1), share)
-    return found
+        result[name.strip()] = (float(told["value"]) / (100 if share else 1), share)
+    return result
 
 
 def broken(found: Comparison, gates: Mapping[str, tuple[float, bool]]) -> list[str]:

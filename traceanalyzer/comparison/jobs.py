@@ -24,7 +24,9 @@ def roles_of(base: Ranks, new: Ranks) -> tuple[Mapping[int | None, int], Mapping
     """
     groups = _groups(base), _groups(new)
     scores = [
-        (-_score(one, other), i, j) for i, one in enumerate(groups[0]) for j, other in enumerate(groups[1])
+        (-_score(group, other), i, j)
+        for i, group in enumerate(groups[0])
+        for j, other in enumerate(groups[1])
     ]
     number: dict[int, int] = {}
     for score, i, j in sorted(scores):
@@ -54,13 +56,13 @@ def _groups(side: Ranks) -> list[Group]:
 
 def _shares(captures: Captures) -> Shares:
     """Op, or kernel without one -> its share of the time of computing."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for row in rows_of(captures.together.tables["work"]):
         if row.kind == "compute":
             name = str(row.outer or row.kernel)
-            found[name] = found.get(name, 0.0) + float(row.ns)
-    total = sum(found.values())
-    return {name: ns / total for name, ns in found.items()} if total else {}
+            result[name] = result.get(name, 0.0) + float(row.ns)
+    total = sum(result.values())
+    return {name: ns / total for name, ns in result.items()} if total else {}
 
 
 def _common(one: Shares, other: Shares) -> float:
@@ -100,8 +102,8 @@ def rank_changes(base: Ranks, new: Ranks) -> tuple[RankChange, ...]:
         step = None
         if sides[0] is not None and sides[1] is not None and own[0] == own[1]:
             step = step_axis(sides[0], sides[1], None, True)
-        ns = [None if one is None or one.together.step is None else one.together.step.ns for one in sides]
-        waits = [None if one is None else one.together.waiting_ns for one in sides]
+        ns = [None if side is None or side.together.step is None else side.together.step.ns for side in sides]
+        waits = [None if side is None else side.together.waiting_ns for side in sides]
         word = step.word if step else Word.UNKNOWN
         found.append(RankChange(rank, own, ns[0], ns[1], waits[0], waits[1], word))
     return tuple(found)
@@ -153,9 +155,9 @@ def _more_ns(ranks: Sequence[RankChange], rank: int | None, at: int) -> int | No
 
 def _other_work(ranks: Sequence[RankChange], compared: tuple[int | None, int | None]) -> list[str]:
     """Ranks that changed their role, and whether those that set the pace are of two roles."""
-    moved = [one.rank for one in ranks if None not in one.roles and one.roles[0] != one.roles[1]]
+    moved = [rank.rank for rank in ranks if None not in rank.roles and rank.roles[0] != rank.roles[1]]
     notes = [f"ranks that do other work in NEW: {', '.join(map(str, moved))}"] if moved else []
-    roles = {one.rank: one.roles for one in ranks}
+    roles = {rank.rank: rank.roles for rank in ranks}
     if compared[0] != compared[1] and roles[compared[0]][0] != roles[compared[1]][1]:
         who = f"rank {compared[0]} in BASE and rank {compared[1]} in NEW"
         notes.append(f"{who} set the pace and do other work: the comparison is not of the same work")

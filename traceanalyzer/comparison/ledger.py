@@ -25,8 +25,10 @@ def ledger_rows(found: Comparison, spread: float | None) -> list[dict[str, str]]
         spread: of the timed steps of BASE, longest over shortest less 1; None where nobody timed them.
     """
     step = found.axes.step
-    told = [one for one in found.faults if one.got_share is not None and one.said_share is not None]
-    return [] if step is None else [_row(found, step, one, spread) for one in told]
+    measured = [
+        fault for fault in found.faults if fault.got_share is not None and fault.said_share is not None
+    ]
+    return [] if step is None else [_row(found, step, fault, spread) for fault in measured]
 
 
 def _row(found: Comparison, step: StepAxis, fault: FaultChange, spread: float | None) -> dict[str, str]:

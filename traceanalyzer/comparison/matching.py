@@ -43,7 +43,7 @@ def matched(base: pd.DataFrame, new: pd.DataFrame) -> list[Pair]:
         if whole and rung == "region":
             _give_back(pairs, sides)
         pairs += _by_key(rung, key, whole, sides)
-    return pairs + [pair for at, side in enumerate(sides) for pair in side.alone(at)]
+    return pairs + [pair for index, side in enumerate(sides) for pair in side.alone(index)]
 
 
 class _Side:
@@ -57,12 +57,12 @@ class _Side:
 
     def groups(self, key: Key) -> dict[Hashable, list[int]]:
         """Key -> rows that are not matched whole."""
-        found: dict[Hashable, list[int]] = {}
+        result: dict[Hashable, list[int]] = {}
         for row in np.flatnonzero(self.left > _LEAST).tolist():
             made = key(self.rows[row])
             if made is not None:
-                found.setdefault(made, []).append(row)
-        return found
+                result.setdefault(made, []).append(row)
+        return result
 
     def take(self, rows: Sequence[int], share: float, pair: Pair, at: int) -> None:
         """Put this share of what is left of the rows into the pair."""
@@ -96,19 +96,19 @@ def _by_key(rung: Rung, key: Key, whole: bool, sides: Sequence[_Side]) -> list[P
             for side, own in zip(sides, (rows, others), strict=True)
         ]
         pair = Pair(rung)
-        for at, (side, own) in enumerate(zip(sides, (rows, others), strict=True)):
-            share = 1.0 if whole or counts[at] <= 0 else min(counts) / counts[at]
-            side.take(own, share, pair, at)
+        for index, (side, own) in enumerate(zip(sides, (rows, others), strict=True)):
+            share = 1.0 if whole or counts[index] <= 0 else min(counts) / counts[index]
+            side.take(own, share, pair, index)
         pairs.append(pair)
     return pairs
 
 
 def _give_back(pairs: Sequence[Pair], sides: Sequence[_Side]) -> None:
     """Remainders go to the pair that has the rest of their row: it occurs more often on one side."""
-    for at, side in enumerate(sides):
+    for index, side in enumerate(sides):
         for row, pair in side.holder.items():
             if side.left[row] > _LEAST:
-                side.take([row], 1.0, pair, at)
+                side.take([row], 1.0, pair, index)
 
 
 def _same_path_and_kernel(row: Any) -> Hashable:

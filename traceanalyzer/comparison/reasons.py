@@ -31,13 +31,13 @@ def fault_changes(
         got_share: what the step really lost (0 to 1, negative where it got longer), where that is known.
     """
     pairs = _pairs(base, new)
-    found = [_change(first, second) for first, second in pairs]
-    gone = [one for one in found if one.status == "gone"]
-    alone = len(gone) == 1 and not any(one.status in ("new", "worse") for one in found)
+    result = [_change(first, second) for first, second in pairs]
+    gone = [one for one in result if one.status == "gone"]
+    alone = len(gone) == 1 and not any(one.status in ("new", "worse") for one in result)
     if alone and gone[0].said_share is not None:
-        found[found.index(gone[0])] = replace(gone[0], got_share=got_share)
-    found.sort(key=lambda one: (_ORDER.index(one.status), -(one.said_share or 0.0), one.title))
-    return tuple(found)
+        result[result.index(gone[0])] = replace(gone[0], got_share=got_share)
+    result.sort(key=lambda one: (_ORDER.index(one.status), -(one.said_share or 0.0), one.title))
+    return tuple(result)
 
 
 def _pairs(
@@ -65,16 +65,16 @@ def _same_rule(one: KnownFault, other: KnownFault) -> bool:
 
 
 def _change(base: KnownFault | None, new: KnownFault | None) -> FaultChange:
-    told = base or new
-    assert told is not None
+    fault = base or new
+    assert fault is not None
     return FaultChange(
         _status(base, new),
-        told.rules,
-        told.title,
-        told.severity,
-        told.share,
-        told.low_share,
-        told.high_share,
+        fault.rules,
+        fault.title,
+        fault.severity,
+        fault.share,
+        fault.low_share,
+        fault.high_share,
         None,
         base.step_ns if base else None,
         new.step_ns if new else None,
@@ -124,11 +124,11 @@ def _only(ours: Snapshot, theirs: Snapshot) -> dict[str, float]:
     """Function -> ns a step, of those that ours alone calls, without what is inside another one of them."""
     known = {name for name, _ in theirs.functions}
     alone = {name for name, _ in ours.functions} - known
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for (name, caller), ns in ours.functions.items():
         if name in alone and caller not in alone:
-            found[name] = found.get(name, 0.0) + ns
-    return found
+            result[name] = result.get(name, 0.0) + ns
+    return result
 
 
 _NAMED = 6
@@ -213,7 +213,7 @@ def _decisive_changes(
 
 def _general_rules() -> set[str]:
     """Rules that say no more than that much is launched or that time is left: what is launched no more tells why."""
-    return {one.slug for one in all_rules() if one.claims >= Claims.LAUNCHES}
+    return {rule.slug for rule in all_rules() if rule.claims >= Claims.LAUNCHES}
 
 
 def _often(rows: Sequence[Row]) -> str:
@@ -258,10 +258,10 @@ def _fault_phrase(fault: FaultChange) -> str:
 
 
 def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall | None) -> list[_Change]:
-    found: dict[str, _Change] = {}
+    result: dict[str, _Change] = {}
 
     def at(label: str) -> _Change:
-        return found.setdefault(label, _Change(label))
+        return result.setdefault(label, _Change(label))
 
     for row in rows:
         one = at(label_of(row))
@@ -280,7 +280,7 @@ def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall
         if part.group == "idle":
             one = at(part.name.partition(": ")[2] or part.name)
             one.idle_ns += part.delta_ns
-    return list(found.values())
+    return list(result.values())
 
 
 def _row_phrase(row: Row) -> str:

@@ -36,22 +36,24 @@ def functions_of(code: UserCode, steps: Steps, chosen: Chosen) -> Mapping[tuple[
     place = chosen.place[steps.at_cpu(code.start_ns)]
     place[code.start_ns >= steps.cpu_end_ns[-1]] = -1
     caller = pick(code.code, code.caller)
-    own = np.flatnonzero((place >= 0) & (code.code != caller))  # a function that calls itself is called once
-    if len(own) == 0:
+    selected = np.flatnonzero(
+        (place >= 0) & (code.code != caller)
+    )  # a function that calls itself is called once
+    if len(selected) == 0:
         return {}
-    pair, first = grouped([code.code[own], caller[own]])
-    ns = np.bincount(pair, weights=(code.end_ns - code.start_ns)[own]) / chosen.count
-    always = _in_every_step(code.code[own], place[own], chosen.count)
-    found: dict[tuple[str, str], float] = {}
-    for at, time in zip(own[first].tolist(), ns.tolist(), strict=True):
+    pair, first = grouped([code.code[selected], caller[selected]])
+    ns = np.bincount(pair, weights=(code.end_ns - code.start_ns)[selected]) / chosen.count
+    always = _in_every_step(code.code[selected], place[selected], chosen.count)
+    result: dict[tuple[str, str], float] = {}
+    for at, time in zip(selected[first].tolist(), ns.tolist(), strict=True):
         if code.code[at] in always:
             of = int(caller[at])
             key = (
                 plain_name(str(code.names[code.code[at]])),
                 plain_name(str(code.names[of])) if of >= 0 else "",
             )
-            found[key] = found.get(key, 0.0) + time
-    return found
+            result[key] = result.get(key, 0.0) + time
+    return result
 
 
 def _in_every_step(function: Rows, step: Rows, steps: int) -> set[int]:
@@ -65,14 +67,16 @@ _MAX_PIECES = 300  # pieces: more are not seen on a page
 
 def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> StepStrip:
     """The chosen step of median length on the main device."""
-    own = np.flatnonzero(chosen.place[:-1] >= 0)
-    lengths = steps.durations_ns(chosen.device)[own]
-    step = int(own[np.argsort(lengths, kind="stable")[(len(own) - 1) // 2]])
+    rows = np.flatnonzero(chosen.place[:-1] >= 0)
+    lengths = steps.durations_ns(chosen.device)[rows]
+    step = int(rows[np.argsort(lengths, kind="stable")[(len(rows) - 1) // 2]])
     begin = int(steps.bounds_ns[chosen.device][step])
-    mine = np.flatnonzero((steps.of_work == step) & (work.device == chosen.device))
-    longest = mine[np.argsort(work.start_ns[mine] - work.end_ns[mine], kind="stable")[:_MAX_PIECES]]
+    selected = np.flatnonzero((steps.of_work == step) & (work.device == chosen.device))
+    longest = selected[
+        np.argsort(work.start_ns[selected] - work.end_ns[selected], kind="stable")[:_MAX_PIECES]
+    ]
     shown = np.sort(longest)
-    streams = {stream: at for at, stream in enumerate(np.unique(work.stream[mine]).tolist())}
+    streams = {stream: index for index, stream in enumerate(np.unique(work.stream[selected]).tolist())}
     names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
     pieces = tuple(
         Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
@@ -85,7 +89,7 @@ def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> St
             strict=True,
         )
     )
-    return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(mine) - len(shown))
+    return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(selected) - len(shown))
 
 
 _PACES = (
@@ -159,7 +163,7 @@ def _empty(name: str) -> pd.DataFrame:
 def _main_device(work: DeviceWork) -> int:
     """On which work takes longest."""
     devices = np.unique(work.device)
-    taken = [int((work.end_ns - work.start_ns)[work.device == one].sum()) for one in devices.tolist()]
+    taken = [int((work.end_ns - work.start_ns)[work.device == device].sum()) for device in devices.tolist()]
     return int(devices[int(np.argmax(taken))])
 
 
@@ -183,8 +187,8 @@ def _alike(usable: Rows, steps: Steps) -> Rows:
 
 
 def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
-    own = chosen.place[:-1] >= 0
-    on_device, on_cpu = steps.durations_ns(chosen.device)[own], steps.durations_ns()[own]
+    selected = chosen.place[:-1] >= 0
+    on_device, on_cpu = steps.durations_ns(chosen.device)[selected], steps.durations_ns()[selected]
     each = on_device if on_device.sum() >= on_cpu.sum() or not steps.marked else on_cpu
     recorded = round(float(each.mean()))
     spread = tuple(each.tolist())
@@ -201,9 +205,9 @@ def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Foreca
 
 def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
     """What the report says of the rank's program, ranked as there: faults, choices, and what does not pay."""
-    told = [(fault, [findings[number - 1] for number in fault.findings]) for fault in head.faults]
+    pairs = [(fault, [findings[number - 1] for number in fault.findings]) for fault in head.faults]
     return tuple(
-        _known(fault, evidence) for fault, evidence in told if evidence and _worth(fault, evidence[0])
+        _known(fault, evidence) for fault, evidence in pairs if evidence and _worth(fault, evidence[0])
     )
 
 

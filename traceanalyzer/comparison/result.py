@@ -20,7 +20,7 @@ _SIDES = ("count", "ns", "exposed_ns", "median_ns")
 
 def rows_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The columns that `Comparison.to_frame` names; missing numbers are null."""
-    plain = [one.name for one in fields(Row) if one.name not in ("base", "new")]
+    plain = [field.name for field in fields(Row) if field.name not in ("base", "new")]
     records: list[dict[str, Any]] = []
     for row in rows:
         record: dict[str, Any] = {name: getattr(row, name) for name in plain}
@@ -313,6 +313,4 @@ class Comparison:
     def to_frame(self) -> pd.DataFrame:
         """One row per matched work: op, outer, region, kind, rung, word, axis, ratio, p, delta_ns, note, and of both
         sides `base_` and `new_` count, ns, exposed_ns and median_ns."""
-        from traceanalyzer.comparison.result import rows_frame
-
         return rows_frame(self.rows)

@@ -51,13 +51,13 @@ def other_inputs(rows: Sequence[ComparedRow], sides: tuple[Snapshot, Snapshot]) 
 
 def other_grids(rows: Sequence[ComparedRow]) -> list[str]:
     """What kernels say of other inputs where the shapes were not recorded: a note, as other code may do the same."""
-    work = [(one.part.base.ns + one.part.new.ns, one) for one in rows]
-    own = sum(ns for ns, one in work if one.other_grids and one.row.base and not _inputs(one.row.base))
+    work = [(row.part.base.ns + row.part.new.ns, row) for row in rows]
+    own = sum(ns for ns, row in work if row.other_grids and row.row.base and not _inputs(row.row.base))
     share = own / max(sum(ns for ns, _ in work), 1.0)
     if share < _OTHER_INPUTS:
         return []
-    told = f"for {share:.0%} of GPU time the same kernels ran on other grids".replace("%", " %")
-    return [f"{told}: perhaps other inputs; record_shapes=True shows it"]
+    note = f"for {share:.0%} of GPU time the same kernels ran on other grids".replace("%", " %")
+    return [f"{note}: perhaps other inputs; record_shapes=True shows it"]
 
 
 def _inputs(side: WorkSide) -> str:
@@ -71,7 +71,7 @@ def _step(side: Snapshot) -> str:
 
 def _as_often(rows: Sequence[ComparedRow]) -> bool:
     """Whether both do as many pieces of work, so that only sizes differ."""
-    counts = [sum(getattr(one.part, side).count for one in rows) for side in ("base", "new")]
+    counts = [sum(getattr(row.part, side).count for row in rows) for side in ("base", "new")]
     return bool(abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts))
 
 
@@ -215,7 +215,7 @@ def _with_deltas(
 def _rungs(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str, float]:
     """Share of the GPU time of both sides that each rung matched."""
     times = [table["ns"].to_numpy() for table in tables]  # type: ignore[index]
-    total = sum(float(one.sum()) for one in times)
+    total = sum(float(time.sum()) for time in times)
     sums = dict.fromkeys(RUNGS, 0.0)
     for pair in pairs:
         for ns, parts in zip(times, (pair.base, pair.new), strict=True):

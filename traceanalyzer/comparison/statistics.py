@@ -45,12 +45,12 @@ def _ranks(values: Floats) -> Floats:
 
 def holm(p: Sequence[float | None]) -> list[bool]:
     """Which of the tests reject at `ALPHA` when all are made at once; None rejects nothing."""
-    known = sorted((value, at) for at, value in enumerate(p) if value is not None)
+    known = sorted((value, index) for index, value in enumerate(p) if value is not None)
     rejected = [False] * len(p)
-    for done, (value, at) in enumerate(known):
+    for done, (value, index) in enumerate(known):
         if value > ALPHA / (len(known) - done):
             break
-        rejected[at] = True
+        rejected[index] = True
     return rejected
 
 
@@ -73,9 +73,9 @@ def log_interval(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]
 def _means(captures: Sequence[Sequence[float]], generator: np.random.Generator) -> Floats:
     chosen = generator.integers(len(captures), size=(_RESAMPLES, len(captures)))
     means = np.empty((_RESAMPLES, len(captures)))
-    for at, steps in enumerate(captures):
+    for index, steps in enumerate(captures):
         values = np.asarray(steps, float)
-        here = chosen == at
+        here = chosen == index
         draws = generator.integers(len(values), size=(int(here.sum()), len(values)))
         means[here] = values[draws].mean(axis=1)
     return np.asarray(means.mean(axis=1), np.float64)

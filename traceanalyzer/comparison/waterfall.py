@@ -52,10 +52,10 @@ def waterfall_of(
     """
     names = _idle_names(sides)
     columns = []
-    for at, side in enumerate(sides):
-        exposed = [(one.base, one.new)[at].exposed_ns for one in work]
-        idle = _idle(side, steps[at] - sum(exposed), names)
-        columns.append(_whole([*exposed, *idle], steps[at]))
+    for index, side in enumerate(sides):
+        exposed = [(one.base, one.new)[index].exposed_ns for one in work]
+        idle = _idle(side, steps[index] - sum(exposed), names)
+        columns.append(_whole([*exposed, *idle], steps[index]))
     base, new = columns
     parts = [_busy_part(one, base[i], new[i]) for i, one in enumerate(work)]
     for i, (cause, op) in enumerate(names, start=len(work)):
@@ -67,12 +67,12 @@ def waterfall_of(
 
 
 def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
-    found = {
+    result = {
         (str(row.cause), short_ops(str(row.outer or row.op)))
         for side in sides
         for row in rows_of(side.tables["idle"])
     }
-    return [*sorted(found), (_NO_CAUSE, ""), (UNEXPLAINED, "")]
+    return [*sorted(result), (_NO_CAUSE, ""), (UNEXPLAINED, "")]
 
 
 def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> list[float]:
@@ -138,12 +138,12 @@ def _group(kind: str) -> str:
 
 
 def _grouped(parts: Sequence[Part]) -> Mapping[str, tuple[int, int, int]]:
-    found = {}
+    result = {}
     for group in _GROUPS:
         own = [part for part in parts if part.group == group]
         if own:
             sums = np.array([(part.base_ns, part.new_ns, part.delta_ns) for part in own], np.int64).sum(
                 axis=0
             )
-            found[group] = (int(sums[0]), int(sums[1]), int(sums[2]))
-    return found
+            result[group] = (int(sums[0]), int(sums[1]), int(sums[2]))
+    return result

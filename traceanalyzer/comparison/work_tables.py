@@ -47,9 +47,9 @@ def exposed_ns(work: DeviceWork) -> Rows:
     for device in np.unique(work.device).tolist():
         before: intervals.Set = (np.empty(0, np.int64), np.empty(0, np.int64))
         for kind in range(len(KINDS)):
-            own = np.flatnonzero((work.device == device) & (work.kind == kind))
-            start, end = _in_turn(work.start_ns[own], work.end_ns[own])
-            exposed[own] = (end - start) - intervals.covered(before, start, end)
+            selected = np.flatnonzero((work.device == device) & (work.kind == kind))
+            start, end = _in_turn(work.start_ns[selected], work.end_ns[selected])
+            exposed[selected] = (end - start) - intervals.covered(before, start, end)
             starts, ends = np.append(before[0], start), np.append(before[1], end)
             before = intervals.union(starts, ends)
     return exposed
@@ -81,9 +81,9 @@ def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArra
     modules, module = _modules(trace, nesting, rows)
     pair, first = grouped([annotation, module]) if len(rows) else (rows, rows)
     names = texts_of(trace.cpu, "name")
-    told = [_told(names, int(annotation[at]), modules, int(module[at])) for at in first.tolist()]
+    told = [_told(names, int(annotation[index]), modules, int(module[index])) for index in first.tolist()]
     values = sorted(set(told))
-    place = {value: at for at, value in enumerate(values)}
+    place = {value: index for index, value in enumerate(values)}
     number = np.array([place[value] for value in told], np.int64)
     return (number[pair] if len(rows) else rows), np.array(values or [""], object)
 
@@ -159,9 +159,9 @@ def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
 
 
 def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, chosen: Chosen) -> pd.DataFrame:
-    own = np.flatnonzero(step >= 0)
-    around = np.where(work.op >= 0, work.op, work.call)[own]
-    op, row = work.op[own], work.row[own]
+    selected = np.flatnonzero(step >= 0)
+    around = np.where(work.op >= 0, work.op, work.call)[selected]
+    op, row = work.op[selected], work.row[selected]
     texts = {
         "annotation": regions_of(trace, nesting, around),
         "outer": _named(trace.cpu, "name", nesting.top_op(op), plain_name),
@@ -169,7 +169,7 @@ def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, ch
         "dims": _named(trace.cpu, "input_dims", op, str),
         "types": _named(trace.cpu, "input_type", op, str),
         "kernel": _named(trace.gpu, "name", row, canonical_kernel),
-        "kind": (work.kind[own], np.array(KINDS, object)),
+        "kind": (work.kind[selected], np.array(KINDS, object)),
     }
     blocks = _named(trace.gpu, "grid", row, str)
     number, first = grouped([*(code for code, _ in texts.values()), blocks[0]])
@@ -177,12 +177,12 @@ def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, ch
     table["name"] = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", row[first])]
     sizes = np.array([product_of(text) for text in blocks[1]], np.int64)
     table["blocks"] = sizes[blocks[0][first]]
-    dur = work.end_ns[own] - work.start_ns[own]
-    alone = np.where(work.device == chosen.device, exposed_ns(work), 0)[own]
+    dur = work.end_ns[selected] - work.start_ns[selected]
+    alone = np.where(work.device == chosen.device, exposed_ns(work), 0)[selected]
     moved = np.maximum(ints(trace.gpu, "bytes")[row], 0)
     for name, values in (("ns", dur), ("exposed_ns", alone), ("bytes", moved)):
         table[name] = np.bincount(number, weights=values, minlength=len(first)) / chosen.count
-    _put_counts(table, number, step[own], chosen.count)
+    _put_counts(table, number, step[selected], chosen.count)
     table["samples"] = _samples(number, dur, len(first))
     return _shaped(table, "work")
 
@@ -196,7 +196,7 @@ def _named(
     used = np.unique(code)
     made = {int(one): plain(str(texts[one])) if one >= 0 else "" for one in used.tolist()}
     values = sorted(set(made.values()))
-    place = {value: at for at, value in enumerate(values)}
+    place = {value: index for index, value in enumerate(values)}
     table = np.zeros(len(texts) + 1, np.int64)
     for one, value in made.items():
         table[one] = place[value]
@@ -225,9 +225,9 @@ def _samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
     rank = np.arange(len(order)) - (np.cumsum(count) - count)[owner]
     wanted = np.minimum(count, SAMPLES)[owner]
     slot = rank * wanted // count[owner]
-    kept = np.diff(slot + owner * SAMPLES, prepend=-1) != 0
-    bounds = np.cumsum(np.bincount(owner[kept], minlength=size))[:-1]
-    return [part.tolist() for part in np.split(dur[order][kept], bounds)]
+    selected = np.diff(slot + owner * SAMPLES, prepend=-1) != 0
+    bounds = np.cumsum(np.bincount(owner[selected], minlength=size))[:-1]
+    return [part.tolist() for part in np.split(dur[order][selected], bounds)]
 
 
 # -- calls ----------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def _totals(
             counted.append((f"{name} bytes", step[own], moved[own]))
     op, at = np.unique(work.op[(step >= 0) & (work.op >= 0)], return_index=True)
     number, signatures = signatures_of(trace, op)
-    flops = np.array([flops_of(one) for one in signatures], np.float64)[number]
+    flops = np.array([flops_of(signature) for signature in signatures], np.float64)[number]
     counted.append(("FLOPs", step[(step >= 0) & (work.op >= 0)][at], flops))
     rows = []
     for name, at, weights in counted:
@@ -309,18 +309,20 @@ def _totals(
 def _idle_table(
     trace: Trace, nesting: Nesting, accounting: Accounting, idle: Idle, chosen: Chosen
 ) -> pd.DataFrame:
-    own = np.flatnonzero(
+    selected = np.flatnonzero(
         (accounting.device == chosen.device) & (accounting.piece >= 0) & (chosen.place[accounting.step] >= 0)
     )
-    piece = accounting.piece[own]
+    piece = accounting.piece[selected]
     op, outer = (
         _named(trace.cpu, "name", rows, plain_name)
         for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
     )
-    number, first = grouped([idle.cause[piece], op[0], outer[0]]) if len(own) else (own, own)
+    number, first = grouped([idle.cause[piece], op[0], outer[0]]) if len(selected) else (selected, selected)
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})
     table["cause"] = [CAUSES[one] for one in idle.cause[piece[first]].tolist()]
-    table["ns"] = np.bincount(number, weights=accounting.dur_ns[own], minlength=len(first)) / chosen.count
+    table["ns"] = (
+        np.bincount(number, weights=accounting.dur_ns[selected], minlength=len(first)) / chosen.count
+    )
     return _shaped(table[~table["cause"].isin(_NO_CAUSE)], "idle")
 
 
@@ -329,14 +331,16 @@ def host_table(trace: Trace, program: Program) -> pd.DataFrame:
     segments, steps = program.segments, len(program.sample) * program.sample.part
     slowed = segments.slowed
     left = slowed.unprofiled(segments.cpu_ns, slowed.added(segments.cpu_ns), slowed.typical)
-    own = np.flatnonzero(~segments.gap & (program.timeline.row >= 0))
-    name = _named(trace.cpu, "name", program.timeline.row[own], plain_name)
-    part = segments.kind[own] % _PARTS
-    number, first = grouped([name[0], part]) if len(own) else (own, own)
+    selected = np.flatnonzero(~segments.gap & (program.timeline.row >= 0))
+    name = _named(trace.cpu, "name", program.timeline.row[selected], plain_name)
+    part = segments.kind[selected] % _PARTS
+    number, first = grouped([name[0], part]) if len(selected) else (selected, selected)
     table = pd.DataFrame({"name": name[1][name[0][first]], "part": part[first]})
     count = np.bincount(number, minlength=len(first))
     table["count"] = count / steps
-    table["mean_ns"] = np.bincount(number, weights=left[own], minlength=len(first)) / np.maximum(count, 1)
+    table["mean_ns"] = np.bincount(number, weights=left[selected], minlength=len(first)) / np.maximum(
+        count, 1
+    )
     return _shaped(table, "host")
 
 

@@ -71,8 +71,8 @@ class Accounting:
         piece = _piece_of(idle, device, start, time_class)
         step = np.empty(len(device), np.int64)
         for ordinal in devices:
-            own = device == ordinal
-            step[own] = steps.at(ordinal, start[own])
+            selected = device == ordinal
+            step[selected] = steps.at(ordinal, start[selected])
         accounting = cls(device, step, time_class, piece, start, end - start, ())
         return replace(
             accounting,
@@ -130,14 +130,14 @@ def _segments(
     Pieces have edges of their own; also, work that lasts no time lies between two gaps and leaves no other trace.
     """
     low, high = steps.window_start_ns, steps.window_end_ns
-    own = work.device == device
+    selected = work.device == device
     sets = []
     for kind in range(len(KINDS)):
-        chosen = own & (work.kind == kind)
+        chosen = selected & (work.kind == kind)
         sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
     pieces = np.clip(idle.start_ns[idle.device == device], low, high)
-    exchanges = np.flatnonzero(own & (work.kind == _COMMUNICATION))
-    unknown, moves = (intervals.clip(one, low, high) for one in _exchanges(work, exchanges, waits))
+    exchanges = np.flatnonzero(selected & (work.kind == _COMMUNICATION))
+    unknown, moves = (intervals.clip(exchange, low, high) for exchange in _exchanges(work, exchanges, waits))
     members = [edge for found in (*sets, unknown, moves) for edge in found]
     edges = distinct(np.concatenate([*members, pieces, steps.bounds_ns[device], [low, high]]))
     start, end = edges[:-1], edges[1:]

@@ -105,8 +105,8 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
     cut = any(one.kind == "truncated" for one in evidence.trace.meta.damage)
     starts = np.sort(evidence.nesting.start_ns[rows])
     for gap in tail.tolist():
-        at = int(np.searchsorted(starts, gaps.start_ns[gap]))
-        begin = gaps.start_ns[gap : gap + 1] if cut else starts[at : at + 1]
+        position = int(np.searchsorted(starts, gaps.start_ns[gap]))
+        begin = gaps.start_ns[gap : gap + 1] if cut else starts[position : position + 1]
         if (begin < gaps.end_ns[gap]).any():
             only = np.zeros(len(gaps), bool)
             only[gap] = True
@@ -241,25 +241,25 @@ def dispatching(evidence: Evidence) -> Verdict:
     """What is left; the deciding row is the innermost op that took most of the gap and ended before the launch, else
     the launch: then the op that launched took the time."""
     nesting, gaps = evidence.nesting, evidence.gaps
-    found = np.full(len(gaps), -1)
+    result = np.full(len(gaps), -1)
     middle = (gaps.start_ns + gaps.end_ns) // 2
     for thread in distinct(
         evidence.thread
     ).tolist():  # a row that covers half of a gap lies around its middle
-        own = evidence.thread == thread
-        found[own] = nesting.around(thread, middle[own], middle[own])
-    found[~evidence.late] = -1
-    going = np.flatnonzero(found >= 0)
+        selected = evidence.thread == thread
+        result[selected] = nesting.around(thread, middle[selected], middle[selected])
+    result[~evidence.late] = -1
+    going = np.flatnonzero(result >= 0)
     while len(going):
-        row = found[going]
+        row = result[going]
         end, start = np.minimum(nesting.end_ns[row], gaps.end_ns[going]), gaps.start_ns[going]
         overlap = end - np.maximum(nesting.start_ns[row], start)
         short = (nesting.op[row] != row) | (overlap < MOST * gaps.dur_ns[going])
         going = going[short]
-        found[going] = nesting.parent[row[short]]
-        going = going[found[going] >= 0]
-    ended = (found >= 0) & (nesting.end_ns[found] <= gaps.launched_ns)
-    return evidence.every_gap(), np.where(ended, found, gaps.call)
+        result[going] = nesting.parent[row[short]]
+        going = going[result[going] >= 0]
+    ended = (result >= 0) & (nesting.end_ns[result] <= gaps.launched_ns)
+    return evidence.every_gap(), np.where(ended, result, gaps.call)
 
 
 def _none(evidence: Evidence) -> Rows:

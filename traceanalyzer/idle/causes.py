@@ -99,14 +99,14 @@ class Idle:
 
 def _cut_out(cutter: Cutter, evidence: Evidence) -> list[_Found]:
     """Pieces of proven causes, in the order of the table."""
-    found = []
+    result = []
     for proven in PROVEN:
         for proof in proven.test(evidence):
             gap, start, end = cutter.take(proof)
             if len(gap):
                 cause = np.full(len(gap), CAUSES.index(proven.cause))
-                found.append((gap, start, end, cause, _deciding(evidence, proof, start, end)))
-    return found
+                result.append((gap, start, end, cause, _deciding(evidence, proof, start, end)))
+    return result
 
 
 def _deciding(evidence: Evidence, proof: Proof, start: Rows, end: Rows) -> Rows:

@@ -44,8 +44,8 @@ def round_trips(
         return none, none
     usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
     rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
-    at = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
-    last = np.maximum(at, 0)
+    position = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
+    last = np.maximum(position, 0)
     inside = gaps.overlap_ns(starts[last], ends[last])
     drained = gaps.previous_work >= 0  # at the head of the trace nothing is known to have been
     # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
@@ -53,7 +53,7 @@ def round_trips(
     waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
     waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
     waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
-    holds = late & (at >= 0) & (inside > 0) & drained & waited
+    holds = late & (position >= 0) & (inside > 0) & drained & waited
     charged = np.flatnonzero(holds)
     holds[charged] = ~_paused(nesting, activity, gaps.start_ns[charged], gaps.end_ns[charged], rows)
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
@@ -90,8 +90,8 @@ def _paused(nesting: Nesting, activity: Activity, starts: Rows, ends: Rows, sync
     stretches = intervals.complement(activity.sets["dispatching"], low, high)
     _, pause = intervals.longest_overlap(stretches, starts, ends)
     since = nesting.start_ns[np.where(nesting.op[syncs] >= 0, nesting.op[syncs], syncs)]
-    at = np.maximum(np.searchsorted(nesting.start_ns[syncs], starts, side="right") - 1, 0)
-    waited = np.where(nesting.end_ns[syncs[at]] >= starts, starts - since[at], 0)
+    position = np.maximum(np.searchsorted(nesting.start_ns[syncs], starts, side="right") - 1, 0)
+    waited = np.where(nesting.end_ns[syncs[position]] >= starts, starts - since[position], 0)
     return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS) & (pause > waited)
 
 

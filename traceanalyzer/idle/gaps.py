@@ -76,15 +76,15 @@ class Gaps:
 
 def _of_device(work: DeviceWork, device: int, window: tuple[int, int]) -> tuple[Rows, ...]:
     """(device, start, end, next work, work before) of the gaps of one device."""
-    mine = np.flatnonzero(work.device == device)
-    running = np.maximum.accumulate(work.end_ns[mine])
+    selected = np.flatnonzero(work.device == device)
+    running = np.maximum.accumulate(work.end_ns[selected])
     starts = np.concatenate(([window[0]], running))
-    ends = np.append(work.start_ns[mine], max(window[1], int(running[-1])))
+    ends = np.append(work.start_ns[selected], max(window[1], int(running[-1])))
     # The work that ends last before each gap: the position at which the running maximum last rose.
     rose = np.concatenate(([True], running[1:] > running[:-1]))
-    latest = mine[np.maximum.accumulate(np.where(rose, np.arange(len(mine)), 0))]
+    latest = selected[np.maximum.accumulate(np.where(rose, np.arange(len(selected)), 0))]
     before = np.concatenate(([-1], latest))
-    after = np.append(mine, -1)
+    after = np.append(selected, -1)
     gap = ends > starts
     count = int(gap.sum())
     return np.full(count, device), starts[gap], ends[gap], after[gap], before[gap]

@@ -186,15 +186,15 @@ def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
     order = np.lexsort((nesting.start_ns[rows], nesting.thread[rows]))
     start, end = nesting.start_ns[rows[order]], nesting.end_ns[rows[order]]
     thread = pick(nesting.thread, rows[order])
-    found = np.zeros(len(rows), np.int64)
+    result = np.zeros(len(rows), np.int64)
     views = np.flatnonzero(matching(trace.lanes.cpu, "name", is_view))
     for one in distinct(thread).tolist():
         first, last = np.searchsorted(thread, (one, one + 1))
         own = views[nesting.thread[views] == one]
-        at = first + np.searchsorted(start[first:last], nesting.start_ns[own], side="right") - 1
-        inside = (at >= first) & (nesting.end_ns[own] <= end[at])
-        np.add.at(found, order[at[inside]], nesting.self_ns[own[inside]])
-    return found
+        position = first + np.searchsorted(start[first:last], nesting.start_ns[own], side="right") - 1
+        inside = (position >= first) & (nesting.end_ns[own] <= end[position])
+        np.add.at(result, order[position[inside]], nesting.self_ns[own[inside]])
+    return result
 
 
 KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first use of a library")
@@ -224,7 +224,7 @@ class FirstUse:
         cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls
     ) -> Self:
         allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
-        found = [
+        result = [
             activity.rows["capture"],
             activity.rows["compilation"],
             _tuning(trace, nesting, syncs),
@@ -232,7 +232,7 @@ class FirstUse:
             allocating,
             np.union1d(preparing, _long(trace, nesting, activity, syncs, steps)),
         ]
-        once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in found]
+        once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in result]
         kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
         return cls(np.concatenate(once), kind)
 

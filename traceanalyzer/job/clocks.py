@@ -32,7 +32,7 @@ def clocks_of(
     if not waits:
         return {}
     reference = max(waits, key=lambda rank: (len(waits[rank].entry), -rank))
-    times = {rank: _times(runs[rank], one, base_ns[rank]) for rank, one in waits.items()}
+    times = {rank: _times(runs[rank], wait, base_ns[rank]) for rank, wait in waits.items()}
     return {
         rank: clock
         for rank in waits
@@ -42,9 +42,13 @@ def clocks_of(
 
 def _times(runs: CollectiveRuns, waits: CollectiveWaits, base_ns: int) -> tuple[Rows, Rows, Rows]:
     """(number, start, end) of what other ranks have, by number."""
-    at = np.searchsorted(runs.entry, waits.entry)
+    position = np.searchsorted(runs.entry, waits.entry)
     order = np.argsort(waits.number)
-    return waits.number[order], runs.start_ns[at][order] + base_ns, runs.end_ns[at][order] + base_ns
+    return (
+        waits.number[order],
+        runs.start_ns[position][order] + base_ns,
+        runs.end_ns[position][order] + base_ns,
+    )
 
 
 def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows, Rows]) -> Clock | None:
@@ -63,19 +67,19 @@ def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows
 
 def line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
     """(offset, drift per second, what a single end may be off) of most of the points, in ns."""
-    kept = np.ones(len(apart), bool)
+    selected = np.ones(len(apart), bool)
     offset, drift, spread = float(np.median(apart)), 0.0, 0.0
     for _ in range(_PASSES):
         drift = 0.0
-        if kept.sum() >= _FEW and np.ptp(seconds[kept]) >= _SECONDS:
-            drift = float(np.polyfit(seconds[kept], apart[kept], 1)[0])
+        if selected.sum() >= _FEW and np.ptp(seconds[selected]) >= _SECONDS:
+            drift = float(np.polyfit(seconds[selected], apart[selected], 1)[0])
         left = apart - drift * seconds
-        offset = float(np.median(left[kept]))
+        offset = float(np.median(left[selected]))
         off = abs(left - offset)
-        spread = _MAD * float(np.median(off[kept]))
-        kept = off <= max(_OUTLIER * spread, 1.0)
+        spread = _MAD * float(np.median(off[selected]))
+        selected = off <= max(_OUTLIER * spread, 1.0)
     error = max(_OUTLIER * spread, _LEAST_NS)
     if abs(drift) * np.ptp(seconds) <= error and drift:
-        offset = float(np.median(apart[kept]))
+        offset = float(np.median(apart[selected]))
         return offset, 0.0, error
     return offset, drift, error

@@ -108,33 +108,33 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
 
     Where ranks of a group are missing the waiting is what it is at least: one of them may have come later still.
     """
-    shortest = {rank: one.dur_ns.copy() for rank, one in runs.items()}
-    last = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
-    number = {rank: np.full(len(one), -1, np.int64) for rank, one in runs.items()}
-    meets = {rank: np.zeros(len(one), np.bool_) for rank, one in runs.items()}
+    shortest = {rank: run.dur_ns.copy() for rank, run in runs.items()}
+    last = {rank: np.full(len(run), -1, np.int64) for rank, run in runs.items()}
+    number = {rank: np.full(len(run), -1, np.int64) for rank, run in runs.items()}
+    meets = {rank: np.zeros(len(run), np.bool_) for rank, run in runs.items()}
     begin = 0
-    for group in dict.fromkeys(name for one in runs.values() for name in one.group if name is not None):
-        members = {rank: np.flatnonzero(one.group == group) for rank, one in runs.items()}
-        table = _table(runs, {rank: own for rank, own in members.items() if len(own)})
+    for group in dict.fromkeys(name for run in runs.values() for name in run.group if name is not None):
+        members = {rank: np.flatnonzero(run.group == group) for rank, run in runs.items()}
+        table = _table(runs, {rank: member for rank, member in members.items() if len(member)})
         if not table:
             continue
         least, comer, ranks = _last(runs, table)
         longest = _longest(table)
-        for rank, own in table.items():
-            seen = (own >= 0) & (ranks > 1)
-            shortest[rank][own[seen]], last[rank][own[seen]] = least[seen], comer[seen]
-            number[rank][own[seen]] = begin + np.flatnonzero(seen)
-            meets[rank][own[seen & _meets(runs, table, rank, longest)]] = True
+        for rank, member in table.items():
+            seen = (member >= 0) & (ranks > 1)
+            shortest[rank][member[seen]], last[rank][member[seen]] = least[seen], comer[seen]
+            number[rank][member[seen]] = begin + np.flatnonzero(seen)
+            meets[rank][member[seen & _meets(runs, table, rank, longest)]] = True
         begin += len(comer)
     return {
         rank: CollectiveWaits(
-            one.entry[known],
-            (one.dur_ns - shortest[rank])[known],
+            run.entry[known],
+            (run.dur_ns - shortest[rank])[known],
             last[rank][known],
             number[rank][known],
             meets[rank][known],
         )
-        for rank, one in runs.items()
+        for rank, run in runs.items()
         if (known := last[rank] >= 0).any()
     }
 
@@ -182,7 +182,7 @@ def introduce(ranks: Ranks) -> JobView | None:
     # Kernels that wait for other ranks are communication, before anything else is made of them.
     names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
     found = ranks.each(runs, dict.fromkeys(every), tuple(sorted(names)))
-    own = told_apart({rank: one for rank, (one, _) in found.items()})
+    own = told_apart({rank: wait for rank, (wait, _) in found.items()})
     waits = measured(own) if len(own) > 1 else {}
     if not waits:
         return None
@@ -191,11 +191,11 @@ def introduce(ranks: Ranks) -> JobView | None:
     links = _links(ranks, view)
     view = replace(
         view,
-        waits={rank: without_links(one, links.get(rank, NO_LINKS)) for rank, one in waits.items()},
+        waits={rank: without_links(wait, links.get(rank, NO_LINKS)) for rank, wait in waits.items()},
     )
     held = view.held_up_ns()
-    loads = ranks.each(load, {rank: (one, held[rank], links.get(rank)) for rank, one in view.waits.items()})
-    shared = {rank: one for rank, one in loads.items() if one is not None}
+    loads = ranks.each(load, {rank: (wait, held[rank], links.get(rank)) for rank, wait in view.waits.items()})
+    shared = {rank: wait for rank, wait in loads.items() if wait is not None}
     if len(shared) > 1 and comparable(shared):
         ranks.each(know, {rank: rank for rank in shared}, shared)
     if not view.pipelined:
@@ -206,12 +206,12 @@ def introduce(ranks: Ranks) -> JobView | None:
 def _links(ranks: Ranks, view: JobView) -> dict[int, RankLinks]:
     """Rank -> its slow links; without the ranks of which no link can be compared."""
     found = between_two(view)
-    groups = {group for one in view.runs.values() for group in one.group}
+    groups = {group for run in view.runs.values() for group in run.group}
     if len(groups) >= PEERS:
         ranks.each(give_waits, view.waits)
-        told = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
-        for rank, own in of_groups(view, told).items():
-            found[rank] = RankLinks((*found.get(rank, NO_LINKS).slow, *own.slow))
+        group_rates = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
+        for rank, of_group in of_groups(view, group_rates).items():
+            found[rank] = RankLinks((*found.get(rank, NO_LINKS).slow, *of_group.slow))
     return found
 
 

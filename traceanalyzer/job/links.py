@@ -75,24 +75,24 @@ NO_LINKS = RankLinks()
 
 def between_two(view: JobView) -> dict[int, RankLinks]:
     """Rank -> its slow links, for ranks of exchanges that are large enough to compare links."""
-    found: dict[int, list[SlowLink]] = {}
+    result: dict[int, list[SlowLink]] = {}
     for ranks, numbers in _meetings(view):
         ends = _Ends.of(view, ranks, numbers)
         late = None if ends is None else ends.late()
         if ends is None or late is None:
             continue
         for rank in ranks:
-            found.setdefault(rank, [])
+            result.setdefault(rank, [])
         if len(late) == 2:  # a link has two ends; of more it is not known which
             pair = tuple(ranks[at] for at in late)
             for at, part in late.items():
-                found[ranks[at]].append(ends.slow(view, ranks[at], pair, part))
-    return {rank: RankLinks(tuple(own)) for rank, own in found.items()}
+                result[ranks[at]].append(ends.slow(view, ranks[at], pair, part))
+    return {rank: RankLinks(tuple(own)) for rank, own in result.items()}
 
 
 def of_groups(view: JobView, rates: Sequence[tuple[Rate, Rows]]) -> dict[int, RankLinks]:
     """Rank -> links of its groups that are slow, for ranks of groups that others do the same as."""
-    found: dict[int, list[SlowLink]] = {}
+    result: dict[int, list[SlowLink]] = {}
     ranks = list(view.waits)
     every = np.concatenate([view.waits[rank].number for rank in ranks])
     owner = np.repeat(np.arange(len(ranks)), [len(view.waits[rank].number) for rank in ranks])
@@ -104,36 +104,39 @@ def of_groups(view: JobView, rates: Sequence[tuple[Rate, Rows]]) -> dict[int, Ra
         for rank in (ranks[at] for at in distinct(owner[wanted[every]]).tolist()):
             waits = view.waits[rank]
             entry = waits.entry[wanted[waits.number]]
-            own = found.setdefault(rank, [])
+            own = result.setdefault(rank, [])
             if rate.slow:
                 waited, _ = waits.of(entry)
                 took = view.runs[rank].dur_ns[np.searchsorted(view.runs[rank].entry, entry)] - waited
                 part = rate.beside / rate.busbw - 1
                 more = np.rint(took * part / (1 + part)).astype(np.int64)
                 own.append(SlowLink(rate.ranks, rate.group, rate.collective, part, entry, more))
-    return {rank: RankLinks(tuple(own)) for rank, own in found.items()}
+    return {rank: RankLinks(tuple(own)) for rank, own in result.items()}
 
 
 def without_links(waits: CollectiveWaits, links: RankLinks) -> CollectiveWaits:
     """The waits of a rank less what is its own slow transfer."""
     waiting_ns = waits.waiting_ns.copy()
     for link in links.slow:
-        at = np.searchsorted(waits.entry, link.entry)
-        waiting_ns[at] = np.maximum(waiting_ns[at] - link.more_ns, 0)
+        position = np.searchsorted(waits.entry, link.entry)
+        waiting_ns[position] = np.maximum(waiting_ns[position] - link.more_ns, 0)
     return replace(waits, waiting_ns=waiting_ns)
 
 
 def _meetings(view: JobView) -> Iterator[tuple[tuple[int, ...], Rows]]:
     """(ranks, numbers of the collectives that just these have), where these are four or more."""
-    size = 1 + max((int(one.number.max(initial=-1)) for one in view.waits.values()), default=-1)
+    size = 1 + max((int(wait.number.max(initial=-1)) for wait in view.waits.values()), default=-1)
     ranks = sorted(view.waits)
     has = np.zeros((len(ranks), size), np.bool_)
-    for at, rank in enumerate(ranks):
-        has[at, view.waits[rank].number] = True
+    for index, rank in enumerate(ranks):
+        has[index, view.waits[rank].number] = True
     kinds, which = np.unique(has, axis=1, return_inverse=True)
     for kind, there in enumerate(kinds.T):
         if there.sum() >= _RANKS:
-            yield tuple(ranks[at] for at in np.flatnonzero(there)), np.flatnonzero(which.ravel() == kind)
+            yield (
+                tuple(ranks[index] for index in np.flatnonzero(there)),
+                np.flatnonzero(which.ravel() == kind),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +162,14 @@ class _Ends:
         """
         at = [_positions(view, rank, numbers) for rank in ranks]
         runs = [(view.runs[rank], own) for rank, own in zip(ranks, at, strict=True)]
-        exchanged = np.array([np.isin(one.what[own], list(EXCHANGES)) for one, own in runs]).any(axis=0)
+        exchanged = np.array([np.isin(run.what[own], list(EXCHANGES)) for run, own in runs]).any(axis=0)
         if not exchanged.any():
             return None
         origin = int(runs[0][0].end_ns[at[0]][0]) + view.base_ns[ranks[0]]
         shift = [view.base_ns[rank] - origin for rank in ranks]
         start, end = (
             np.array(
-                [getattr(one, name)[own] + by for (one, own), by in zip(runs, shift, strict=True)], np.float64
+                [getattr(run, name)[own] + by for (run, own), by in zip(runs, shift, strict=True)], np.float64
             )
             for name in ("start_ns", "end_ns")
         )

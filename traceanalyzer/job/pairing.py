@@ -54,20 +54,20 @@ def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
     Of each collective and size the ranks are split where that gives groups of one size, or some that are in step and
     cannot be told apart; else they stay one group. What ranks leave once their own data has moved tells nothing.
     """
-    groups = {rank: one.group.copy() for rank, one in runs.items()}
+    groups = {rank: run.group.copy() for rank, run in runs.items()}
     kinds = [
-        {(what, count) for what, count, group in _kinds(one) if group == "" and what in OF_ONE_SIZE}
-        for one in runs.values()
+        {(what, count) for what, count, group in _kinds(run) if group == "" and what in OF_ONE_SIZE}
+        for run in runs.values()
     ]
     for what, count in sorted(set().union(*kinds), key=str):
         chosen = {
-            rank: np.flatnonzero((one.group == "") & (one.what == what) & (one.elements == count))
-            for rank, one in runs.items()
+            rank: np.flatnonzero((run.group == "") & (run.what == what) & (run.elements == count))
+            for rank, run in runs.items()
         }
         for members in _members({rank: runs[rank].end_ns[own] for rank, own in chosen.items() if len(own)}):
             for rank in members:
                 groups[rank][chosen[rank]] = str(members)
-    return {rank: replace(one, group=groups[rank]) for rank, one in runs.items()}
+    return {rank: replace(run, group=groups[rank]) for rank, run in runs.items()}
 
 
 def _kinds(one: CollectiveRuns) -> Iterator[tuple[str, int, str | None]]:

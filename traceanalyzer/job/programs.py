@@ -52,9 +52,9 @@ def program_of(trace: Trace) -> Hashes:
 
 def rare_in(programs: Mapping[int, Hashes]) -> dict[int, Hashes]:
     """Rank -> those of its names that less than half of the other ranks have."""
-    having = Counter(one for names in programs.values() for one in names)
+    having = Counter(name for names in programs.values() for name in names)
     others = len(programs) - 1
     return {
-        rank: tuple(one for one in names if 2 * (having[one] - 1) < others)
+        rank: tuple(name for name in names if 2 * (having[name] - 1) < others)
         for rank, names in programs.items()
     }

@@ -38,21 +38,21 @@ class JobView(GivenByJob):
     @property
     def pipelined(self) -> bool:
         """Whether ranks send to each other, as stages of a pipeline do: these run other programs."""
-        return any(is_pair(group) for one in self.runs.values() for group in set(one.group[one.what == PAIR]))
+        return any(is_pair(group) for run in self.runs.values() for group in set(run.group[run.what == PAIR]))
 
     def held_up_ns(self) -> dict[int, Floats]:
         """Rank -> what the others wait for it in each of its collectives, on average; float64, as its waits."""
-        size = 1 + max((int(one.number.max(initial=-1)) for one in self.waits.values()), default=-1)
+        size = 1 + max((int(wait.number.max(initial=-1)) for wait in self.waits.values()), default=-1)
         waited, ranks = np.zeros(size), np.zeros(size, np.int64)
         last = np.full(size, -1, np.int64)
-        for one in self.waits.values():
-            np.add.at(waited, one.number, one.waiting_ns)
-            np.add.at(ranks, one.number, 1)
-            last[one.number] = one.last
+        for wait in self.waits.values():
+            np.add.at(waited, wait.number, wait.waiting_ns)
+            np.add.at(ranks, wait.number, 1)
+            last[wait.number] = wait.last
         others = waited / np.maximum(ranks - 1, 1)
         return {
-            rank: np.where(pick(last, one.number) == rank, others[one.number], 0.0)
-            for rank, one in self.waits.items()
+            rank: np.where(pick(last, wait.number) == rank, others[wait.number], 0.0)
+            for rank, wait in self.waits.items()
         }
 
 

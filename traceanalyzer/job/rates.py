@@ -33,7 +33,7 @@ _GRADIENTS = r"AccumulateGrad|FSDP::"  # DistributedDataParallel's hooks, and wh
 
 def roles(trace: Trace, work: DeviceWork, runs: CollectiveRuns, nesting: Nesting) -> NDArray[np.object_]:
     """What each group serves: tensor, pipeline, expert, context or data parallelism, or None; object (runs,)."""
-    found = np.full(len(runs), None, object)
+    result = np.full(len(runs), None, object)
     row, op = work.row[runs.entry], work.op[runs.entry]
     described = Texts.column(trace.lanes.gpu, "group_desc", row).or_else(
         Texts.column(trace.lanes.cpu, "group_desc", op)
@@ -46,8 +46,8 @@ def roles(trace: Trace, work: DeviceWork, runs: CollectiveRuns, nesting: Nesting
         *((role, described.matches(pattern)) for role, pattern in reversed(_DESCRIBED)),
     )
     for role, chosen in shown:
-        found[chosen] = role
-    return found
+        result[chosen] = role
+    return result
 
 
 def _outermost(nesting: Nesting, op: Rows) -> Rows:
@@ -179,17 +179,17 @@ def rates(
     """Of all collectives that several ranks have, the longest in all first; with the numbers of these collectives."""
     known: dict[int, _Collective] = {}
     for rank, one in waits.items():
-        at = np.searchsorted(runs[rank].entry, one.entry)
+        position = np.searchsorted(runs[rank].entry, one.entry)
         own = moved[rank]
         columns = (
             one.number,
             one.waiting_ns,
-            runs[rank].dur_ns[at] - one.waiting_ns,
-            own.bytes[at],
-            own.exposed_ns[at],
-            own.role[at],
-            runs[rank].what[at],
-            runs[rank].group[at],
+            runs[rank].dur_ns[position] - one.waiting_ns,
+            own.bytes[position],
+            own.exposed_ns[position],
+            own.role[position],
+            runs[rank].what[position],
+            runs[rank].group[position],
         )
         for number, *values, what, group in zip(*(column.tolist() for column in columns), strict=True):
             known.setdefault(number, _Collective(what, group or "")).add(rank, *values)

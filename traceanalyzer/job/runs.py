@@ -104,25 +104,25 @@ def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_
     Both are there until the data has moved, so that they meet as in a collective of two. The annotation that
     torch.distributed puts around the launch names the ends.
     """
-    found = np.full(len(entry), None, object)
+    result = np.full(len(entry), None, object)
     between = np.flatnonzero(np.isin(what, ("send", "recv", PAIR)))
     names = Texts.column(trace.lanes.cpu, "name", np.arange(len(trace.lanes.cpu))) if len(between) else None
     rows = np.flatnonzero(names.matches(_ENDS.pattern)) if names is not None else np.empty(0, np.int64)
     if names is None or len(rows) == 0:
-        return found
+        return result
     start = ints(trace.lanes.cpu, "start_ns")[rows]
     order = np.argsort(start, kind="stable")
     rows, start = rows[order], start[order]
     end = start + ints(trace.lanes.cpu, "dur_ns")[rows]
     launched = work.call_start_ns[entry[between]]
-    at = np.searchsorted(start, launched, side="right") - 1
-    inside = (at >= 0) & (launched <= pick(end, at)) & (work.call[entry[between]] >= 0)
-    told = names[rows[at[inside]]].values()
+    position = np.searchsorted(start, launched, side="right") - 1
+    inside = (position >= 0) & (launched <= pick(end, position)) & (work.call[entry[between]] >= 0)
+    told = names[rows[position[inside]]].values()
     for place, name in zip(between[inside].tolist(), told, strict=True):
         if ends := _ENDS.match(str(name)):
             own, peer = ends["own"], ends["peer"]
-            found[place] = f"{own} to {peer}" if ends["way"] == "->" else f"{peer} to {own}"
-    return found
+            result[place] = f"{own} to {peer}" if ends["way"] == "->" else f"{peer} to {own}"
+    return result
 
 
 def _texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:
@@ -170,8 +170,8 @@ def _groups(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
     for stream, group in zip(streams.tolist(), groups, strict=True):
         of_stream.setdefault(stream, set()).update([] if group is None else [group])
     known = set().union(*of_stream.values()) or {""}
-    for at, stream in enumerate(streams.tolist()):
+    for index, stream in enumerate(streams.tolist()):
         among = of_stream[stream] or known
-        if groups[at] is None and len(among) == 1:
-            groups[at] = next(iter(among))
+        if groups[index] is None and len(among) == 1:
+            groups[index] = next(iter(among))
     return np.array(groups, object)

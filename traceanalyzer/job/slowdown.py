@@ -51,13 +51,13 @@ def slowdown(
         stages: rank -> its stage of the pipeline; empty where there is none.
         ranks: those whose own part is asked for.
     """
-    every, named = sorted({rank for one in programs for rank in one}), sorted(set(stages.values()))
+    every, named = sorted({rank for program in programs for rank in program}), sorted(set(stages.values()))
     keeps = [[False] * len(every), [True] * len(every)]
-    keeps += [[one == rank for one in every] for rank in ranks]
-    keeps += [[stages.get(one) == stage for one in every] for stage in named]
+    keeps += [[program == rank for program in every] for rank in ranks]
+    keeps += [[stages.get(program) == stage for program in every] for stage in named]
     kept = dict(zip(every, np.array(keeps).T, strict=True))
     ideal = _ideal(programs)
-    took = np.mean([_steps_ns(one, ideal, kept) for one in programs], axis=0)
+    took = np.mean([_steps_ns(program, ideal, kept) for program in programs], axis=0)
     s = (took / max(float(took[0]), 1.0)).tolist()
     parts = s[2 : 2 + len(ranks)], s[2 + len(ranks) :]
     return Slowdown(
@@ -159,8 +159,8 @@ def of_job(view: JobView) -> Slowdown | None:
 
 def _recorded(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
     waits, runs = view.waits[rank], view.runs[rank]
-    at = np.searchsorted(runs.entry, waits.entry)
-    start, end = runs.start_ns[at], runs.end_ns[at]
+    position = np.searchsorted(runs.entry, waits.entry)
+    start, end = runs.start_ns[position], runs.end_ns[position]
     own = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
     moved = end - start - waits.waiting_ns
     for number, before_ns, transfer_ns in zip(
@@ -173,8 +173,8 @@ def _recorded(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
 def stages_of(view: JobView) -> dict[int, int]:
     """Rank -> its place in the pipeline, by who sends to whom first; empty where ranks do not send to each other."""
     first: dict[frozenset[int], tuple[int, int]] = {}
-    for one in view.runs.values():
-        for group in one.group.tolist():
+    for run in view.runs.values():
+        for group in run.group.tolist():
             if is_pair(group):
                 sender, receiver = map(int, group.split(" to "))
                 first.setdefault(frozenset((sender, receiver)), (sender, receiver))

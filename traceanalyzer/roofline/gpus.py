@@ -89,5 +89,5 @@ class Gpus:
     def memory_gbps(self, ordinals: NDArray[np.int64]) -> Floats:
         """Peak rate of each device's memory, GB/s; one that is not known is taken for the slowest known."""
         slowest = min(peaks.gbps for peaks in known_devices())
-        found = [self[ordinal].peaks for ordinal in ordinals.tolist()]
-        return np.array([peaks.gbps if peaks else slowest for peaks in found], np.float64)
+        result = [self[ordinal].peaks for ordinal in ordinals.tolist()]
+        return np.array([peaks.gbps if peaks else slowest for peaks in result], np.float64)

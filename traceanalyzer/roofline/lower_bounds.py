@@ -105,10 +105,10 @@ def product_bytes_ns(op: Signature, peaks: Peaks) -> float:
     return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0
 
 
-def _is_thin(op: Signature, known: OpCost) -> bool:
+def _is_thin(op: Signature, cost: OpCost) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)
-    return known.kind == "conv" and weight[1] < _FEW_CHANNELS
+    return cost.kind == "conv" and weight[1] < _FEW_CHANNELS
 
 
 def _by_phases(op: Signature, direct: OpCost) -> OpCost | None:
@@ -163,7 +163,9 @@ def _index_add(op: Signature) -> OpCost:
     rows, values = math.prod(op.shape(2)), math.prod(op.shape(3))
     kind = "row scatter" if values >= _WIDE * rows else "scatter"
     added = OpCost(kind, None, 3 * op.bytes(3) + op.bytes(2))
-    places = next((into for into, of in zip(op.shape(0), op.shape(3), strict=True) if into != of), rows)
+    places = next(
+        (into for into, added_size in zip(op.shape(0), op.shape(3), strict=True) if into != added_size), rows
+    )
     one_hot = 2 * rows * places * op.item_bytes(3)  # written, and read by the product
     product = OpCost(
         "row scatter", 2 * values * places, op.bytes(3) + op.bytes(2) + one_hot, ARITHMETIC.get(op.types[3])

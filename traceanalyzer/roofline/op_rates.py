@@ -164,9 +164,11 @@ class OpWork:
             else _needed(op) or inputs.indexed.work(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
-        known = _Known([" ".join(of) for of in together], over_link, needed)
+        known = _Known([" ".join(names_of_signature) for names_of_signature in together], over_link, needed)
         largest = np.argsort(-gpu_ns, kind="stable").tolist()
-        by_kernel = ((*described[number[at]], names[at], count[at], int(gpu_ns[at])) for at in largest)
+        by_kernel = (
+            (*described[number[order]], names[order], count[order], int(gpu_ns[order])) for order in largest
+        )
         rows = _inputs(work, signature, signatures, described, known, peaks)
         return cls(tuple(rows), tuple(by_kernel), steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
@@ -225,9 +227,9 @@ def _is_type(kind: str) -> bool:
 def shapes_of(signature: Signature) -> str:
     """Tensor shapes as people write them: `4096x4096, 4096x1024`; empty where none were recorded, four at most."""
     shapes = [shape for shape in signature.dims if isinstance(shape, list) and shape]
-    told = ["x".join(str(size) for size in shape) for shape in shapes[:_MOST_SHAPES]]
-    left = len(shapes) - len(told)
-    return ", ".join([*told, f"and {left} more"] if left else told)
+    texts = ["x".join(str(size) for size in shape) for shape in shapes[:_MOST_SHAPES]]
+    left = len(shapes) - len(texts)
+    return ", ".join([*texts, f"and {left} more"] if left else texts)
 
 
 def _inputs(
@@ -241,14 +243,16 @@ def _inputs(
     group, first = grouped([signature, work.device])
     _, launched = grouped([group, work.op])
     number, device = signature[first].tolist(), work.device[first].tolist()
-    calls, pieces = (np.bincount(of, minlength=len(first)).tolist() for of in (group[launched], group))
+    calls, pieces = (
+        np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group)
+    )
     gpu_ns = sums_of(group, work.end_ns - work.start_ns, len(first))
-    for at in np.argsort(-gpu_ns, kind="stable").tolist():
-        op, spent, peak = signatures[number[at]], int(gpu_ns[at]), peaks.get(device[at])
-        times = pieces[at] if op.name == NO_OP else calls[at]
-        name, shapes, dtypes = described[number[at]]
-        inputs = Inputs(name, shapes, dtypes, device[at], times, spent)
-        yield _with_rates(inputs, op, known, number[at], peak)
+    for order in np.argsort(-gpu_ns, kind="stable").tolist():
+        op, spent, peak = signatures[number[order]], int(gpu_ns[order]), peaks.get(device[order])
+        times = pieces[order] if op.name == NO_OP else calls[order]
+        name, shapes, dtypes = described[number[order]]
+        inputs = Inputs(name, shapes, dtypes, device[order], times, spent)
+        yield _with_rates(inputs, op, known, number[order], peak)
 
 
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")

@@ -48,9 +48,12 @@ def rarely_touched(calls: Calls, marks: Calls, most: float) -> tuple[Calls, dict
 def tables_of(gradients: Calls) -> tuple[list[Shape | None], Rows]:
     """(rows, width) of the table of each dense gradient, None where not recorded, and its indices, int64."""
     number, signatures = signatures_of(gradients.events.trace, gradients.rows)
-    tables = [_table(one) for one in signatures]
-    indices = [math.prod(one.shape(1)) if table else 0 for one, table in zip(signatures, tables, strict=True)]
-    return [tables[one] for one in number.tolist()], np.array(indices, np.int64)[number]
+    tables = [_table(signature) for signature in signatures]
+    indices = [
+        math.prod(signature.shape(1)) if table else 0
+        for signature, table in zip(signatures, tables, strict=True)
+    ]
+    return [tables[which] for which in number.tolist()], np.array(indices, np.int64)[number]
 
 
 def _table(gradient: Signature) -> Shape | None:
@@ -68,14 +71,14 @@ def looked_up_shares(
 
     Tables with as many rows as some matrix product has rows or columns are left out: an output layer may use them.
     """
-    found: dict[Shape, int] = {}
+    result: dict[Shape, int] = {}
     for table, count in zip(tables, indices.tolist(), strict=True):
         if table is not None:
-            found[table] = found.get(table, 0) + count
+            result[table] = result.get(table, 0) + count
     products = calls[calls.is_op & calls.name.matches(_PRODUCT)]
     _, signatures = signatures_of(calls.events.trace, products.rows)
-    tied = {size for one in signatures for tensor in tensors(one) for size in tensor}
-    return {table: count / steps / table[0] for table, count in found.items() if table[0] not in tied}
+    tied = {size for signature in signatures for tensor in tensors(signature) for size in tensor}
+    return {table: count / steps / table[0] for table, count in result.items() if table[0] not in tied}
 
 
 def needless_parts(calls: Calls, work: Work, at: Calls, shares: Mapping[Shape, float]) -> tuple[Mask, Floats]:
@@ -118,11 +121,11 @@ def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, floa
     """
     leaves = calls[calls.is_op & calls.name.one_of("torch::autograd::AccumulateGrad")]
     number, signatures = signatures_of(calls.events.trace, leaves.rows)
-    gradients = [tensors(signatures[one]) for one in number.tolist()]
+    gradients = [tensors(signatures[signature]) for signature in number.tolist()]
     every = _part([shape for shapes in gradients for shape in shapes], shares)
     number, signatures = signatures_of(ops.events.trace, np.where(chosen, ops.rows, -1))
-    unknown = [not any(one.dims) and "TensorList" in one.types for one in signatures]
-    parts = [_part(tensors(one), shares) for one in signatures]
+    unknown = [not any(signature.dims) and "TensorList" in signature.types for signature in signatures]
+    parts = [_part(tensors(signature), shares) for signature in signatures]
     return np.where(unknown, every, np.array(parts, np.float64))[number]
 
 

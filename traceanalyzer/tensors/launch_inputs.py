@@ -47,9 +47,9 @@ class Indexed:
             chosen = np.flatnonzero(name.code == code)
             grids = grid[chosen]
             blocks = np.zeros(len(grid.names) + 1, np.int64)
-            for of in grids.occurring():
-                shape = sizes_of(grid.names[of]) or (0,)
-                blocks[of] = shape[0] if whole else elements_of(shape) * int(sizes[1]) * int(sizes[2])  # type: ignore[index]
+            for grid_code in grids.occurring():
+                shape = sizes_of(grid.names[grid_code]) or (0,)
+                blocks[grid_code] = shape[0] if whole else elements_of(shape) * int(sizes[1]) * int(sizes[2])  # type: ignore[index]
             np.maximum.at(found.rows if whole else found.elements, number[chosen], blocks[grids.code])
         return found
 
@@ -87,4 +87,4 @@ class WorkInputs:
 
     def meets(self, wanted: Callable[[Signature], object]) -> Mask:
         """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""
-        return np.array([bool(wanted(one)) for one in self.signatures], bool)[self.number]
+        return np.array([bool(wanted(signature)) for signature in self.signatures], bool)[self.number]

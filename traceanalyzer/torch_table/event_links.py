@@ -54,10 +54,10 @@ def function_events(trace: Trace, *, python_functions: bool = False) -> Function
 
 def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
     overhead = matching(trace.cpu, "category", "overhead".__eq__)
-    found = np.zeros(len(events), bool)
+    result = np.zeros(len(events), bool)
     on_cpu = events.frame == CPU
-    found[on_cpu] = overhead[events.row[on_cpu]]
-    return found
+    result[on_cpu] = overhead[events.row[on_cpu]]
+    return result
 
 
 def _with_overhead_ids(trace: Trace, events: FunctionEvents) -> FunctionEvents:

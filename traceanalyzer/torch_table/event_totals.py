@@ -116,15 +116,15 @@ def _bottoms(repeats: Flags, parent: Rows, top: Rows) -> Rows:
 def _kernel_ns(events: FunctionEvents) -> Rows:
     """Duration of the device work linked to each event's id; 0 for those that nothing can be linked to."""
     work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
-    found = np.zeros(len(events), np.int64)
+    result = np.zeros(len(events), np.int64)
     if len(work) == 0:
-        return found
+        return result
     position, ids = numbered(events.linked_id[work])
     sums = sums_of(position, events.end_ns[work] - events.start_ns[work], len(ids))
     owners = np.flatnonzero(frontend(events))
-    at = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
-    found[owners] = np.where(ids[at] == events.own_id[owners], sums[at], 0)
-    return found
+    index = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
+    result[owners] = np.where(ids[index] == events.own_id[owners], sums[index], 0)
+    return result
 
 
 # -- memory --------------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, 
     rows = np.flatnonzero(is_memory)[np.argsort(at[is_memory], kind="stable")]
     low = np.searchsorted(at[rows], events.start_ns, side="left")
     high = np.searchsorted(at[rows], events.end_ns, side="right")
-    found = [
+    result = [
         np.where(events.on_device, 0, _between(column[rows], low, high)) for column in (on_cpu, on_device)
     ]
     alone = ~_covered(len(rows), low[~events.on_device], high[~events.on_device])
     extra = np.concatenate((rows[alone], np.flatnonzero(~is_memory)))
-    return _appended(trace, events, extra, found, (on_cpu[extra], on_device[extra]))
+    return _appended(trace, events, extra, result, (on_cpu[extra], on_device[extra]))
 
 
 def _between(values: Rows, low: Rows, high: Rows) -> Rows:

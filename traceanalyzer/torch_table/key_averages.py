@@ -103,8 +103,8 @@ def stack_keys(
     names = [str(name) for name in trace.python["name"].cat.categories]
     code = codes(trace.python, "name")[order]
     at = _frames_around(trace, events, order)
-    own = events.frame == PYTHON
-    at[own] = caller[at[own]]
+    selected = events.frame == PYTHON
+    at[selected] = caller[at[selected]]
     picked = _picked(at, caller, code, np.array([*map(_kept, names), False]), frames)
     picked = _with_forward_stacks(trace, events, parent, picked)
     distinct, group = np.unique(picked, axis=0, return_inverse=True)

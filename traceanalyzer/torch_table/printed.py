@@ -69,15 +69,15 @@ def _kernels_us(totals: EventTotals, dur: Floats) -> Floats:
     """Python's sum of the durations of the work linked to each event, lifted as the exact ones are."""
     events = totals.events
     work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
-    found = np.zeros(len(events))
+    result = np.zeros(len(events))
     if len(work) == 0:
-        return found
+        return result
     ids, position = np.unique(events.linked_id[work], return_inverse=True)
     sums = _sums(position.reshape(-1).astype(np.int64), dur[work], len(ids))
     owners = np.flatnonzero(frontend(events))
-    at = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
-    found[owners] = np.where(ids[at] == events.own_id[owners], sums[at], 0.0)
-    return np.where(totals.counted, found[totals.bottom], 0.0)
+    index = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
+    result[owners] = np.where(ids[index] == events.own_id[owners], sums[index], 0.0)
+    return np.where(totals.counted, result[totals.bottom], 0.0)
 
 
 def _sums(into: Rows, values: Floats, size: int | None = None) -> Floats:

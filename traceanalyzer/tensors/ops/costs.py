@@ -47,7 +47,9 @@ CostOf = Callable[[Signature], OpCost]
 def _typed(op: Signature) -> list[int]:
     """Positions of the tensors of known shape and type; single numbers have no shape."""
     return [
-        at for at, kind in enumerate(op.types) if kind in ITEM_BYTES and at < len(op.dims) and op.dims[at]
+        index
+        for index, kind in enumerate(op.types)
+        if kind in ITEM_BYTES and index < len(op.dims) and op.dims[index]
     ]
 
 
@@ -208,13 +210,15 @@ def comparison(op: Signature) -> OpCost:
 
 
 def _pointwise(op: Signature, result_bytes: int | None) -> OpCost:
-    inputs = [at for at in range(len(op.dims)) if at < len(op.types) and op.types[at] in ITEM_BYTES]
-    written = math.prod(np.broadcast_shapes(*(op.shape(at) for at in inputs)))
-    read = sum(op.elements(at) * op.item_bytes(at) for at in inputs if op.shape(at))
+    inputs = [
+        index for index in range(len(op.dims)) if index < len(op.types) and op.types[index] in ITEM_BYTES
+    ]
+    written = math.prod(np.broadcast_shapes(*(op.shape(index) for index in inputs)))
+    read = sum(op.elements(index) * op.item_bytes(index) for index in inputs if op.shape(index))
     if op.name.endswith("_"):
         item = op.item_bytes(inputs[0])
     else:
-        item = max(op.item_bytes(at) for at in inputs if op.shape(at))
+        item = max(op.item_bytes(index) for index in inputs if op.shape(index))
     return OpCost("elementwise", None, read + written * (result_bytes or item))
 
 

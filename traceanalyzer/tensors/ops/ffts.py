@@ -88,8 +88,8 @@ def _odd_products(most: int) -> list[int]:
     """All products of 3, 5 and 7 up to some number."""
     products = [1]
     for radix in _RADICES[1:]:
-        for one in list(products):
-            while one * radix <= most:
-                one *= radix
-                products.append(one)
+        for product in list(products):
+            while product * radix <= most:
+                product *= radix
+                products.append(product)
     return products

@@ -284,7 +284,7 @@ def interleaved(op: Signature) -> Shape:
 def padded(op: Signature) -> Shape:
     """pad(tensor, pads): two for each dimension, those of the last dimension first."""
     shape, pads = op.shape(0), [int(size) for size in op.scalar(1)]
-    added = [pads[at] + pads[at + 1] for at in range(0, len(pads), 2)][::-1]
+    added = [pads[index] + pads[index + 1] for index in range(0, len(pads), 2)][::-1]
     return tuple(
         size + more for size, more in zip(shape, [0] * (len(shape) - len(added)) + added, strict=True)
     )
@@ -311,7 +311,7 @@ def permuted(op: Signature) -> Shape:
 
 def counted(op: Signature) -> Shape:
     """arange(begin, end, step), each of the first two optional."""
-    values = [op.scalar(at) for at in range(len(op.dims) - 4)]
+    values = [op.scalar(index) for index in range(len(op.dims) - 4)]
     begin, end, step = (0, *values, 1) if len(values) == 1 else (*values, 1)[:3]
     return (math.ceil((end - begin) / step),)
 

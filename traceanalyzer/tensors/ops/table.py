@@ -450,7 +450,7 @@ def is_view(name: str) -> bool:
 def reads(op: Signature) -> list[Shape]:
     """Shapes of the tensors whose numbers a call reads, those in lists as well."""
     unread = op_row(op.name).unread
-    return tensors(replace(op, dims=tuple(d for at, d in enumerate(op.dims) if at not in unread)))
+    return tensors(replace(op, dims=tuple(d for index, d in enumerate(op.dims) if index not in unread)))
 
 
 def table() -> Mapping[str, OpRow]:
