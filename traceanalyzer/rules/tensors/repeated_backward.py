@@ -67,7 +67,7 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     if len(nodes) and (pick(ints(trace.lanes.cpu, "sequence"), nodes.rows) == NULL_INT).all():
         raise Unavailable("no sequence numbers in the trace", "record with a released torch.profiler")
     passes = Passes.build(calls, nodes)
-    nodes, same = passes.nodes, passes.again(calls)
+    nodes, same = passes.nodes, passes.repeated(calls)
     repeated = _repeated_nodes(trace, calls, nodes) & ~same
     for again, seeds, cause in ((repeated, nodes[:0], ""), (same, passes.seeds(same), "inputs")):
         if again.sum() > limits.min_again_share * len(nodes):
@@ -155,7 +155,7 @@ class Passes:
         recorder = pick(ints(cpu, "fwd_thread"), nodes.rows, NULL_INT)
         return cls(nodes, number, sequence, recorder, seed)
 
-    def again(self, calls: Calls) -> Mask:
+    def repeated(self, calls: Calls) -> Mask:
         """Nodes that passes from the same ones run again, and the same of what these passes recorded; (nodes,)."""
         first, root = self._first_alike()
         same = np.where(self.number >= 0, pick(first, self.number), -1)

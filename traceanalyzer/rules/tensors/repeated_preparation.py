@@ -273,7 +273,6 @@ def _chains(first: Rows, number: Rows, signatures: list[Signature], shape: Shape
 
 def _scales(op: Signature, shape: Shape) -> bool:
     """Scaling of the tensor, or of one number per row of it, by such numbers."""
-
     return bool(re.match(_SCALES, op.name)) and all(_is_reduced(shape_, shape) for shape_ in tensors(op))
 
 
@@ -292,7 +291,6 @@ def _may_write(long: Work, elements: int) -> bool:
 
 def _results(op: Signature) -> int | None:
     """Elements of a product's result, 0 of what is less than its inputs; None where that is not known."""
-
     if re.match(REDUCES, op.name) or re.match(SMALLER, op.name):
         return 0
     needed = bound_of(op) if op.dims else None

@@ -17,8 +17,8 @@ from traceanalyzer.rules.tensors.encoded_copies.networks import (
     FAR,
     Copied,
     Ops,
+    data_shapes,
     networks,
-    read_by,
     rows_read,
     types_read,
 )
@@ -138,7 +138,7 @@ def _copied_by_strides(op: Signature, min_times: float) -> Copied | None:
     """Rows that an op reads, of which strides say that each is there several times; None where one input has others."""
     if not BY_ROW.search(op.name) or not op.strides or op.name == "aten::cat":
         return None
-    wanted = read_by(op)
+    wanted = data_shapes(op)
     shape = max(wanted, key=math.prod, default=())
     repeated = set(range(1 - len(shape), -1)) | {-len(shape)} if len(shape) > 1 else set()
     for place, sizes in enumerate(op.dims):
@@ -200,7 +200,7 @@ def _is_condition(ops: Ops, first: int, rest: range) -> bool:
         rest: positions of what follows in its block.
     """
     op = ops.signatures[ops.number[first]]
-    shape = next(iter(read_by(op)))
+    shape = next(iter(data_shapes(op)))
     for place in reversed(rest):
         which = ops.number[place]
         if ops.results[which] == shape and not is_view(ops.signatures[which].name):

@@ -89,7 +89,7 @@ def _copies_of(ops: Sequence[Signature], min_times: float) -> Copied | None:
     """What the first op copies, if one of the next ones works on separate copies."""
     source, moved = next(iter(tensors(ops[0])), ()), False
     for begin, op in enumerate(ops[1:], 1):
-        for shape in read_by(op):
+        for shape in data_shapes(op):
             items = _items(source, shape) if len(shape) > 1 and not is_view(op.name) else 0
             if items and shape[0] >= min_times * items and _may_look_up(op, ops[0], moved):
                 return Copied(begin, shape[0], items, shape)
@@ -173,7 +173,7 @@ class _Network:
 
     def inputs_of(self, op: Signature) -> list[Shape]:
         """Shapes of the copies that an op reads."""
-        return [shape for shape in read_by(op) if shape in self.shapes]
+        return [shape for shape in data_shapes(op) if shape in self.shapes]
 
     def see_unknown_result(self, op: Signature) -> None:
         """What an op reads after one of unknown result, and has as many entries, is that result."""
@@ -185,12 +185,12 @@ class _Network:
         """Note an op that reads no copies."""
         self.unknown = 0 if tensors(op) else self.unknown
         if not self._copies_too(op):
-            self.others.see(op, read_by(op))
+            self.others.see(op, data_shapes(op))
 
     def takes_only(self, op: Signature, inputs: list[Shape]) -> bool:
         """Whether all that an op reads of so many entries are copies of this network."""
         entries = (self.copied.copies,)
-        if any(shape not in self.shapes and shape[:1] == entries for shape in read_by(op)):
+        if any(shape not in self.shapes and shape[:1] == entries for shape in data_shapes(op)):
             return False
         self.tables -= op.name == LOOK_UP
         if self.others.may_be(inputs) or self.tables < 0:
@@ -243,10 +243,10 @@ class Ops:
     def modulates(self, place: int) -> bool:
         """Whether an activation and a layer after it make shift, scale and gate of a condition, all at once."""
         both = [self.signatures[which] for which in self.number[place : place + 2]]
-        wide, shape = result_shape(both[-1]), next(iter(read_by(both[0])), ())
+        wide, shape = result_shape(both[-1]), next(iter(data_shapes(both[0])), ())
         if op_row(both[-1].name).kind is not Kind.GEMM or wide is None:
             return False
-        if tuple(read_by(both[-1])) != (shape,) or not _ACTIVATES.search(both[0].name):
+        if tuple(data_shapes(both[-1])) != (shape,) or not _ACTIVATES.search(both[0].name):
             return False
         return wide[-1] % shape[-1] == 0 and wide[-1] >= _ROW_PARTS * shape[-1]
 
@@ -258,9 +258,9 @@ def rows_read(ops: Ops, position: int, begin: int, end: int, copied: Copied) -> 
         at: what makes the rows, or the first that reads them.
         begin, end: what to look at, within the thread's step.
     """
-    rows, places = _Known(ops, copied, range(begin, position)), []
+    rows, places = _EqualRows(ops, copied, range(begin, position)), []
     for place in range(position + copied.begin, end):
-        its = rows.taken_by(place, first=place == position)
+        its = rows.computes_rows(place, first=place == position)
         if its is None:
             break
         if its:
@@ -268,7 +268,7 @@ def rows_read(ops: Ops, position: int, begin: int, end: int, copied: Copied) -> 
     return places
 
 
-class _Known:
+class _EqualRows:
     """Shapes of the tensors that consist of equal rows, and of others that are as large.
 
     An op reads what the one before it has made. Of other tensors it reads the equal rows if no other tensor has their
@@ -294,11 +294,11 @@ class _Known:
         # Equal rows that no op has read.
         self.unread: Shape | None = None
 
-    def taken_by(self, place: int, *, first: bool) -> bool | None:
+    def computes_rows(self, place: int, *, first: bool) -> bool | None:
         """Whether an op computes equal rows of equal rows; None where that, or what it makes, is not known."""
         which = self.ops.number[place]
         op, result = self.ops.signatures[which], self.ops.results[which]
-        read, viewing = read_by(op), is_view(op.name)
+        read, viewing = data_shapes(op), is_view(op.name)
         rows = {shape for shape in read if shape in self.equal}
         equal = {self._is_equal(op, shape, place) for shape in rows}
         if None in equal:
@@ -355,7 +355,7 @@ class _Known:
         if result is None:
             return False if viewing or not tensors(op) else None
         shape = self.last[0]
-        if self.product and _ARITHMETIC.search(op.name) and shape in read_by(op):
+        if self.product and _ARITHMETIC.search(op.name) and shape in data_shapes(op):
             self.others[shape].remove(None)
         if not viewing or result in self.equal:
             self.others.setdefault(result, []).append(self.ops.types[which])
@@ -388,7 +388,7 @@ class Copied(NamedTuple):
     shape: Shape
 
 
-def read_by(op: Signature) -> Sequence[Shape]:
+def data_shapes(op: Signature) -> Sequence[Shape]:
     """Shapes of what it works on: of a layer its input, not its weight; of a look-up the indices."""
     if not LAYERS.search(op.name):
         return tensors(op)

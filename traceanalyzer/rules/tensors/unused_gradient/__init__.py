@@ -13,7 +13,10 @@ from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, shapes_in_words
-from traceanalyzer.rules.tensors.unused_gradient.discarded import beyond_trained, discarded
+from traceanalyzer.rules.tensors.unused_gradient.discarded import (
+    discarded_gradients,
+    gradients_beyond_trained,
+)
 from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     NODE,
     for_unused_alone,
@@ -101,7 +104,7 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
     pass_of = passes_of(calls, marks, leaves)
-    gone = discarded(calls, work, leaves, marks, added, pass_of, limits.min_steps)
+    gone = discarded_gradients(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _hits_of_gradients(calls, work, leaves, gone, marks, _Reason.CLEARED)
         return
@@ -113,11 +116,11 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             reason = _Reason.NOT_UPDATED_OR_CLEARED if added[~used].all() else _Reason.NOT_UPDATED
             yield _hits(calls, leaves, used, marks, reason)
             return
-    beyond = beyond_trained(calls, work, leaves, marks, added, pass_of, used, limits.min_steps)
+    beyond = gradients_beyond_trained(calls, work, leaves, marks, added, pass_of, used, limits.min_steps)
     if beyond.any():
         yield _hits(calls, leaves, ~beyond, marks, _Reason.ENDS_BACKWARD)
         return
-    uncleared = never_cleared(calls, leaves, marks, added, pass_of, limits.min_steps)
+    uncleared = uncleared_gradients(calls, leaves, marks, added, pass_of, limits.min_steps)
     if uncleared.any() and not (recorded and used[uncleared].all()):
         yield _hits_of_gradients(calls, work, leaves, uncleared, marks, _Reason.NEVER_CLEARED)
     elif not recorded:
@@ -186,7 +189,9 @@ def _steady(leaves: Calls, used: Mask, marks: Calls, limits: Limits) -> bool:
     return bool(stepped and enough and len(steps) >= limits.min_steps)
 
 
-def never_cleared(calls: Calls, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, least: int) -> Mask:
+def uncleared_gradients(
+    calls: Calls, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, least: int
+) -> Mask:
     """Which gradients each pass adds to what was there, though an optimizer's step came since the last pass.
 
     None where passes are no more than the least, or unlike each other, or no optimizer's step lies between two, where a

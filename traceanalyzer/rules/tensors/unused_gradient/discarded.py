@@ -59,7 +59,7 @@ class _Pass:
     mark: int
 
 
-def discarded(
+def discarded_gradients(
     calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, least: int
 ) -> Mask:
     """Which gradients end or begin a pass, are in no optimizer's list until made anew, and are read by no op.
@@ -186,7 +186,7 @@ class _Passes:
     steps: dict[int, list[int]]
 
 
-def beyond_trained(
+def gradients_beyond_trained(
     calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, used: Mask, least: int
 ) -> Mask:
     """Which gradients come after the last one that an optimizer has, in every pass, and are used by nothing.
