@@ -110,7 +110,7 @@ def of_rule(report: Report, rule: str) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("own", "stands_out"),
+    ("own", "expected"),
     [
         (Load(1_100, 100), True),  # a tenth more than the usual 1,000
         (Load(1_099, 100), False),
@@ -128,9 +128,9 @@ def of_rule(report: Report, rule: str) -> list[Finding]:
         (Load(1_100, 100, error_ns=33.4), False),
     ],
 )
-def test_slow_rank_computes_more_and_others_wait(own: Load, stands_out: bool) -> None:
+def test_slow_rank_computes_more_and_others_wait(own: Load, expected: bool) -> None:
     others = [Load(ns, waiting) for ns, waiting in ((400, 100), (1_000, 700), (5_000, 0))]
-    assert stands_out(own, others, Limits()) is stands_out
+    assert stands_out(own, others, Limits()) is expected
 
 
 def test_error_of_the_mean_shrinks_with_more_ranks() -> None:

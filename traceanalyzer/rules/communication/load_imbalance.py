@@ -100,21 +100,21 @@ def load_imbalance(
     )
 
 
-def stands_out(members: Load, rest: Sequence[Load], limits: Limits) -> bool:
+def stands_out(load: Load, peers: Sequence[Load], limits: Limits) -> bool:
     """True if the rank computes well more than most others, and does not wait for them.
 
-    Compute beside a collective that waits is slower: who waits longer than it computes more is not the late one.
+    A waiting collective slows down compute. A rank that waits longer than its additional compute is not late.
     """
     usual, waiting_ns = (
-        float(np.median([getattr(other, name) for other in rest])) for name in ("compute_ns", "waiting_ns")
+        float(np.median([getattr(peer, name) for peer in peers])) for name in ("compute_ns", "waiting_ns")
     )
-    more_ns = members.compute_ns - usual
-    error_ns = math.hypot(members.error_ns, *(other.error_ns / len(rest) for other in rest))
-    held_up = more_ns >= limits.min_step_share * members.step_ns and members.held_ns >= _MOST * more_ns
+    more_ns = load.compute_ns - usual
+    error_ns = math.hypot(load.error_ns, *(peer.error_ns / len(peers) for peer in peers))
+    held_up = more_ns >= limits.min_step_share * load.step_ns and load.held_ns >= _MOST * more_ns
     return (
         (more_ns >= limits.min_more_share * usual or held_up)
         and more_ns >= limits.min_errors * error_ns
-        and members.waiting_ns - waiting_ns <= more_ns
+        and load.waiting_ns - waiting_ns <= more_ns
     )
 
 
