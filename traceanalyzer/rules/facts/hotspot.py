@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.roofline.op_rates import Inputs, OpWork, shapes_of
@@ -183,13 +184,9 @@ def hotspot(
         chosen = names.one_of(op)
         op_work, every = step_work[chosen & counts], step_work[chosen]
         gpu_ns = int(took_ns[chosen].sum()) // max(len(usual), 1)
-        predicted = job or (forecast and forecast.step)
-        whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
-        judged_step = f"the {'predicted' if predicted else 'recorded'} step"
-        # Streams overlap more work than fits into the step; ranks then wait less for each other.
+        # Communication is left out: without other work, ranks wait less for each other.
         work_ns = int(alone_ns[~step_work.kind.one_of("communication")].sum()) / max(len(usual), 1)
-        if work_ns > (1 + MORE_WORK) * whole_ns:
-            whole_ns, judged_step = work_ns, "all GPU work"
+        whole_ns, judged_step = _judged_step(steps, job or (forecast.step if forecast else None), work_ns)
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
             pace = every.total_ns / len(every) / max(op_work.total_ns / len(op_work), 1.0)
@@ -204,6 +201,14 @@ def hotspot(
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
             yield _hits(op, every, op_work, bound, gpu_ns, share, judged_step, of_which, whole)
+
+
+def _judged_step(steps: Steps, predicted: JobStep | StepEstimate | None, work_ns: float) -> tuple[float, str]:
+    """(time in ns that shares refer to, its name): the predicted or recorded step, or all GPU work if longer."""
+    whole_ns = predicted.unprofiled_ns if predicted else steps.window_ns / max(len(steps), 1)
+    if work_ns > (1 + MORE_WORK) * whole_ns:
+        return work_ns, "all GPU work"
+    return whole_ns, f"the {'predicted' if predicted else 'recorded'} step"
 
 
 def _in_usual_steps(work: Work, usual: NDArray[np.int64]) -> Mask:
