@@ -66,7 +66,7 @@ def pending(order: Claims, edit: type[Any] | None = None, info: bool = False) ->
     return SimpleNamespace(order=order, hits=SimpleNamespace(info=info, edits=lambda: edits))
 
 
-def behind(
+def preceding(
     *members: tuple[Any, Finding], work_ns: tuple[tuple[int, ...], ...] = ((1,), (1,))
 ) -> dict[int, list[int]]:
     """Which of two findings stands before which; what is worth comparing is all but what takes launches off the CPU."""
@@ -76,7 +76,9 @@ def behind(
         if one.saving is not None and made.order is not Claims.LAUNCHES
     }
     prints: Any = {i: SimpleNamespace(work_ns=np.array(own)) for i, own in enumerate(work_ns)}
-    made = faults._behind([made for made, _ in members], [one for _, one in members], prints, worth)
+    made = faults.FindingOrder.of(
+        [made for made, _ in members], [one for _, one in members], prints, worth
+    ).preceded_by()
     return {i: sorted(others) for i, others in made.items()}
 
 
@@ -101,7 +103,7 @@ def test_what_says_why_the_kernels_of_a_chain_are_there_stands_before_the_chain(
 ) -> None:
     chain = pending(Claims.PATTERN, Fuse), found(HIGH, 0.3, 0.3)
     reason = pending(order, edit), found(severity, share, share)
-    assert behind(chain, reason, work_ns=work_ns) == ({0: [1]} if explains else {})
+    assert preceding(chain, reason, work_ns=work_ns) == ({0: [1]} if explains else {})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_taking_launches_off_the_cpu_stands_before_what_is_worth_far_less_and_be
 ) -> None:
     graph = pending(Claims.LAUNCHES), found(MEDIUM, launches, launches)
     fault = pending(Claims.EVENT), found(severity, other, other)
-    assert behind(graph, fault) == before
+    assert preceding(graph, fault) == before
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_a_graph_that_is_worth_twice_as_much_stands_before_a_chain(
 ) -> None:
     chain = pending(Claims.PATTERN, Fuse), found(MEDIUM, 0.1, 0.1)
     graph = pending(Claims.LAUNCHES, info=info), found(HIGH, launches, launches)
-    assert behind(chain, graph) == ({0: [1]} if first else {})
+    assert preceding(chain, graph) == ({0: [1]} if first else {})
 
 
 def test_findings_are_grouped_by_their_links_and_numbered_by_the_first() -> None:

@@ -49,8 +49,8 @@ class CpuTimeline:
         row = np.full(len(start), -1, np.int64)
         # The last thread that has a row owns the time, and the main thread comes first.
         for thread in threads.tolist():
-            found = nesting.around(thread, start, end)
-            row = np.where(found >= 0, found, row)
+            innermost = nesting.around(thread, start, end)
+            row = np.where(innermost >= 0, innermost, row)
         return cls(start, end, row, step, threads)
 
     def at(self, instants: Rows) -> Rows:
@@ -65,14 +65,14 @@ def _edges(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
     return both[(both >= low) & (both <= high)]
 
 
-def _open_at(nesting: Nesting, thread: int, at: int) -> Rows:
+def _open_at(nesting: Nesting, thread: int, instant: int) -> Rows:
     """Rows of a thread that are open at an instant."""
-    row = int(nesting.around(thread, np.array([at]), np.array([at]))[0])
-    found = []
+    row = int(nesting.around(thread, np.array([instant]), np.array([instant]))[0])
+    rows = []
     while row >= 0:
-        found.append(row)
+        rows.append(row)
         row = int(nesting.parent[row])
-    return np.array(found, np.int64)
+    return np.array(rows, np.int64)
 
 
 def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:
@@ -85,7 +85,7 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
     """
     main = _main(nesting, steps, launches)
     edges = np.sort(_edges(nesting, main, low, high))
-    found = [main]
+    chosen = [main]
     for thread in range(len(nesting.thread_rows)):
         rows = _within(nesting, thread, low, high)
         rows = rows[nesting.parent[rows] < 0]
@@ -95,8 +95,8 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
             edges, nesting.start_ns[rows], "right"
         )
         if (enclosed > 0).mean() <= _MAX_ENCLOSING:
-            found.append(thread)
-    return np.array(found, np.int64)
+            chosen.append(thread)
+    return np.array(chosen, np.int64)
 
 
 def _within(nesting: Nesting, thread: int, low: int, high: int) -> Rows:

@@ -48,8 +48,10 @@ class Autograd:
         """Of the program's segments."""
         number, thread = (ints(trace.lanes.cpu, column) for column in ("sequence", "fwd_thread"))
         row = inherited(nesting.parent, number >= 0)[program.timeline.row]
-        own = np.where(program.timeline.row >= 0, row, -1)
-        return cls(np.append(number, -1)[own], np.append(thread > 0, False)[own], program.launch)
+        numbered_row = np.where(program.timeline.row >= 0, row, -1)
+        return cls(
+            np.append(number, -1)[numbered_row], np.append(thread > 0, False)[numbered_row], program.launch
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,11 +129,11 @@ class Footprint:
         np.minimum.at(first, number[self.woken], place[self.woken])
         after = place > first[number]
         waits, worked = np.unique(number[self.woken]), np.unique(number[after & (other.cpu_ns > 0)])
-        often = len(worked) >= _INSIDE * len(waits)
+        recurs = len(worked) >= _INSIDE * len(waits)
         ops = float(other.cpu_ns[other.dropped].sum()) >= _INSIDE * whole
         copied_ns = np.maximum(self.moved_ns, np.where(self.dead, self.work_ns, 0.0))
         data = ops and float(copied_ns.sum()) >= _DATA_NS * np.count_nonzero(copied_ns) > 0
-        return bool((often or data) and other.cpu_ns[after].sum() >= _INSIDE * whole)
+        return bool((recurs or data) and other.cpu_ns[after].sum() >= _INSIDE * whole)
 
     def prepares(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
         """Whether most of this one's CPU time lies right before launches of most of what the other moves aside.
@@ -155,14 +157,14 @@ class Footprint:
 
     def is_backward_of(self, other: Footprint, autograd: Autograd) -> bool:
         """Whether most of what this takes is the backward of ops of which the other takes something."""
-        own, theirs = (one._by_segment(autograd.launch) for one in (self, other))
+        own_ns, other_ns = (footprint._by_segment(autograd.launch) for footprint in (self, other))
         numbered = autograd.number >= 0
         backward = autograd.backward & numbered
-        whole = own[backward].sum()
-        if whole <= own[numbered & ~backward].sum():
+        whole = own_ns[backward].sum()
+        if whole <= own_ns[numbered & ~backward].sum():
             return False
-        forward = np.unique(autograd.number[(theirs > 0) & numbered & ~backward])
-        return bool(own[backward & np.isin(autograd.number, forward)].sum() >= _INSIDE * whole)
+        forward = np.unique(autograd.number[(other_ns > 0) & numbered & ~backward])
+        return bool(own_ns[backward & np.isin(autograd.number, forward)].sum() >= _INSIDE * whole)
 
     def _by_segment(self, launch: Rows) -> Floats:
         """What is taken of each segment and of the work that it launches."""

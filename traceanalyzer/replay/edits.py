@@ -84,8 +84,8 @@ class DropWork:
     work: Ints
 
     def apply(self, edited: EditedProgram) -> None:
-        at = edited.positions(as_ints(self.work))
-        edited.drop_work(at[at >= 0])
+        place = edited.positions(as_ints(self.work))
+        edited.drop_work(place[place >= 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +97,10 @@ class Resize:
     dur_ns: Floats
 
     def apply(self, edited: EditedProgram) -> None:
-        at = edited.positions(as_ints(self.work))
-        edited.dur_ns[at[at >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), at.shape)[at >= 0]
+        place = edited.positions(as_ints(self.work))
+        edited.dur_ns[place[place >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), place.shape)[
+            place >= 0
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +112,9 @@ class Scale:
     factor: Floats | float
 
     def apply(self, edited: EditedProgram) -> None:
-        at = edited.positions(as_ints(self.work))
-        factor = np.broadcast_to(np.asarray(self.factor, np.float64), at.shape)
-        edited.dur_ns[at[at >= 0]] *= factor[at >= 0]
+        place = edited.positions(as_ints(self.work))
+        factor = np.broadcast_to(np.asarray(self.factor, np.float64), place.shape)
+        edited.dur_ns[place[place >= 0]] *= factor[place >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,10 +138,10 @@ class MoveToSideStream:
     dur_ns: Floats | None = None
 
     def apply(self, edited: EditedProgram) -> None:
-        at = edited.positions(as_ints(self.work))
+        place = edited.positions(as_ints(self.work))
         if self.dur_ns is not None:
             Resize(self.work, self.dur_ns).apply(edited)
-        edited.aside(at[at >= 0])
+        edited.aside(place[place >= 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,8 +208,8 @@ class CapOps:
 
     def apply(self, edited: EditedProgram) -> None:
         segments = edited.program.segments
-        own = ~segments.gap & (segments.call < 0)
-        edited.cpu_ns[own] = np.minimum(edited.cpu_ns[own], self.most_ns)
+        computing = ~segments.gap & (segments.call < 0)
+        edited.cpu_ns[computing] = np.minimum(edited.cpu_ns[computing], self.most_ns)
 
 
 _JOINED = frozenset(
@@ -232,7 +234,7 @@ def merge_edits(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def _key(edit: Edit) -> tuple[Any, ...]:
-    values = ((one.name, getattr(edit, one.name)) for one in fields(edit))  # type: ignore[arg-type]
+    values = ((attribute.name, getattr(edit, attribute.name)) for attribute in fields(edit))  # type: ignore[arg-type]
     return (type(edit), *(_part(name, value) for name, value in values if name not in _JOINED))
 
 
@@ -247,22 +249,22 @@ def _part(name: str, value: Any) -> Any:
 
 
 def _joined(members: Sequence[Edit]) -> Edit:
-    joined: dict[str, Any] = {}
-    for one in fields(members[0]):  # type: ignore[arg-type]
-        values = [getattr(edit, one.name) for edit in members]
-        if one.name == "group":
+    columns: dict[str, Any] = {}
+    for attribute in fields(members[0]):  # type: ignore[arg-type]
+        values = [getattr(edit, attribute.name) for edit in members]
+        if attribute.name == "group":
             values = _renumbered(values)
-        part = _part(one.name, values[0])
-        each = one.name in _JOINED or (isinstance(part, tuple) and part[:1] == (_EACH,))
-        joined[one.name] = np.concatenate([np.asarray(v) for v in values]) if each else values[0]
-    return type(members[0])(**joined)
+        part = _part(attribute.name, values[0])
+        each = attribute.name in _JOINED or (isinstance(part, tuple) and part[:1] == (_EACH,))
+        columns[attribute.name] = np.concatenate([np.asarray(v) for v in values]) if each else values[0]
+    return type(members[0])(**columns)
 
 
 def _renumbered(groups: Sequence[Any]) -> list[Any]:
     """Groups of different edits stay different."""
-    found, first = [], 0
+    renumbered, first = [], 0
     for group in groups:
         numbers = np.asarray(group, np.int64)
-        found.append(numbers + first)
+        renumbered.append(numbers + first)
         first += int(numbers.max(initial=-1)) + 1
-    return found
+    return renumbered

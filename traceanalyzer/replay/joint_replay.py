@@ -43,7 +43,7 @@ class _Rank(State):
     def __init__(self, block: Block) -> None:
         super().__init__(block)
         self.finished: list[float] = []
-        meets = [at + 1 for at, stretch in enumerate(block.stretches) if stretch.meet >= 0]
+        meets = [number + 1 for number, stretch in enumerate(block.stretches) if stretch.meet >= 0]
         cuts = sorted({0, *meets, len(block.stretches)})
         self._parts = [block.stretches[begin:end] for begin, end in pairwise(cuts)]  # each up to a collective
 
@@ -80,11 +80,11 @@ def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:
     ranks = {rank: _Rank(block) for rank, block in blocks.items()}
     expected = Counter(stretch.meet for block in blocks.values() for stretch in block.stretches)
     waited, last = _met(ranks, expected, runs)
-    first, end = (max(rank.finished[at] for rank in ranks.values()) for at in (0, -1))
+    first, end = (max(rank.finished[which] for rank in ranks.values()) for which in (0, -1))
     meetings = max(sum(last.values()), 1)
-    taken = (runs - 1) * steps
+    repeated = (runs - 1) * steps
     return JobStep(
-        (end - first) / taken,
+        (end - first) / repeated,
         steps,
         {rank: waited[rank] / (runs * steps) for rank in ranks},
         {rank: last[rank] / meetings for rank in ranks},
@@ -98,24 +98,24 @@ def _met(
 
     Where programs wait for each other in a circle, which NCCL could not run either, the first to come goes on.
     """
-    going = {rank: one.arrivals(runs) for rank, one in ranks.items()}
-    here: dict[Meeting, dict[int, float]] = {}
+    going = {rank: program.arrivals(runs) for rank, program in ranks.items()}
+    arrived_at: dict[Meeting, dict[int, float]] = {}
     waited: Counter[int] = Counter()
     last: Counter[int] = Counter()
     ready: list[tuple[int, float | None]] = [(rank, None) for rank in ranks]
-    while ready or here:
+    while ready or arrived_at:
         if not ready:
-            first = min(here, key=lambda meeting: min(here[meeting].values()))
-            ready = _released(here.pop(first), waited, last)
+            first = min(arrived_at, key=lambda meeting: min(arrived_at[meeting].values()))
+            ready = _released(arrived_at.pop(first), waited, last)
         rank, answer = ready.pop()
         try:
             meeting, start = next(going[rank]) if answer is None else going[rank].send(answer)
         except StopIteration:
             continue
-        arrived = here.setdefault(meeting, {})
+        arrived = arrived_at.setdefault(meeting, {})
         arrived[rank] = start
         if len(arrived) == expected[meeting[1]]:
-            ready += _released(here.pop(meeting), waited, last)
+            ready += _released(arrived_at.pop(meeting), waited, last)
     return waited, last
 
 

@@ -24,18 +24,18 @@ def undisturbed_ns(trace: Trace, work: DeviceWork, entry: Rows, waits: Collectiv
     took = (work.end_ns - work.start_ns)[entry].astype(np.float64)
     computes = (work.kind == KINDS.index("compute"))[entry]
     communication = np.flatnonzero(work.kind == KINDS.index("communication"))
-    waiting, beside = np.zeros(len(entry)), np.zeros(len(entry))
+    waiting, overlapping = np.zeros(len(entry)), np.zeros(len(entry))
     for device in np.unique(work.device[entry]).tolist():
-        own = computes & (work.device[entry] == device)
+        on_device = computes & (work.device[entry] == device)
         there = communication[work.device[communication] == device]
-        starts, ends = work.start_ns[entry[own]], work.end_ns[entry[own]]
+        starts, ends = work.start_ns[entry[on_device]], work.end_ns[entry[on_device]]
         late = waits.entry[work.device[waits.entry] == device]
         until = work.start_ns[late] + np.maximum(waits.of(late)[0], 0)
-        waiting[own] = _covered(work.start_ns[late], until, starts, ends)
-        beside[own] = _covered(work.start_ns[there], work.end_ns[there], starts, ends)
+        waiting[on_device] = _covered(work.start_ns[late], until, starts, ends)
+        overlapping[on_device] = _covered(work.start_ns[there], work.end_ns[there], starts, ends)
     if not waiting.any():
         return took
-    slower = _slower(trace, work, entry, took, np.where(computes, beside, -1.0))
+    slower = _slower(trace, work, entry, took, np.where(computes, overlapping, -1.0))
     return took - waiting * (1 - 1 / slower)
 
 
@@ -43,24 +43,26 @@ def _covered(begins: Rows, finishes: Rows, starts: Rows, ends: Rows) -> Rows:
     return intervals.covered(intervals.union(begins, finishes), starts, ends)
 
 
-def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, beside: Floats) -> Floats:
+def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, overlapping: Floats) -> Floats:
     """By how much each entry's kind is slower beside communication than alone; float64 (entries,)."""
     columns = (codes_at(trace.lanes.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
     kind, first = grouped(list(columns))
-    share = beside / np.maximum(took, 1.0)
-    alone = _medians(kind, took, (share >= 0) & (share < _FREE), len(first))
+    share = overlapping / np.maximum(took, 1.0)
+    unblocked = _medians(kind, took, (share >= 0) & (share < _FREE), len(first))
     shared = _medians(kind, took, share > _BESIDE, len(first))
-    ratio = np.clip(shared / alone, 1.0, _MOST)
-    known = ~np.isnan(ratio)
+    ratio = np.clip(shared / unblocked, 1.0, _MOST)
+    measured = ~np.isnan(ratio)
     weight = np.bincount(kind, weights=took * (share > _BESIDE), minlength=len(first))
-    usual = float(np.average(ratio[known], weights=weight[known])) if weight[known].sum() else _SLOWER
-    return np.where(known, ratio, usual)[kind]
+    usual = (
+        float(np.average(ratio[measured], weights=weight[measured])) if weight[measured].sum() else _SLOWER
+    )
+    return np.where(measured, ratio, usual)[kind]
 
 
 def _medians(kind: Rows, values: Floats, among: Mask, kinds: int) -> Floats:
     """Median of each kind's values; NaN where there are few."""
     enough = np.bincount(kind[among], minlength=kinds) >= _FEW
     chosen = among & enough[kind]
-    found = np.full(kinds, np.nan)
-    found[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], values[chosen])
-    return found
+    medians = np.full(kinds, np.nan)
+    medians[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], values[chosen])
+    return medians

@@ -93,13 +93,13 @@ class ExcessOverPeers(Excess, GivenByJob):
         names, rows = segment_names(trace, program)
         shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
         shares.pop(more.pause, None)  # only the longest of the gaps that it is named by
-        left = np.array([shares.get(name, 1.0) for name in names.names.tolist()])[names.code]
-        left[longest_gaps(program)] *= more.pause_left
+        remaining = np.array([shares.get(name, 1.0) for name in names.names.tolist()])[names.code]
+        remaining[longest_gaps(program)] *= more.pause_left
         less = more.computes_more and more.peers_compute_ns > 0
         work_left = more.peers_compute_ns / more.compute_ns if less else 1.0
         spent = rows[names.one_of(*islice(more.cpu_ns, 1)) & (rows >= 0)]
-        edit = MatchPeers(RemainingShare(left), work_left)
-        plain = {one.name: getattr(more, one.name) for one in fields(Excess)}
+        edit = MatchPeers(RemainingShare(remaining), work_left)
+        plain = {attribute.name: getattr(more, attribute.name) for attribute in fields(Excess)}
         return cls(**plain, rows=distinct(spent), edit=edit)
 
 
@@ -140,28 +140,28 @@ def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
 
 
 def excess_by_rank(
-    hours: Mapping[int, StepBreakdown], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
+    breakdowns: Mapping[int, StepBreakdown], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
 ) -> dict[int, Excess]:
     """What each rank takes more than the median of the others; without those that run another program, or no more.
 
     Args:
         waits_ns, step_ns: rank -> what the others wait for it in a recorded step, and how long that is.
     """
-    ranks = list(hours)
+    ranks = list(breakdowns)
     if len(ranks) < 2:
         return {}
-    names, cpu_ns, usual_ns = _beside([hours[rank].cpu_ns for rank in ranks])
-    known, calls, usual_calls = _beside([hours[rank].calls for rank in ranks])
-    assert known == names
-    does = np.array([[name in hours[rank].cpu_ns for name in names] for rank in ranks])
+    names, cpu_ns, usual_ns = _beside([breakdowns[rank].cpu_ns for rank in ranks])
+    same_names, calls, usual_calls = _beside([breakdowns[rank].calls for rank in ranks])
+    assert same_names == names
+    does = np.array([[name in breakdowns[rank].cpu_ns for name in names] for rank in ranks])
     alike = (usual_ns * does).sum(axis=1) >= _ALIKE * usual_ns.sum(axis=1)
     is_communication = np.array([bool(_COMMUNICATION.search(name)) for name in names])
     longer = (cpu_ns > _MORE_TIMES * usual_ns) | (calls > _MORE_CALLS * usual_calls)
     more = (cpu_ns - usual_ns >= _MORE_NS) & ~is_communication & longer
-    compute = np.array([[hours[rank].compute_ns] for rank in ranks])
+    compute = np.array([[breakdowns[rank].compute_ns] for rank in ranks])
     peers = _median_of_others(compute)
     slower = (compute > _MORE_WORK * peers) & (peers > 0)
-    pause = np.array([[hours[rank].pause_ns] for rank in ranks])
+    pause = np.array([[breakdowns[rank].pause_ns] for rank in ranks])
     short = _median_of_others(pause)
     gaps = np.array([gap_of(name) is not None for name in names])
     paused = (
@@ -169,20 +169,24 @@ def excess_by_rank(
         & (pause > _MORE_TIMES * short)
         & ~(more & gaps).any(axis=1, keepdims=True)
     )
-    found = {}
-    for at in np.flatnonzero(alike & (more.any(axis=1) | slower[:, 0] | paused[:, 0])).tolist():
-        own, rank = np.flatnonzero(more[at]), ranks[at]
-        beyond = {names[one]: float(cpu_ns[at, one] - usual_ns[at, one]) for one in own.tolist()}
-        usual = {names[one]: float(usual_ns[at, one]) for one in own.tolist()}
-        same = any(_same(hours[rank].kernels, hours[peer].kernels) for peer in ranks if peer != rank)
-        both = float(compute[at, 0]), float(peers[at, 0])
-        name, left = "", 1.0
-        if paused[at, 0]:
-            name, left = hours[rank].pause, float(short[at, 0] / pause[at, 0])
-            beyond[name], usual[name] = float(pause[at, 0] - short[at, 0]), float(short[at, 0])
-        beyond = dict(sorted(beyond.items(), key=lambda one: -one[1]))
-        found[rank] = Excess(rank, beyond, usual, *both, same, name, left, waits_ns[rank], step_ns[rank])
-    return found
+    excess = {}
+    for place in np.flatnonzero(alike & (more.any(axis=1) | slower[:, 0] | paused[:, 0])).tolist():
+        slower_ops, rank = np.flatnonzero(more[place]), ranks[place]
+        beyond = {names[op]: float(cpu_ns[place, op] - usual_ns[place, op]) for op in slower_ops.tolist()}
+        usual = {names[op]: float(usual_ns[place, op]) for op in slower_ops.tolist()}
+        same = any(
+            _same(breakdowns[rank].kernels, breakdowns[peer].kernels) for peer in ranks if peer != rank
+        )
+        both = float(compute[place, 0]), float(peers[place, 0])
+        name, share_left = "", 1.0
+        if paused[place, 0]:
+            name, share_left = breakdowns[rank].pause, float(short[place, 0] / pause[place, 0])
+            beyond[name], usual[name] = float(pause[place, 0] - short[place, 0]), float(short[place, 0])
+        beyond = dict(sorted(beyond.items(), key=lambda op: -op[1]))
+        excess[rank] = Excess(
+            rank, beyond, usual, *both, same, name, share_left, waits_ns[rank], step_ns[rank]
+        )
+    return excess
 
 
 def _beside(ranks: Sequence[Mapping[str, float]]) -> tuple[list[str], Floats, Floats]:

@@ -73,21 +73,21 @@ class Fuse:
     dur_ns: Sequence[float] | Floats | None = None
 
     def apply(self, edited: EditedProgram) -> None:
-        at, group = edited.positions(as_ints(self.work)), as_ints(self.group)
-        at, group = at[at >= 0], group[at >= 0]
-        if len(at) == 0:
+        place, group = edited.positions(as_ints(self.work)), as_ints(self.group)
+        place, group = place[place >= 0], group[place >= 0]
+        if len(place) == 0:
             return
         if self.dur_ns is None:
             longest = np.zeros(int(group.max()) + 1)
-            np.maximum.at(longest, group, edited.dur_ns[at])
-            whole = edited.dur_ns[at] >= _OTHER_SIZE * longest[group]
+            np.maximum.at(longest, group, edited.dur_ns[place])
+            whole = edited.dur_ns[place] >= _OTHER_SIZE * longest[group]
             dur = longest
-            np.minimum.at(dur, group[whole], edited.dur_ns[at[whole]])
+            np.minimum.at(dur, group[whole], edited.dur_ns[place[whole]])
         else:
             dur = np.asarray(self.dur_ns, np.float64)
         stays = rank_within(group) == 0
-        edited.dur_ns[at[stays]] = dur[group[stays]]
-        edited.drop_ops(at[~stays])
+        edited.dur_ns[place[stays]] = dur[group[stays]]
+        edited.drop_ops(place[~stays])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class Compile:
     pointwise: Ints
 
     def apply(self, edited: EditedProgram) -> None:
-        at = edited.positions(as_ints(self.pointwise))
+        place = edited.positions(as_ints(self.pointwise))
         fusible = np.zeros(len(edited.alive), bool)
-        fusible[at[at >= 0]] = True
+        fusible[place[place >= 0]] = True
         alive = np.flatnonzero(edited.alive)
         first, step = _first_segments(edited)
         at_step = step[edited.launch[alive]]
@@ -130,12 +130,12 @@ class Compile:
         group = np.cumsum(~joins) - 1
         longest = np.zeros(group[-1] + 1 if len(group) else 0)
         np.maximum.at(longest, group, edited.dur_ns[alive])
-        left = alive[~joins]
-        edited.dur_ns[left] = longest
+        remaining = alive[~joins]
+        edited.dur_ns[remaining] = longest
         edited.alive[alive[joins]] = False
         edited.kept &= _staying(edited)
         np.add.at(edited.added_ns, first, _COMPILED_CPU_NS)
-        edited.added_ns[edited.launch[left]] += _COMPILED_LAUNCH_NS
+        edited.added_ns[edited.launch[remaining]] += _COMPILED_LAUNCH_NS
 
 
 def _staying(edited: EditedProgram) -> Mask:

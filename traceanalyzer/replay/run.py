@@ -88,9 +88,11 @@ def _bound(edited: EditedProgram, block: Block, period: float) -> Bound:
         return "cpu"
     if gpu < _BOUND * period and edited.waits.any():
         return "wait"
-    mine = edited.alive & (edited.stream == int(np.argmax(block.taken_ns)))
-    communicating = edited.dur_ns[mine & edited.program.work.communication].sum()
-    return "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[mine].sum() else "gpu"
+    busiest = edited.alive & (edited.stream == int(np.argmax(block.taken_ns)))
+    communicating = edited.dur_ns[busiest & edited.program.work.communication].sum()
+    return (
+        "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[busiest].sum() else "gpu"
+    )
 
 
 def unknown(share: float, process: float) -> float:

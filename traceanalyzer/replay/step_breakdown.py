@@ -47,12 +47,12 @@ class StepBreakdown:
         calls = np.bincount(names.code, minlength=len(names.names)) / steps
         computes = ~program.work.communication
         took = float(program.work.dur_ns[computes].sum()) / steps
-        cpu, often = (dict(zip(names.names.tolist(), one.tolist(), strict=True)) for one in (sums, calls))
+        cpu, counts = (dict(zip(names.names.tolist(), one.tolist(), strict=True)) for one in (sums, calls))
         gaps = longest_gaps(program)
         pause, pause_ns = (
             (names[int(gaps[0])] or "", float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
         )
-        return cls(cpu, often, pause, pause_ns, took, _kernels(trace, work, program, steps))
+        return cls(cpu, counts, pause, pause_ns, took, _kernels(trace, work, program, steps))
 
 
 def longest_gaps(program: Program) -> Rows:
@@ -78,9 +78,9 @@ def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
     loads = np.array([text.startswith(_LOADS) for text in texts])[around]
     number, used = numbered(np.where(named >= 0, own, np.where(loads, around, follows + len(texts))))
     every = [*texts, *(_GAP + text for text in texts)]
-    said = [every[one] for one in used.tolist()]
-    place = {name: at for at, name in enumerate(sorted(set(said)))}
-    code = np.array([place[one] for one in said], np.int64)[number]
+    sorted_names = [every[one] for one in used.tolist()]
+    place = {name: at for at, name in enumerate(sorted(set(sorted_names)))}
+    code = np.array([place[one] for one in sorted_names], np.int64)[number]
     return Texts(code, np.array(list(place), object)), np.where(named >= 0, named, after)
 
 

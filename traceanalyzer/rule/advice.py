@@ -79,9 +79,9 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
     marked = {mark[1]: FEATURES[mark[1]] for mark in _MARK.finditer(advice)}
     on_rocm, era = dialect.endswith("on ROCm"), _ERA.match(dialect)
     needs = {
-        name: f" (needs torch {'.'.join(map(str, one.since))} or later)"
-        for name, one in marked.items()
-        if era is not None and one.since > (int(era[1]), int(era[2]))
+        name: f" (needs torch {'.'.join(map(str, feature.since))} or later)"
+        for name, feature in marked.items()
+        if era is not None and feature.since > (int(era[1]), int(era[2]))
     }
 
     def named(mark: re.Match[str]) -> str:
@@ -89,7 +89,7 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
         return f"{name}{mark[2] or ''}{needs.get(mark[1], '')}"
 
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
-    more = "".join(one.more_on_rocm for one in marked.values() if on_rocm)
+    more = "".join(feature.more_on_rocm for feature in marked.values() if on_rocm)
     return _MARK.sub(named, advice) + more + recorded
 
 
@@ -103,13 +103,13 @@ TORCH_CODE_ADVICE = (
 )
 
 
-def library_advice(found: CallsAfterCpuGaps, function: str) -> str:
+def library_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     """What to do about stretches of such a function; empty of the program's own."""
-    own = found[found.line.one_of(function)]
-    if not len(own):
+    of_function = stretches[stretches.line.one_of(function)]
+    if not len(of_function):
         return ""
-    middle_ns = int(own.start_ns[0] + own.dur_ns[0] // 2)
-    frames = own.events.user_code.stack_at(middle_ns, int(own.thread[0]))
+    middle_ns = int(of_function.start_ns[0] + of_function.dur_ns[0] // 2)
+    frames = of_function.events.user_code.stack_at(middle_ns, int(of_function.thread[0]))
     foreign = function in frames and not in_its_own(frames[frames.index(function) :])
     if not foreign:
         return ""
@@ -130,11 +130,11 @@ def user_frame_hint(
     lines = evidence.get("lines")
     line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
     calls = at[rows] if isinstance(at, Calls) else at[rows].launch
-    own = caller_of(calls, line) if package_of(line) else None
-    if own is None:
+    caller = caller_of(calls, line) if package_of(line) else None
+    if caller is None:
         return ""
     avoid = " Look for an argument that avoids this, or call it less often." * done_there
-    return f" The op is called by the package {package_of(line)}, which your code calls in {own}.{avoid}"
+    return f" The op is called by the package {package_of(line)}, which your code calls in {caller}.{avoid}"
 
 
 def busy_advice(advice: str) -> str:

@@ -104,17 +104,17 @@ def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int
     first = sorted(
         range(len(all_pending)), key=lambda i: _claim_priority(all_pending[i], intervals.length(spans[i]))
     )
-    taken: dict[int | None, intervals.Set] = {}
+    claimed: dict[int | None, intervals.Set] = {}
     result = list(all_pending)
     for i in first:
         pending = all_pending[i]
         lost = intervals.clip(spans[i], *window)
-        others = taken.get(pending.device, intervals.EMPTY)
-        own = intervals.difference(lost, others)
-        if pending.order in _CATCH_ALLS and 2 * intervals.length(own) < intervals.length(lost):
-            own = intervals.EMPTY  # others have named what most of it is
-        taken[pending.device] = intervals.union(*map(np.concatenate, zip(own, others, strict=True)))
-        result[i] = replace(pending, own=own)
+        earlier = claimed.get(pending.device, intervals.EMPTY)
+        remaining = intervals.difference(lost, earlier)
+        if pending.order in _CATCH_ALLS and 2 * intervals.length(remaining) < intervals.length(lost):
+            remaining = intervals.EMPTY  # others have named what most of it is
+        claimed[pending.device] = intervals.union(*map(np.concatenate, zip(remaining, earlier, strict=True)))
+        result[i] = replace(pending, own=remaining)
     return result
 
 

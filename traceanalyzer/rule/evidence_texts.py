@@ -56,10 +56,15 @@ def called_names(work: Work) -> Texts:
     shared = work.kind.one_of("communication")
     if not shared.any():
         return names
-    own = work[shared]  # the op around one is whatever happened to start it
-    columns = own.name, own.op.name, own.op.text("collective"), own.op.text("group_desc")
+    collectives_only = work[shared]  # the op around one is whatever happened to start it
+    columns = (
+        collectives_only.name,
+        collectives_only.op.name,
+        collectives_only.op.text("collective"),
+        collectives_only.op.text("group_desc"),
+    )
     number, first = grouped([column.code for column in columns])
-    collectives = collective_names(own[first])
+    collectives = collective_names(collectives_only[first])
     code = np.full(len(work), -1, np.int64)
     code[shared] = collectives.code[number]
     return Texts(code, collectives.names).or_else(names)
@@ -85,15 +90,15 @@ def uncovered_ns(work: Work) -> Rows:
 
 def display_names(work: Work) -> Texts:
     """The same as it is told: kernels that share a short name, of other types, say, are one."""
-    names = called_names(work)
-    return Texts(names.code, np.array([short_op(str(name)) for name in names.names], object))
+    called = called_names(work)
+    return Texts(called.code, np.array([short_op(str(name)) for name in called.names], object))
 
 
 def called_ops(work: Work) -> Texts:
     """The outermost op where it is one of torch's, within backward and compiled code the op itself."""
     outer = work.outer_op.name
-    own = outer.matches(r"^aten::")
-    return Texts(np.where(own, outer.code, -1), outer.names).or_else(named_ops(work))
+    is_torch = outer.matches(r"^aten::")
+    return Texts(np.where(is_torch, outer.code, -1), outer.names).or_else(named_ops(work))
 
 
 def differentiated_twice(work: Work) -> str:
@@ -123,7 +128,7 @@ def counted_shapes(words: str) -> str:
 
 def conversion_of(types: Sequence[str]) -> str:
     """`from float32 to bfloat16`, of a copy's target and source; empty where they were not recorded."""
-    names = [TYPES.get(kind, kind) for kind in (one.removeprefix("c10::") for one in types[:2])]
+    names = [TYPES.get(kind, kind) for kind in (recorded.removeprefix("c10::") for recorded in types[:2])]
     return f"from {names[1]} to {names[0]}" if len(names) == 2 else ""
 
 
@@ -149,9 +154,11 @@ def gpu_time_evidence(work: Work) -> dict[str, Any]:
 def named_ops(work: Work) -> Texts:
     """The op that launched each piece; without a launch that of the same kernel elsewhere, or the kernel."""
     name, op = work.name, work.op.name
-    known = np.full(len(name.names) + 1, -1, np.int64)
-    known[name.code[op.there]] = op.code[op.there]
-    kin = Texts(np.where(op.there, op.code, known[name.code]), op.names)
+    op_of_kernel = np.full(len(name.names) + 1, -1, np.int64)
+    op_of_kernel[name.code[op.there]] = op.code[op.there]
+    kin = Texts(np.where(op.there, op.code, op_of_kernel[name.code]), op.names)
     if kin.there.all():
         return kin
-    return kin.or_else(Texts(name.code, np.array([short_kernel(str(one)) for one in name.names], object)))
+    return kin.or_else(
+        Texts(name.code, np.array([short_kernel(str(kernel)) for kernel in name.names], object))
+    )

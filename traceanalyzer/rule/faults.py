@@ -94,9 +94,9 @@ def _joint(
     # Without a forecast, every fault has one finding.
     if len(members) == 1 or forecast is None:
         return members[0][1].saving, members[0][1].severity
-    alone = (finding.saving for _, finding in members if finding.saving is not None)
+    separate = (finding.saving for _, finding in members if finding.saving is not None)
     # A finding may be worth more on top of other findings' fixes than together with this fault alone.
-    saving = max((forecast.saving(edits), *alone), key=lambda each: each.share)
+    saving = max((forecast.saving(edits), *separate), key=lambda each: each.share)
     if all(pending.hits.info for pending, _ in members):
         return saving, Severity.INFO
     cost_share = max(finding.cost_share for _, finding in members)
@@ -133,7 +133,7 @@ def _linked(
         if _has_only(pending, Compile) and _has_only(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    return compiled + specific, partly, _Order.of(all_pending, findings, prints, worth).preceded_by()
+    return compiled + specific, partly, FindingOrder.of(all_pending, findings, prints, worth).preceded_by()
 
 
 def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:
@@ -148,7 +148,7 @@ def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[F
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class FindingOrder:
     """Which findings with a saving come before which others, by position.
 
     Attributes:
@@ -203,8 +203,8 @@ class _Order:
 
     def preceded_by(self) -> dict[int, frozenset[int]]:
         """The findings that come before each, where there are any."""
-        found = {i: self._before_chain(i) if i in self.chains else self._before(i) for i in self.saved}
-        return {i: earlier for i, earlier in found.items() if earlier}
+        earlier_than = {i: self._before_chain(i) if i in self.chains else self._before(i) for i in self.saved}
+        return {i: earlier for i, earlier in earlier_than.items() if earlier}
 
     def _before_chain(self, chain: int) -> frozenset[int]:
         """Findings that explain the chain's kernels, and those that take its launches off the CPU anyway.

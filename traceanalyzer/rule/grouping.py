@@ -55,9 +55,9 @@ def group_hits(
     Args:
         within: count only what overlaps its window, or loses time there; None counts all of the trace.
     """
-    for found in hits:
-        if len(found.occurrences):
-            yield from _by_device(rule, order, found, within)
+    for hit in hits:
+        if len(hit.occurrences):
+            yield from _by_device(rule, order, hit, within)
 
 
 def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> Iterator[PendingFinding]:
@@ -71,13 +71,13 @@ def _by_device(rule: str, order: Claims, hits: Hits, within: Scope | None) -> It
     lost = lost[counted[lost.owner]]
     devices = lost.device if isinstance(hits.occurrences, Calls) else hits.occurrences.device[every]
     for device in distinct(devices).tolist():
-        own = lost[lost.device == device]
+        on_device = lost[lost.device == device]
         if isinstance(hits.occurrences, Calls):
-            which = distinct(own.owner)
+            which = distinct(on_device.owner)
         else:
             which = every[devices == device]
-            own = own[np.isin(own.owner, which)]
-        yield PendingFinding(rule, order, device, hits, which, own)
+            on_device = on_device[np.isin(on_device.owner, which)]
+        yield PendingFinding(rule, order, device, hits, which, on_device)
 
 
 def _counted(hits: Hits, lost: LostTime, within: Scope | None) -> Mask:
@@ -206,8 +206,8 @@ def _shown(pending: PendingFinding, steps: Rows, scope: Scope) -> Rows:
     """The steps, -1 also for what only loses time in the user's window: the example lies there where one does."""
     if not scope.asked:
         return steps
-    at = pending.hits.occurrences
-    overlap = _overlap(at.start_ns[pending.which], at.end_ns[pending.which], scope)
+    occurrences = pending.hits.occurrences
+    overlap = _overlap(occurrences.start_ns[pending.which], occurrences.end_ns[pending.which], scope)
     return np.where(overlap, np.maximum(steps, 0), -1)
 
 
@@ -238,12 +238,12 @@ def _totals(pending: PendingFinding, share: float, in_steps: int, per_step: int)
 
 def _occurrences(pending: PendingFinding, costs: Rows) -> Iterator[Occurrence]:
     """The costliest, by start."""
-    at = pending.hits.occurrences
+    view = pending.hits.occurrences
     chosen = _costliest(costs)
     which = pending.which[chosen]
-    order = np.lexsort((at.end_ns[which], at.start_ns[which]))
+    order = np.lexsort((view.end_ns[which], view.start_ns[which]))
     which, spent = which[order], costs[chosen][order].tolist()
-    places = spans_of(at[which], pending.device)
+    places = spans_of(view[which], pending.device)
     for span, cost, events in zip(places, spent, event_ids(pending.hits, which), strict=True):
         yield Occurrence(
             start_ns=span.start_ns,
@@ -279,15 +279,15 @@ def _native(evidence: Any) -> Any:
 At = Calls | Work | IdleTime
 
 
-def spans_of(at: At, device: int | None) -> list[Span]:
+def spans_of(view: At, device: int | None) -> list[Span]:
     """The place of each row; the device is the finding's."""
-    call = at if isinstance(at, Calls) else at.launch
+    call = view if isinstance(view, Calls) else view.launch
     threads = np.where(call.there, call.thread, -1)
-    streams = at.stream if isinstance(at, Work) else np.full(len(at), -1)
-    known = map(_known, (streams, threads, _step_numbers(at)))
+    streams = view.stream if isinstance(view, Work) else np.full(len(view), -1)
+    places = map(_known, (streams, threads, _step_numbers(view)))
     return [
         Span(start, end, device, *place)
-        for start, end, *place in zip(at.start_ns.tolist(), at.end_ns.tolist(), *known, strict=True)
+        for start, end, *place in zip(view.start_ns.tolist(), view.end_ns.tolist(), *places, strict=True)
     ]
 
 
@@ -295,37 +295,37 @@ def _known(numbers: Rows) -> list[int | None]:
     return [None if number < 0 else number for number in numbers.tolist()]
 
 
-def _step_numbers(at: At) -> Rows:
+def _step_numbers(view: At) -> Rows:
     """Number of each row's step as it is marked, -1 where there is none."""
-    steps = at.events.steps
+    steps = view.events.steps
     if not steps.marked:
-        return np.full(len(at), -1)
-    inside = (at.step >= 0) & (at.step < len(steps))
-    return np.where(inside, pick(steps.number, np.where(inside, at.step, -1)), -1)
+        return np.full(len(view), -1)
+    inside = (view.step >= 0) & (view.step < len(steps))
+    return np.where(inside, pick(steps.number, np.where(inside, view.step, -1)), -1)
 
 
 def event_ids(hits: Hits, rows: Rows) -> list[tuple[int, ...]]:
     """The events that some occurrences consist of, the occurrence itself first, each once."""
     columns = [*_ids(hits.occurrences[rows]), *(ids for also in hits.related for ids in _ids(also[rows]))]
     table = np.stack(columns, axis=1).tolist() if columns else [[]] * len(rows)
-    return [_once_each(one) for one in table]
+    return [_once_each(row) for row in table]
 
 
 def _once_each(events: list[int]) -> tuple[int, ...]:
     """Without -1, in order of first sight."""
-    found = dict.fromkeys(events)
-    found.pop(-1, None)
-    return tuple(found)
+    ids = dict.fromkeys(events)
+    ids.pop(-1, None)
+    return tuple(ids)
 
 
-def _ids(at: At) -> Iterator[Rows]:
+def _ids(view: At) -> Iterator[Rows]:
     """Event ids of what each row of a selection consists of, -1 where there is none."""
-    trace, work = at.events.trace, at.events.work
-    if isinstance(at, Calls):
-        yield ints_at(trace.lanes.cpu, "event_id", at.rows)
+    trace, work = view.events.trace, view.events.work
+    if isinstance(view, Calls):
+        yield ints_at(trace.lanes.cpu, "event_id", view.rows)
         return
-    entries = (at.entries,) if isinstance(at, Work) else (at.before_entries, at.next_entries)
+    entries = (view.entries,) if isinstance(view, Work) else (view.before_entries, view.next_entries)
     for entry in entries:
         yield ints_at(trace.lanes.gpu, "event_id", pick(work.row if work else entry, entry))
-    for calls in (at.launch, at.op) if isinstance(at, Work) else (at.launch, at.call, at.op):
+    for calls in (view.launch, view.op) if isinstance(view, Work) else (view.launch, view.call, view.op):
         yield from _ids(calls)

@@ -94,11 +94,11 @@ class ReducedWork(TypedDict):
     fix: tuple[Edit, ...]
 
 
-def reduce_to(found: Work, needed_ns: Numbers) -> ReducedWork:
+def reduce_to(work: Work, needed_ns: Numbers) -> ReducedWork:
     """Each piece of work with what it takes above the time that it needs.
 
     Args:
-        needed_ns: parallel to `found`; what needs no time goes, with its launch.
+        needed_ns: parallel to `work`; what needs no time goes, with its launch.
 
     Raises:
         ValueError: some of it needs less than no time, no number of ns, or more than it takes.
@@ -106,20 +106,20 @@ def reduce_to(found: Work, needed_ns: Numbers) -> ReducedWork:
     needed_ns = needed_ns.astype(np.float64)
     if wrong := int((~(needed_ns >= 0)).sum()):
         raise ValueError(
-            f"{wrong:,} of {len(found):,} needed_ns are negative or no number: 0 takes the work away"
+            f"{wrong:,} of {len(work):,} needed_ns are negative or no number: 0 takes the work away"
         )
-    if slower := int((needed_ns > found.dur_ns).sum()):
-        raise ValueError(f"{slower:,} of {len(found):,} needed_ns are more than the work takes: leave it out")
+    if slower := int((needed_ns > work.dur_ns).sum()):
+        raise ValueError(f"{slower:,} of {len(work):,} needed_ns are more than the work takes: leave it out")
     gone = needed_ns <= 0
-    resized = Resize(found.entries[~gone], needed_ns[~gone])
+    resized = Resize(work.entries[~gone], needed_ns[~gone])
     return {
-        "occurrences": found,
-        "lost": LostTime.excess(found, np.asarray(found.dur_ns - needed_ns, np.int64)),
-        "fix": (DropWork(found.entries[gone]), resized) if gone.any() else (resized,),
+        "occurrences": work,
+        "lost": LostTime.excess(work, np.asarray(work.dur_ns - needed_ns, np.int64)),
+        "fix": (DropWork(work.entries[gone]), resized) if gone.any() else (resized,),
     }
 
 
-def clamp_to_floor(needed_ns: Numbers, found: Work, floor_ns: int) -> Floats:
+def clamp_to_floor(needed_ns: Numbers, work: Work, floor_ns: int) -> Floats:
     """At least the floor, below which no kernel gets quicker; what is shorter already stays."""
-    least = np.minimum(found.dur_ns, floor_ns).astype(np.float64)
+    least = np.minimum(work.dur_ns, floor_ns).astype(np.float64)
     return np.maximum(needed_ns, least)

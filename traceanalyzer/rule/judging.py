@@ -56,13 +56,13 @@ class Judgement:
     def to_fix(self) -> tuple[Edit, ...]:
         """The edits of all faults above `info` of which a finding is, too: what a reader is told to fix."""
         number, severities = self.faults.number, self.faults.severities
-        told = {
+        faults = {
             fault
-            for fault, one in zip(number, self.findings, strict=True)
-            if one.severity is not Severity.INFO and severities[fault] is not Severity.INFO
+            for fault, finding in zip(number, self.findings, strict=True)
+            if finding.severity is not Severity.INFO and severities[fault] is not Severity.INFO
         }
-        said = zip(number, self.fixes, strict=True)
-        return tuple(edit for fault, fix in said if fault in told for edit in fix)
+        fixes = zip(number, self.fixes, strict=True)
+        return tuple(edit for fault, fix in fixes if fault in faults for edit in fix)
 
 
 def indexes_of(rules: Iterable[Rule]) -> list[type]:
@@ -73,17 +73,17 @@ def indexes_of(rules: Iterable[Rule]) -> list[type]:
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
-    judge = _Judge({one.rule.slug: one.rule for one in ran}, analysis, scope, forecast)
-    made, errors = _without_failed([pending for one in ran for pending in one.pending], judge)
-    said = {pending: result for pending, result in made.items() if isinstance(result, Finding)}
+    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast)
+    results, errors = _without_failed([pending for run in ran for pending in run.pending], judge)
+    findings = {pending: result for pending, result in results.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
-        faults = faults_of(tuple(said), tuple(said.values()), forecast)
-    fixes = tuple(pending.hits.edits() for pending in said)
-    by_rule: dict[str, list[_Result]] = {one.rule.slug: [] for one in ran}
-    for pending, result in made.items():
+        faults = faults_of(tuple(findings), tuple(findings.values()), forecast)
+    fixes = tuple(pending.hits.edits() for pending in findings)
+    by_rule: dict[str, list[_Result]] = {run.rule.slug: [] for run in ran}
+    for pending, result in results.items():
         by_rule[pending.rule].append(result)
-    outcomes = tuple(_outcome(one, by_rule[one.rule.slug], errors.get(one.rule.slug)) for one in ran)
-    return Judgement(tuple(said.values()), fixes, faults, outcomes)
+    outcomes = tuple(_outcome(run, by_rule[run.rule.slug], errors.get(run.rule.slug)) for run in ran)
+    return Judgement(tuple(findings.values()), fixes, faults, outcomes)
 
 
 def _without_failed(
@@ -93,12 +93,12 @@ def _without_failed(
     errors: dict[str, BaseException] = {}
     while True:
         scope = judge.scope
-        made = _made(resolve_claims(pending, (scope.start_ns, scope.end_ns)), judge)
-        failed = {one.rule: result for one, result in made.items() if isinstance(result, BaseException)}
+        results = _made(resolve_claims(pending, (scope.start_ns, scope.end_ns)), judge)
+        failed = {each.rule: result for each, result in results.items() if isinstance(result, BaseException)}
         if not failed:
-            return made, errors
+            return results, errors
         errors |= failed
-        pending = [one for one in pending if one.rule not in failed]
+        pending = [each for each in pending if each.rule not in failed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
         with analysis.timed(rule.slug):
             within = scope if scope.asked else None
             pending = group_hits(rule.slug, rule.claims, rule.hits(analysis), within)
-            return _Ran(rule, outcome, tuple(replace(one, precedence=rule.precedence) for one in pending))
+            return _Ran(rule, outcome, tuple(replace(each, precedence=rule.precedence) for each in pending))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
     except KeyboardInterrupt:
@@ -146,8 +146,8 @@ def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFindi
     general = [pending for pending in claimed if pending.order is Claims.LAUNCHES]
     specific = [pending for pending in claimed if pending.order is not Claims.LAUNCHES]
     replayed = _replayed(claimed)
-    made = judge.results(specific, replayed)
-    return made | judge.results(general, replayed, _of_the_cpu(made))
+    results = judge.results(specific, replayed)
+    return results | judge.results(general, replayed, _of_the_cpu(results))
 
 
 def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
@@ -158,7 +158,7 @@ def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
     return set(sorted(claimed, key=lambda pending: -pending.cost_ns)[:_MOST_REPLAYS])
 
 
-def _of_the_cpu(made: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
+def _of_the_cpu(results: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
     """The edits of what is said of the CPU above info.
 
     Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
@@ -166,7 +166,7 @@ def _of_the_cpu(made: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
     """
     fixed = (
         pending.hits.edits()
-        for pending, result in made.items()
+        for pending, result in results.items()
         if isinstance(result, Finding) and result.severity is not Severity.INFO
         if not isinstance(pending.hits.occurrences, Work)
     )

@@ -32,13 +32,13 @@ def limit(default: Number, source: str) -> Number:
         default: the number in force where the user sets none.
         source: where the number comes from: trace, GPU, torch version, data sheet or formula.
     """
-    made: Any = field(default=default, metadata={_SOURCE: source})
-    return made  # type: ignore[no-any-return]
+    declared: Any = field(default=default, metadata={_SOURCE: source})
+    return declared  # type: ignore[no-any-return]
 
 
-def source_of(one: Field[Any]) -> Any:
+def source_of(declared: Field[Any]) -> Any:
     """What `limit` was given as source; None for a field that was made otherwise."""
-    return one.metadata.get(_SOURCE)
+    return declared.metadata.get(_SOURCE)
 
 
 def has_unit(name: str) -> bool:
@@ -71,5 +71,5 @@ class LimitInfo:
 
 def limits_of(limits: Any) -> Iterator[LimitInfo]:
     """Every limit in the order of declaration; `limits` is a dataclass instance, or None for a rule without."""
-    for one in fields(limits) if limits is not None else ():
-        yield LimitInfo(one.name, getattr(limits, one.name), one.metadata.get(_SOURCE, ""))
+    for declared in fields(limits) if limits is not None else ():
+        yield LimitInfo(declared.name, getattr(limits, declared.name), declared.metadata.get(_SOURCE, ""))

@@ -89,14 +89,14 @@ class LostTime:
             )
         parts = [cls.none()]
         for device in distinct(work.device).tolist():
-            own = np.flatnonzero(work.device == device)
-            own = own[np.argsort(work.start_ns[own], kind="stable")]
+            on_device = np.flatnonzero(work.device == device)
+            on_device = on_device[np.argsort(work.start_ns[on_device], kind="stable")]
             over = cover.device == device
             covered = intervals.union(cover.start_ns[over], cover.end_ns[over])
-            spent = intervals.union(work.start_ns[own], work.end_ns[own])
+            spent = intervals.union(work.start_ns[on_device], work.end_ns[on_device])
             start, end = intervals.difference(spent, covered)
-            start, end = intervals.cut(start, end, work.start_ns[own])
-            owner = own[np.searchsorted(work.start_ns[own], start, side="right") - 1]
+            start, end = intervals.cut(start, end, work.start_ns[on_device])
+            owner = on_device[np.searchsorted(work.start_ns[on_device], start, side="right") - 1]
             parts.append(cls(owner, np.full(len(start), device), start, end))
         return cls.joined(parts)
 
@@ -115,11 +115,11 @@ class LostTime:
         last = np.searchsorted(begin_ns, idle.end_ns, side="left")
         count = np.maximum(last - first, 0)
         stretch = np.repeat(np.arange(len(idle)), count)
-        at = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]
-        start = np.maximum(idle.start_ns[stretch], begin_ns[at])
-        end = np.minimum(idle.end_ns[stretch], reached_ns[at])
+        span = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]
+        start = np.maximum(idle.start_ns[stretch], begin_ns[span])
+        end = np.minimum(idle.end_ns[stretch], reached_ns[span])
         some = end > start
-        return cls(order[at][some], idle.device[stretch][some], start[some], end[some], len(starts_ns))
+        return cls(order[span][some], idle.device[stretch][some], start[some], end[some], len(starts_ns))
 
     @classmethod
     def idle_from(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
@@ -131,13 +131,13 @@ class LostTime:
         order = np.argsort(starts_ns, kind="stable")
         following = np.append(starts_ns[order][1:], np.iinfo(np.int64).max)
         parts = [cls.none()]
-        for _, own in idle.by(idle.device):
-            begin_ns, finish_ns = own[own.cause.one_of(*BETWEEN_OPS)].piece_bounds_ns()
+        for _, on_device in idle.by(idle.device):
+            begin_ns, finish_ns = on_device[on_device.cause.one_of(*BETWEEN_OPS)].piece_bounds_ns()
             until_ns = ends_ns.copy()
-            at = np.searchsorted(begin_ns, ends_ns[order], side="left") - 1
-            left_ns = np.append(finish_ns, 0)[np.where(at >= 0, at, len(finish_ns))]
+            piece = np.searchsorted(begin_ns, ends_ns[order], side="left") - 1
+            left_ns = np.append(finish_ns, 0)[np.where(piece >= 0, piece, len(finish_ns))]
             until_ns[order] = np.maximum(ends_ns[order], np.minimum(left_ns, following))
-            parts.append(cls.idle_within(own, starts_ns, until_ns))
+            parts.append(cls.idle_within(on_device, starts_ns, until_ns))
         return replace(cls.joined(parts), spans=len(starts_ns))
 
     @classmethod
@@ -195,8 +195,10 @@ class LostTime:
         mask = getattr(chosen, "dtype", None) == np.bool_ and len(chosen) == len(self.owner)
         if mask and chosen.all():  # on the only device, and in the only window
             return self
-        at = positions(chosen, len(self.owner))
-        return type(self)(self.owner[at], self.device[at], self.start_ns[at], self.end_ns[at], self.spans)
+        place = positions(chosen, len(self.owner))
+        return type(self)(
+            self.owner[place], self.device[place], self.start_ns[place], self.end_ns[place], self.spans
+        )
 
     def sums(self, owners: int) -> Rows:
         """What each of so many owners lost in ns, int64 (owners,): what it lost twice counts once on each device."""
@@ -250,8 +252,8 @@ def _span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:
     ends_ns = ends_ns[order]
     # Of each span the nearest before it that ends later, which is open where this one is over.
     outer = innermost(starts_ns[order], ends_ns, np.zeros(len(order), np.int64))
-    at = np.searchsorted(starts_ns[order], calls.start_ns, side="right") - 1
-    at[~calls.there] = -1
-    while (over := np.flatnonzero((at >= 0) & (calls.start_ns >= pick(ends_ns, at)))).size:
-        at[over] = outer[at[over]]
-    return pick(order, at)
+    span = np.searchsorted(starts_ns[order], calls.start_ns, side="right") - 1
+    span[~calls.there] = -1
+    while (over := np.flatnonzero((span >= 0) & (calls.start_ns >= pick(ends_ns, span)))).size:
+        span[over] = outer[span[over]]
+    return pick(order, span)

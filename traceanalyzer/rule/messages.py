@@ -69,8 +69,8 @@ def message_fields(
             shown[stem or unit] = _FORMS[unit](value)
             if unit == "share" or name == "per_step_ns":  # these are no totals
                 continue
-            own = factor if name in FINDING_FIELDS or name in of_window else factor * part
-            shown[f"{stem}_of_step"] = each = _FORMS[unit](value * own)
+            scale = factor if name in FINDING_FIELDS or name in of_window else factor * part
+            shown[f"{stem}_of_step"] = each = _FORMS[unit](value * scale)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
@@ -143,16 +143,16 @@ def _leading(sums: Mapping[str, int], unit: str = "") -> _Shares:
     What rounds to nothing is left out, but for the first. Shares of something are told as they are.
     """
     if unit in _FACTORS:
-        said = [f"{name.strip()} ({_plain(part)})" for name, part in sums.items()]
-        return _Shares(", ".join(said[:_PARTS_NAMED]))
+        texts = [f"{name.strip()} ({_plain(part)})" for name, part in sums.items()]
+        return _Shares(", ".join(texts[:_PARTS_NAMED]))
     total = 1 if unit == "share" else sum(sums.values())
     shares = [(name, round(100 * part / total) if total else 0) for name, part in sums.items()]
     if shares and unit != "share" and (len(shares) == 1 or shares[0][1] == 100):
         return _Shares(shares[0][0].strip())
     parts = [
-        f"{name.strip()} ({share} %{f' {_OF_UNIT.get(unit, _OF_WHAT)}'.rstrip() * (not at)})"
-        for at, (name, share) in enumerate(shares[:_PARTS_NAMED])
-        if share or not at
+        f"{name.strip()} ({share} %{f' {_OF_UNIT.get(unit, _OF_WHAT)}'.rstrip() * (not place)})"
+        for place, (name, share) in enumerate(shares[:_PARTS_NAMED])
+        if share or not place
     ]
     return _Shares(", ".join(parts))
 
@@ -178,17 +178,17 @@ def _number(count: int) -> str:
     return f"{count:,}"
 
 
-def _often_a_step(said: Callable[[int], str], count: int, in_steps: int, steps: int) -> str:
+def _often_a_step(text_of: Callable[[int], str], count: int, in_steps: int, steps: int) -> str:
     """How often in a step, where nearly all have it about as often; else in how many; over the window without steps."""
     if in_steps <= 1:
-        return said(count)
-    often, whole = count / in_steps, max(round(count / in_steps), 1)
+        return text_of(count)
+    per_step, whole = count / in_steps, max(round(count / in_steps), 1)
     if in_steps < _MOST_STEPS * steps:
         few = f"in {in_steps:,} of {steps:,} steps"
-        return f"{few}, {said(1)} each" if count == in_steps else f"{said(count)} in total, {few}"
-    if abs(often - whole) <= _ABOUT * often:
-        return f"{said(whole)} a step"
-    return f"{often:.1f}{said(0).removeprefix('0')} a step"
+        return f"{few}, {text_of(1)} each" if count == in_steps else f"{text_of(count)} in total, {few}"
+    if abs(per_step - whole) <= _ABOUT * per_step:
+        return f"{text_of(whole)} a step"
+    return f"{per_step:.1f}{text_of(0).removeprefix('0')} a step"
 
 
 def _in_steps(in_steps: int, steps: int) -> str:

@@ -95,10 +95,10 @@ class Rule:
             Unavailable: an index that the rule needs cannot be built.
             ValueError, TypeError: what `rule/validation.py` finds wrong, such as a cause that is none of `causes`.
         """
-        own = {} if self.limits is None else {"limits": self.limits}
-        found = self.function(**analysis.resolve(self.needs), **own)
+        limits = {} if self.limits is None else {"limits": self.limits}
+        returned = self.function(**analysis.resolve(self.needs), **limits)
         asked = _ASKED if self.kind is Kind.QUESTION else ()
-        yield from validated(found, self, analysis, asked)
+        yield from validated(returned, self, analysis, asked)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""
@@ -155,10 +155,10 @@ def broken_files() -> tuple[Broken, ...]:
 
 def kind_of(slug: str, cause: str = "") -> Kind:
     """What the findings of a rule, with this cause, are; faults of a rule that is not known."""
-    known = next((known for known in all_rules() if known.slug == slug), None)
-    if known is None:
+    described = next((described for described in all_rules() if described.slug == slug), None)
+    if described is None:
         return Kind.FAULT
-    return Kind.CHOICE if cause in known.choices else known.kind
+    return Kind.CHOICE if cause in described.choices else described.kind
 
 
 @cache
@@ -195,9 +195,15 @@ def _is_rules_file(module: ModuleType, package: ModuleType) -> bool:
 
 def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
     members = vars(module).values()
-    marked = [one for one in members if _marks_of(one) is not None and one.__module__ == module.__name__]
-    if len({id(one) for one in marked}) > 1:
-        raise ValueError(f"a file has one rule, not {' and '.join(one.__name__ for one in marked)}")
+    marked = [
+        candidate
+        for candidate in members
+        if _marks_of(candidate) is not None and candidate.__module__ == module.__name__
+    ]
+    if len({id(candidate) for candidate in marked}) > 1:
+        raise ValueError(
+            f"a file has one rule, not {' and '.join(candidate.__name__ for candidate in marked)}"
+        )
     if needed and not marked:
         raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
     for function in marked:
@@ -241,13 +247,13 @@ def find_rule(slug: str) -> Rule:
     Raises:
         BadOption: there is none, or its file is left out.
     """
-    for known in all_rules():
-        if known.slug == slug:
-            return known
+    for described in all_rules():
+        if described.slug == slug:
+            return described
     for left_out in broken_files():
         if left_out.slug == slug:
             raise BadOption(f"{left_out.file} is left out: {left_out.error}")
-    known_rules = ", ".join(known.slug for known in all_rules())
+    known_rules = ", ".join(described.slug for described in all_rules())
     raise BadOption(f"no rule is called {slug!r}", remedy=_near(slug) or f"The rules are: {known_rules}.")
 
 
@@ -257,9 +263,9 @@ def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
     Raises:
         BadOption: a slug names no rule.
     """
-    wanted = {find_rule(slug).slug for slug in select} or {known.slug for known in all_rules()}
+    wanted = {find_rule(slug).slug for slug in select} or {described.slug for described in all_rules()}
     wanted -= {find_rule(slug).slug for slug in ignore}
-    return tuple(known for known in all_rules() if known.slug in wanted)
+    return tuple(described for described in all_rules() if described.slug in wanted)
 
 
 def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tuple[Rule, ...]:
@@ -268,20 +274,20 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
     Raises:
         BadOption: a setting names no rule, no limit, or its value is no number of the limit's type from 0 on.
     """
-    by_slug = {known.slug: known for known in rules}
+    by_slug = {described.slug: described for described in rules}
     for key, value in settings.items():
         slug, _, name = key.partition(".")
-        known = by_slug.get(slug, find_rule(slug))
-        current = dict(known.in_force())
+        described = by_slug.get(slug, find_rule(slug))
+        current = dict(described.in_force())
         if name not in current:
             names = ", ".join(current)
             raise BadOption(f"rule {slug} has no threshold {name!r}", remedy=f"Its thresholds are: {names}.")
         number = _as_type(key, name, value, type(current[name]))
-        own = {} if known.limits is None or name == MIN_SHARE else {name: number}
-        share = number if name == MIN_SHARE else known.min_share
-        limits = known.limits and replace(known.limits, **own)
-        by_slug[slug] = replace(known, min_share=share, limits=limits)
-    return tuple(by_slug[known.slug] for known in rules)
+        changes = {} if described.limits is None or name == MIN_SHARE else {name: number}
+        share = number if name == MIN_SHARE else described.min_share
+        limits = described.limits and replace(described.limits, **changes)
+        by_slug[slug] = replace(described, min_share=share, limits=limits)
+    return tuple(by_slug[described.slug] for described in rules)
 
 
 def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
@@ -302,5 +308,5 @@ def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
 
 def _near(slug: str) -> str:
     """The rules that may have been meant, if any."""
-    close = get_close_matches(slug, [known.slug for known in all_rules()])
+    close = get_close_matches(slug, [described.slug for described in all_rules()])
     return f"Did you mean {' or '.join(close)}?" if close else ""

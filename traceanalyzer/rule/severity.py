@@ -69,24 +69,24 @@ def lengthens_step(saving: Saving | None) -> bool:
 
 def fault_severity(members: Iterable[Severity], cost_share: float, saving: Saving | None) -> Severity:
     """Of findings that one change removes: that of the worst, or of what they save together."""
-    return min((*members, graded(cost_share, saving)), key=lambda one: one.rank)
+    return min((*members, graded(cost_share, saving)), key=lambda severity: severity.rank)
 
 
-def job_severity(found: Finding, saving: Saving | None) -> Severity:
+def job_severity(finding: Finding, saving: Saving | None) -> Severity:
     """Of a finding of one rank, by what it saves the job: nothing while the rank waits for others anyway.
 
     Args:
         saving: of the job's step; None where there is none to grade by, as of waiting, which is others' doing.
     """
-    if saving is not None and found.severity is not Severity.INFO:
-        return graded(found.cost_share, saving)
-    return Severity.INFO if saving is None and found.cause == _WAITING else found.severity
+    if saving is not None and finding.severity is not Severity.INFO:
+        return graded(finding.cost_share, saving)
+    return Severity.INFO if saving is None and finding.cause == _WAITING else finding.severity
 
 
-def blocking_severity(found: Finding) -> Severity:
+def blocking_severity(finding: Finding) -> Severity:
     """Low at least where others wait long for what the rank takes more: then it is why they wait."""
-    late = found.evidence.get(LATE_SHARE, 0.0) >= _LATE
-    return Severity.LOW if late and found.severity is Severity.INFO else found.severity
+    late = finding.evidence.get(LATE_SHARE, 0.0) >= _LATE
+    return Severity.LOW if late and finding.severity is Severity.INFO else finding.severity
 
 
 _LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
@@ -100,41 +100,42 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     Where nothing is sure to be wrong, what the time goes to comes first.
     """
-    found = sorted(findings, key=_place)
-    if any(one.severity is not Severity.INFO or _saves(one) for one in found):
-        return tuple(found)
-    told = (Kind.FACT, Kind.QUESTION)
-    return tuple(sorted(found, key=lambda one: kind_of(one.rule) not in told))
+    ordered = sorted(findings, key=_place)
+    if any(finding.severity is not Severity.INFO or _saves(finding) for finding in ordered):
+        return tuple(ordered)
+    first_kinds = (Kind.FACT, Kind.QUESTION)
+    return tuple(sorted(ordered, key=lambda finding: kind_of(finding.rule) not in first_kinds))
 
 
-def _saves(found: Finding) -> bool:
-    return found.saving is not None and found.saving.low_share > 0
+def _saves(finding: Finding) -> bool:
+    return finding.saving is not None and finding.saving.low_share > 0
 
 
-def _about(found: Finding) -> float | None:
+def _about(finding: Finding) -> float | None:
     """Share of GPU time that a fact is about which costs nobody anything; None of other findings."""
-    if found.cost_ns or found.saving is not None:
+    if finding.cost_ns or finding.saving is not None:
         return None
-    if found.evidence.get("part_share", 0.0) >= _LARGE_SHARE:
+    if finding.evidence.get("part_share", 0.0) >= _LARGE_SHARE:
         return _LARGE_SHARE
-    about = found.evidence.get("gpu_share")
+    about = finding.evidence.get("gpu_share")
     return None if about is None else float(about)
 
 
-def _place(found: Finding) -> tuple[Any, ...]:
-    device = -1 if found.device is None else found.device
-    rank = -1 if found.rank is None else found.rank
-    about = _about(found)
-    cost_share = found.cost_share if about is None else about
-    worth = cost_share if found.saving is None else found.saving.share
-    names = found.rule, found.cause, found.by or ""
+def _place(finding: Finding) -> tuple[Any, ...]:
+    device = -1 if finding.device is None else finding.device
+    rank = -1 if finding.rank is None else finding.rank
+    about = _about(finding)
+    cost_share = finding.cost_share if about is None else about
+    worth = cost_share if finding.saving is None else finding.saving.share
+    names = finding.rule, finding.cause, finding.by or ""
     return (
-        found.severity.rank,
-        (found.saving is None and about is None) or (found.severity is Severity.LOW and not _saves(found)),
+        finding.severity.rank,
+        (finding.saving is None and about is None)
+        or (finding.severity is Severity.LOW and not _saves(finding)),
         -worth,
-        -found.cost_ns,
+        -finding.cost_ns,
         *names,
         rank,
         device,
-        found.start_ns,
+        finding.start_ns,
     )

@@ -34,9 +34,11 @@ def _recomputed(events: Events) -> Calls:
     plain = inner[~numbered]
     plain = plain[np.isin(plain.parent.rows, again.parent.rows)]
     owner = Work.build(events).launch.index_of_enclosing(plain)
-    own = plain[distinct(owner[owner >= 0])].parent.rows  # nodes that compute gradients without recording any
+    plain_nodes = plain[
+        distinct(owner[owner >= 0])
+    ].parent.rows  # nodes that compute gradients without recording any
     parent = again.parent
-    return again[np.isin(parent.rows, own) | parent.name.matches(_CHECKPOINT)]
+    return again[np.isin(parent.rows, plain_nodes) | parent.name.matches(_CHECKPOINT)]
 
 
 def directly_inside(calls: Calls, nodes: Mask) -> Mask:
@@ -63,28 +65,30 @@ def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     numbered = calls[calls.is_op & (pick(sequence, calls.rows, NULL_INT) != NULL_INT)]
     backward = numbered.name.matches(_NODE)
     nodes, forward = numbered[backward], numbered[~backward]
-    found = np.full(len(nodes), -1, np.int64)
+    recorder = np.full(len(nodes), -1, np.int64)
     threads = np.unique(forward.thread)
     if len(nodes) == 0 or len(threads) == 0:
-        return nodes, found
+        return nodes, recorder
     position = forward.index_of_enclosing(ops)
     if len(threads) == 1:
-        at = _recording(sequence, nodes, forward)
-        return nodes, pick(position, at)
+        place = _recording(sequence, nodes, forward)
+        return nodes, pick(position, place)
     origin = ints(cpu, "fwd_thread")[nodes.rows]
-    left = sorted(threads.tolist(), key=lambda one: int(forward.start_ns[forward.thread == one].min()))
-    for one in np.unique(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
-        own = np.flatnonzero(origin == one)
-        for thread in left:
+    unassigned = sorted(
+        threads.tolist(), key=lambda number: int(forward.start_ns[forward.thread == number].min())
+    )
+    for number in np.unique(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
+        of_origin = np.flatnonzero(origin == number)
+        for thread in unassigned:
             among = np.flatnonzero(forward.thread == thread)
-            at = _recording(sequence, nodes[own], forward[among])
-            known = at >= 0
-            known[known] = forward.start_ns[among[at[known]]] < nodes.start_ns[own[known]]
-            if known.mean() >= _MOST:
-                found[own[known]] = position[among[at[known]]]
-                left.remove(thread)
+            place = _recording(sequence, nodes[of_origin], forward[among])
+            matched = place >= 0
+            matched[matched] = forward.start_ns[among[place[matched]]] < nodes.start_ns[of_origin[matched]]
+            if matched.mean() >= _MOST:
+                recorder[of_origin[matched]] = position[among[place[matched]]]
+                unassigned.remove(thread)
                 break
-    return nodes, found
+    return nodes, recorder
 
 
 def _recording(sequence: Rows, nodes: Calls, forward: Calls) -> Rows:
@@ -93,5 +97,5 @@ def _recording(sequence: Rows, nodes: Calls, forward: Calls) -> Rows:
     order = np.lexsort((forward.start_ns, sequence[forward.rows]))
     numbers, wanted = sequence[forward.rows][order], sequence[nodes.rows]
     last = np.searchsorted(numbers, wanted, side="right") - 1
-    known = (last >= 0) & (numbers[last] == wanted)
-    return np.where(known, order[last], -1)
+    matched = (last >= 0) & (numbers[last] == wanted)
+    return np.where(matched, order[last], -1)

@@ -188,9 +188,9 @@ class Calls(Selection):
 def _marks(events: Events) -> Mask:
     """Which rows of `trace.cpu` are annotations other than step marks."""
     marks = Calls(events, np.flatnonzero(events.nesting.annotation))
-    found = np.zeros(len(events.nesting.parent), bool)
-    found[marks.rows[~marks.name.matches(r"^ProfilerStep#")]] = True
-    return found
+    is_mark = np.zeros(len(events.nesting.parent), bool)
+    is_mark[marks.rows[~marks.name.matches(r"^ProfilerStep#")]] = True
+    return is_mark
 
 
 class Work(Selection):
@@ -348,13 +348,13 @@ class Work(Selection):
 
     def beside_ns(self) -> Rows:
         """How long work of another stream of the same device ran beside each piece."""
-        beside, every = np.zeros(len(self), np.int64), self._work
+        overlap_ns, every = np.zeros(len(self), np.int64), self._work
         for device, stream in zip(*distinct_pairs(self.device, self.stream), strict=True):
-            others = (every.device == device) & (every.stream != stream)
-            cover = intervals.union(every.start_ns[others], every.end_ns[others])
-            own = (self.device == device) & (self.stream == stream)
-            beside[own] = intervals.covered(cover, self.start_ns[own], self.end_ns[own])
-        return beside
+            elsewhere = (every.device == device) & (every.stream != stream)
+            cover = intervals.union(every.start_ns[elsewhere], every.end_ns[elsewhere])
+            on_stream = (self.device == device) & (self.stream == stream)
+            overlap_ns[on_stream] = intervals.covered(cover, self.start_ns[on_stream], self.end_ns[on_stream])
+        return overlap_ns
 
     def in_order(self) -> Self:
         """Sorted by device, stream and start: neighbours ran one after the other."""

@@ -107,10 +107,12 @@ class CallsAfterCpuGaps(Calls):
 
     def similar_in(self, others: CallsAfterCpuGaps, share: float) -> Rows:
         """In how many steps one of the others lies at the same place, more than that share as long; int64 (rows,)."""
-        found = np.zeros(len(self), np.int64)
+        counts = np.zeros(len(self), np.int64)
         for row, (name, dur) in enumerate(zip(self.place.values(), self.dur_ns.tolist(), strict=True)):
-            found[row] = len(distinct(others.step[others.place.one_of(name) & (others.dur_ns > share * dur)]))
-        return found
+            counts[row] = len(
+                distinct(others.step[others.place.one_of(name) & (others.dur_ns > share * dur)])
+            )
+        return counts
 
     @cached_readonly
     def line(self) -> Texts:
@@ -130,8 +132,8 @@ class CallsAfterCpuGaps(Calls):
         order = np.lexsort((-dur[rows], start, tid))
         rows, start, tid = rows[order], start[order], tid[order]
         names = Texts(codes(python, "name")[rows], texts_of(python, "name"))
-        found = self._covering(start, start + dur[rows], tid, names)
-        return Texts(np.where(found.matches(_TORCHS), found.code, -1), found.names)
+        covering = self._covering(start, start + dur[rows], tid, names)
+        return Texts(np.where(covering.matches(_TORCHS), covering.code, -1), covering.names)
 
     def torchs_part(self, most: float) -> str | None:
         """torch's function that takes at least that share of the stretches, where one does."""
@@ -142,15 +144,15 @@ class CallsAfterCpuGaps(Calls):
         """Of frames, by thread and nesting, the innermost that covers more than half of each stretch."""
         if not len(start):
             return Texts.none(len(self))
-        found = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
+        running = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
         parent = innermost(start, end, thread)
         while True:
-            there = np.flatnonzero(found >= 0)
-            overlap = np.minimum(end[found], self.end_ns) - np.maximum(start[found], self.start_ns)
+            there = np.flatnonzero(running >= 0)
+            overlap = np.minimum(end[running], self.end_ns) - np.maximum(start[running], self.start_ns)
             short = there[2 * overlap[there] <= self.dur_ns[there]]
             if len(short) == 0:
-                return Texts(pick(names.code, found), names.names)
-            found[short] = parent[found[short]]
+                return Texts(pick(names.code, running), names.names)
+            running[short] = parent[running[short]]
 
     def functions(self) -> dict[str, int]:
         """The user's innermost functions in these stretches and the ns that they take in all, most first.
@@ -199,8 +201,12 @@ class CallsAfterCpuGaps(Calls):
         code, calls = self.events.user_code, 0
         for thread in distinct(self.thread).tolist():
             first, last = np.searchsorted(code.tid, [thread, thread + 1])
-            own, starts = self[self.thread == thread], code.start_ns[first:last]
-            calls += int((np.searchsorted(starts, own.end_ns) - np.searchsorted(starts, own.start_ns)).sum())
+            on_thread, starts = self[self.thread == thread], code.start_ns[first:last]
+            calls += int(
+                (
+                    np.searchsorted(starts, on_thread.end_ns) - np.searchsorted(starts, on_thread.start_ns)
+                ).sum()
+            )
         return calls
 
     def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:
@@ -226,7 +232,7 @@ class CallsAfterCpuGaps(Calls):
         size = int(max(code.max(initial=-1), self.name.code.max(initial=-1))) + 1
         first = np.full(size, np.iinfo(np.int64).max)
         np.minimum.at(first, code[code >= 0], every.start_ns[code >= 0])
-        often = np.bincount(code[code >= 0], minlength=size)
+        occurrences = np.bincount(code[code >= 0], minlength=size)
         named = self.name.code
         longest = np.zeros(size, np.int64)
         np.maximum.at(longest, named[named >= 0], self.dur_ns[named >= 0])
@@ -234,7 +240,7 @@ class CallsAfterCpuGaps(Calls):
         stretches = np.bincount(named[comparable], minlength=size)
         after = every.events.nesting.start_ns[self.rows]
         functions = self.after.is_op & ~self.name.matches("::")
-        once = (after == first[named]) & (often[named] >= least) & (stretches[named] == 1)
+        once = (after == first[named]) & (occurrences[named] >= least) & (stretches[named] == 1)
         return np.asarray((named >= 0) & functions & once)
 
 
@@ -274,8 +280,8 @@ class HostCalls(CallsAfterCpuGaps):
         main = np.full(len(self), -1, np.int64)
         main[stretch[first[order]]] = order  # what is assigned last, the longest, stays
         together = sums_of(stretch, ops.dur_ns, len(self))
-        taken = np.where(line.there, np.append(spent, 0)[main], together)
-        one = (main >= 0) & (taken >= most * self.dur_ns)
+        spent_ns = np.where(line.there, np.append(spent, 0)[main], together)
+        one = (main >= 0) & (spent_ns >= most * self.dur_ns)
         one &= ~_has_several(line.code, ops, stretch, alone)
         code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]
         return Texts(code, ops.name.names).or_else(line)

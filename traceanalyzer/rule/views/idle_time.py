@@ -99,16 +99,20 @@ class IdleTime(Selection):
         if len(steps) < min_steps or steps.asked or not len(self):
             return head, np.zeros(len(self), bool)
         key, _ = grouped([self.device, self.cause.code])
-        found = standing_out(key, self.step, self.dur_ns, len(steps), spike)
-        return head | (found.leading | (self.step < 0)) & plain, found.alone & plain & ~head
+        outliers = standing_out(key, self.step, self.dur_ns, len(steps), spike)
+        return head | (outliers.leading | (self.step < 0)) & plain, outliers.alone & plain & ~head
 
     def happening_once(self, min_steps: int) -> Self:
         """Without the causes that come back in half of the steps after the leading third; all of fewer steps."""
         steps = len(self.events.steps)
         leading = max(1, steps // 3)
         later = self[self.step >= leading]
-        often = [c for c, found in later.by(later.cause) if 2 * len(np.unique(found.step)) >= steps - leading]
-        return self if steps < min_steps else self[~self.cause.one_of(*often)]
+        recurring = [
+            c
+            for c, stretches in later.by(later.cause)
+            if 2 * len(np.unique(stretches.step)) >= steps - leading
+        ]
+        return self if steps < min_steps else self[~self.cause.one_of(*recurring)]
 
     @cached_readonly
     def call(self) -> Calls:
@@ -117,14 +121,16 @@ class IdleTime(Selection):
 
     def held_up_at(self) -> Rows:
         """Equal where calls of one name, and the same of them in their steps, decided the cause; int64."""
-        own = self.call
+        deciding = self.call
         named = Calls.build(self.events)
-        named = named[np.isin(named.name.code, distinct(own.name.code))]
+        named = named[np.isin(named.name.code, distinct(deciding.name.code))]
         named = named[np.argsort(named.start_ns, kind="stable")]
         which = rank_within(grouped([named.name.code, named.step])[0])
         order = np.argsort(named.rows)
-        at = order[np.minimum(np.searchsorted(named.rows[order], own.rows), max(len(order) - 1, 0))]
-        place, _ = grouped([own.name.code, which[at]])
+        position = order[
+            np.minimum(np.searchsorted(named.rows[order], deciding.rows), max(len(order) - 1, 0))
+        ]
+        place, _ = grouped([deciding.name.code, which[position]])
         return place
 
     @cached_readonly
