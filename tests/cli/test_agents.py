@@ -19,7 +19,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Roots]:
     return found
 
 
-def test_an_agent_reads_in_each_folder_that_is_named_else_in_the_current_one(
+def test_mcp_reads_named_folders_or_the_current_one(
     served: list[Roots], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -34,7 +34,7 @@ def test_an_agent_reads_in_each_folder_that_is_named_else_in_the_current_one(
     ]
 
 
-def test_an_agent_is_served_nothing_where_one_of_the_folders_is_none(
+def test_mcp_refuses_to_serve_a_missing_folder(
     served: list[Roots], tmp_path: Path
 ) -> None:
     (file := tmp_path / "trace.json").touch()
@@ -43,7 +43,7 @@ def test_an_agent_is_served_nothing_where_one_of_the_folders_is_none(
     assert served == []
 
 
-def test_a_skill_is_printed_and_nothing_written_unless_a_folder_is_named(
+def test_skill_is_only_printed_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_a_skill_is_printed_and_nothing_written_unless_a_folder_is_named(
 
 
 @pytest.mark.parametrize("name", ["SKILL.md", "references/units.md"])
-def test_no_file_of_a_skill_is_written_where_one_is_there_unless_forced(name: str, tmp_path: Path) -> None:
+def test_skill_does_not_replace_files_without_force(name: str, tmp_path: Path) -> None:
     """Whichever of them it is, and each with its own content."""
     there = tmp_path / "traceanalyzer" / name
     there.parent.mkdir(parents=True)

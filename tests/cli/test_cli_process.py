@@ -135,7 +135,7 @@ def test_no_colour_in_a_pipe_and_colour_on_a_terminal(
     assert "\x1b[" in on_a_terminal("diagnose", trace)
 
 
-def test_colour_in_a_pipe_where_it_is_demanded_and_never_in_a_file(
+def test_colour_is_forced_in_pipes_and_never_in_files(
     trace: Path,
     tmp_path: Path,
     diagnosed: subprocess.CompletedProcess[bytes],

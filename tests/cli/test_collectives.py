@@ -50,7 +50,7 @@ def test_json_and_parquet_have_every_field(folder: Path, tmp_path: Path) -> None
     assert row == rate
 
 
-def test_all_of_many_collectives_are_in_the_table_and_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_all_collectives_are_listed_and_files_are_not_replaced(tmp_path: Path) -> None:
     """Twelve sizes, each once: in CSV as in JSON, in the same order."""
     traces = Reductions(
         dict.fromkeys((0, 1), (500,) * 12), elements=tuple(1 << 8 + at for at in range(12))

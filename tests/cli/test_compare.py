@@ -167,7 +167,7 @@ def test_a_folder_of_files_without_ranks_is_captures(tmp_path: Path) -> None:
     assert told["axes"]["step"]["low"] > 0
 
 
-def test_of_steps_that_were_timed_several_times_the_median_counts(traces: tuple[Path, Path]) -> None:
+def test_median_of_several_timed_steps_counts(traces: tuple[Path, Path]) -> None:
     options = ("--base-ms", "9,2.50, 2.55,", "--new-ms", "2", "--format", "json")
     step = json.loads(call("compare", *traces, *options).stdout)["axes"]["step"]
     assert (step["base_ns"], step["new_ns"], step["measured"]) == (2_550_000, 2_000_000, True)
@@ -190,7 +190,7 @@ def test_a_time_of_a_step_is_a_positive_number(given: str, said: str, traces: tu
         assert said in result.stderr
 
 
-def test_the_ledger_gets_a_row_with_the_spread_of_the_timed_steps_behind_those_that_it_has(
+def test_ledger_rows_are_appended_with_the_spread_of_times(
     tmp_path: Path,
 ) -> None:
     """Of one fault that is gone; else nothing, and that is said."""

@@ -36,7 +36,7 @@ def test_an_unknown_rule_is_refused_before_the_trace_is_missed(
     ("given", "rules"),
     [((), ["launch-bound"]), (("--select", "host-gap"), ["host-gap"]), (("--no-config",), None)],
 )
-def test_rules_of_the_command_line_go_before_those_of_the_project(
+def test_rules_of_the_command_line_override_the_project(
     given: tuple[str, ...], rules: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.traceanalyzer]\nselect = ["launch-bound"]\n')
@@ -89,7 +89,7 @@ def test_ranks_that_should_be_like_their_peers_are_said(
 
 
 @pytest.mark.parametrize("option", ["--verbose", "--quiet"])
-def test_a_report_in_a_file_has_its_characters_whatever_the_terminal_shows(
+def test_file_report_does_not_depend_on_the_terminal(
     option: str, tmp_path: Path
 ) -> None:
     for charset in ("utf-8", "ascii"):

@@ -117,7 +117,7 @@ def test_guarded_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: 7) == 7
 
 
-def test_a_program_that_runs_it_in_a_thread_keeps_its_own_handlers() -> None:
+def test_handlers_stay_when_run_in_a_thread() -> None:
     """Only the first thread of a process may set them."""
     before, codes = signal.getsignal(signal.SIGTERM), list[int]()
     thread = threading.Thread(target=lambda: codes.append(guarded(lambda: 7)))
@@ -135,7 +135,7 @@ def test_what_is_emitted_is_there_at_once_and_as_it_is(monkeypatch: pytest.Monke
     assert below.getvalue() == b"text"
 
 
-def test_a_disk_that_is_full_is_told_by_another_code_than_a_reader_that_left(
+def test_full_disk_and_broken_pipe_have_different_exit_codes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(content: object, **options: object) -> None:

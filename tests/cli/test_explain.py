@@ -71,14 +71,14 @@ def test_words_that_rules_merely_contain_are_not_their_causes(cause: str) -> Non
         ("host-collective", "host-collectives"),
     ],
 )
-def test_a_cause_of_idle_time_leads_to_the_rules_that_take_such_time(cause: str, rule: str) -> None:
+def test_idle_cause_leads_to_rules_that_claim_its_time(cause: str, rule: str) -> None:
     """Though no finding of theirs has it as its own cause."""
     (own,) = [one for one in all_rules() if one.slug == rule]
     assert cause.replace(" ", "-") not in own.causes
     assert rule in rules_in(call("explain", *cause.split()).stdout)
 
 
-def test_a_name_is_that_of_a_rule_before_that_of_a_group_and_that_before_a_cause() -> None:
+def test_explain_prefers_rules_to_groups_to_causes() -> None:
     assert rules_in(call("explain", "scheduler-gap").stdout) == {"scheduler-gap"}
     assert rules_in(call("explain", "compile").stdout) >= {"compile"}
     memory = call("explain", "memory").stdout
@@ -94,7 +94,7 @@ def test_a_cause_may_be_spelt_as_people_do_and_is_the_same_once(spelt: str) -> N
     assert page.count("cause      ") == 1
 
 
-def test_a_cause_of_findings_alone_is_said_to_be_one_before_the_pages_of_its_rules() -> None:
+def test_cause_of_findings_is_named_before_pages_of_its_rules() -> None:
     first, *_ = call("explain", "checkpoint").stdout.split("\n\n")
     assert " ".join(first.split()) == "Findings of recomputation may have the cause checkpoint."
     table = call("explain", "waiting").stdout
@@ -102,14 +102,14 @@ def test_a_cause_of_findings_alone_is_said_to_be_one_before_the_pages_of_its_rul
     assert {"exposed-communication", "scheduler-gap"} <= rules_in(table)
 
 
-def test_pages_of_groups_and_causes_tell_of_thresholds_where_that_is_asked_for() -> None:
+def test_verbose_pages_explain_thresholds() -> None:
     for name in ("host-gap", "host", "checkpoint", "host code"):
         short, whole = call("explain", *name.split()).stdout, call("explain", *name.split(), "-v").stdout
         assert rules_in(short) == rules_in(whole)
         assert len(whole.splitlines()) > len(short.splitlines()) + 3
 
 
-def test_a_group_whose_name_is_a_cause_leads_to_the_rules_that_have_it() -> None:
+def test_group_named_like_a_cause_leads_to_its_rules() -> None:
     compile_page = call("explain", "compile").stdout
     assert rules_in(compile_page) == {"compile", "launch-bound"}
     assert " ".join(compile_page.splitlines()[-2:]).endswith(

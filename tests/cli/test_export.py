@@ -66,7 +66,7 @@ def test_export_of_a_job_has_a_folder_per_rank(tmp_path: Path) -> None:
     assert "already exists" in refused("export", job, tmp_path / "frames")
 
 
-def test_speedscope_gets_every_nanosecond_of_gpu_work_below_its_op(tmp_path: Path) -> None:
+def test_speedscope_has_all_gpu_work_below_its_op(tmp_path: Path) -> None:
     path = FIXTURES / "implicit-sync" / "bad.json.gz"
     assert call("export", path, "--speedscope", tmp_path / "flame.json").exit_code == 0
     document = json.loads((tmp_path / "flame.json").read_text())
@@ -85,7 +85,7 @@ def test_speedscope_gets_every_nanosecond_of_gpu_work_below_its_op(tmp_path: Pat
     assert any(stack[-2] == "aten::mm" and "::" not in stack[-1] for stack in stacks if len(stack) > 1)
 
 
-def test_speedscope_names_ranks_and_refuses_what_has_nothing_to_draw(tmp_path: Path) -> None:
+def test_speedscope_names_ranks_and_refuses_empty_traces(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
     for rank in (0, 1):
@@ -158,7 +158,7 @@ def test_frames_of_ranks_that_are_there_are_kept_unless_forced(tmp_path: Path) -
     assert there.read_text() == "old"
 
 
-def test_a_page_says_how_many_findings_it_has_beside_standard_output(tmp_path: Path) -> None:
+def test_page_reports_its_findings_on_standard_error(tmp_path: Path) -> None:
     result = call("report", written(tmp_path / "trace.json"), "-o", tmp_path / "page.html")
     assert result.stdout == ""
     assert result.stderr.startswith(f"{tmp_path / 'page.html'}: ")
@@ -170,7 +170,7 @@ def test_a_page_says_how_many_findings_it_has_beside_standard_output(tmp_path: P
     )
 
 
-def test_flame_graphs_go_beside_frames_and_of_a_job_the_first_trace_is_named(tmp_path: Path) -> None:
+def test_flame_graphs_of_a_job_name_its_first_trace(tmp_path: Path) -> None:
     trace, frames, flame = written(tmp_path / "a.json"), tmp_path / "frames", tmp_path / "flame.json"
     said = call("export", trace, frames, "--speedscope", flame).stdout
     assert f"{frames / 'gpu.parquet'}: 2 rows\n" in said
@@ -192,7 +192,7 @@ def test_results_go_into_a_folder_and_beside_no_flame_graph(tmp_path: Path) -> N
     assert "job.json: is a file, not a folder" in refused("export", trace, trace, "--results")
 
 
-def test_results_of_one_file_are_written_once_and_what_fails_is_said(tmp_path: Path) -> None:
+def test_results_are_written_once_and_failures_are_named(tmp_path: Path) -> None:
     """A folder without iterations; the run's name is its own."""
     (job := tmp_path / "job").mkdir()
     written(job / "rank0.json", distributedInfo={"rank": 0})

@@ -119,7 +119,7 @@ def test_junit_fails_the_rules_that_fail_the_run(tmp_path: Path) -> None:
     assert parser.JUnitXml.fromfile(str(path)).failures in (None, len(failed))
 
 
-def test_junit_of_a_job_fails_a_rule_of_all_ranks_by_a_finding_of_any_and_a_rank_s_by_its_own() -> None:
+def test_junit_fails_rules_by_findings_of_their_rank() -> None:
     outcomes = tuple(
         Outcome(rule, Status.FOUND, None, rank) for rule, rank in (("a", None), ("b", 0), ("b", 1))
     )
@@ -166,7 +166,7 @@ def project(folder: Path, table: str) -> Path:
     return folder
 
 
-def test_the_project_says_what_fails_and_the_command_line_goes_before_it(
+def test_command_line_fail_on_overrides_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = '{{rule = "exposed-copy", reason = "known", until = {}}}'
@@ -233,7 +233,7 @@ def test_any_table_is_read_or_refused(text: str, tmp_path: Path) -> None:
         read_config(tmp_path, datetime.date(2026, 1, 1))
 
 
-def test_a_baseline_knows_the_worst_of_equal_findings_in_any_order(tmp_path: Path) -> None:
+def test_baseline_keeps_the_worst_severity_of_equal_findings(tmp_path: Path) -> None:
     """Ranks have the same finding, at one worse than at another."""
     finding = {"rule": "exposed-copy", "cause": "pageable", "by": None, "evidence": {}}
     for severities in itertools.permutations(("high", "low", "info")):
@@ -268,7 +268,7 @@ KNOWN = {
         ({"by": None}, False),
     ],
 )
-def test_a_finding_is_known_again_in_another_checkout_and_where_lines_have_moved(
+def test_finding_is_recognised_after_lines_have_moved(
     changes: dict[str, Any], same: bool, tmp_path: Path
 ) -> None:
     """By its rule, cause and what it names, and by the name of the file and the function that have most of its time."""

@@ -31,7 +31,7 @@ def test_what_is_as_severe_as_was_asked_for_fails(fail_on: str, count: int) -> N
 @pytest.mark.parametrize(
     ("known", "fails"), [("high", False), ("medium", False), ("low", True), ("info", True)]
 )
-def test_what_a_baseline_knows_fails_only_where_it_is_more_severe_now(known: str, fails: bool) -> None:
+def test_baselined_finding_fails_only_if_more_severe(known: str, fails: bool) -> None:
     medium = EVERY[1]
     told = {fingerprint(medium): Severity(known).rank}
     found = failing(REPORT, "medium", told)

@@ -110,7 +110,7 @@ def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
     assert f"no such finding\n  The report has {count}." in refused(trace, "--finding", count + 1)
 
 
-def test_a_finding_of_another_rank_is_shown_in_its_trace_on_the_timeline_of_all(
+def test_finding_of_another_rank_opens_its_own_trace(
     tmp_path: Path, viewer: Viewer
 ) -> None:
     """The second rank began 5 ms after the first, and has the longer gap."""

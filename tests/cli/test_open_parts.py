@@ -45,7 +45,7 @@ def test_without_findings_there_is_nothing_to_show_first() -> None:
         command._chosen(bare, 1)
 
 
-def test_a_finding_is_shown_at_the_times_of_a_clock_without_drift() -> None:
+def test_finding_is_shown_at_times_without_clock_drift() -> None:
     """That gains 1000 us a second: 2 ms less at 2 s, as are the window's ends; with all tracks of idle time."""
     second, ms = 10**9, 10**6
     at = np.array([0])

@@ -81,7 +81,7 @@ def test_blocks_are_drawn_where_the_stream_has_them(
     assert not output.ascii_only(Path("report.txt"))
 
 
-def test_what_a_stream_cannot_show_is_escaped_there_and_whole_in_a_file(tmp_path: Path) -> None:
+def test_unencodable_characters_are_escaped_only_on_streams(tmp_path: Path) -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, 9_000)
     made.launch("cudaLaunchKernel", 1_000, 2_000, 1)

@@ -31,7 +31,7 @@ def test_another_ending_is_refused_before_reading(name: str, tmp_path: Path) -> 
     assert said.startswith(f"{tmp_path / name}: a page is HTML, not {Path(name).suffix}\n")
 
 
-def test_the_findings_are_counted_on_standard_error_and_doubts_follow(tmp_path: Path) -> None:
+def test_findings_and_doubts_go_to_standard_error(tmp_path: Path) -> None:
     """A step of 90 s is longer than the recording; it is the user's own, and the recorder's is not doubted then."""
     trace = written(
         tmp_path / "t.json", **{RECORDING: {"before_ms": [3.0], "after_ms": [9.0], "unit": "step"}}
@@ -94,7 +94,7 @@ def test_the_first_doubt_of_any_rank_is_said_once(
     assert capsys.readouterr().err == (said if given else "")
 
 
-def test_ranks_of_one_file_are_not_drawn_and_those_of_several_are(tmp_path: Path) -> None:
+def test_ranks_merged_into_one_file_are_not_drawn(tmp_path: Path) -> None:
     (merged := tmp_path / "merged.json").write_text(json.dumps(labelled([rank_trace(0), rank_trace(1)])))
     with pytest.raises(BadOption, match="a merged file cannot be drawn beside its ranks' findings"):
         overlays_of_files([merged])

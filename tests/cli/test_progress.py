@@ -81,7 +81,7 @@ def test_progress_goes_to_a_terminal_only(tmp_path: Path, monkeypatch: pytest.Mo
         (False, True, "dumb", False),
     ],
 )
-def test_a_line_is_for_those_who_look_at_a_terminal_that_can_erase_it(
+def test_progress_needs_a_terminal_that_can_erase_it(
     quiet: bool, terminal: bool, term: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Standard error is what has to be one, not standard output."""
@@ -93,7 +93,7 @@ def test_a_line_is_for_those_who_look_at_a_terminal_that_can_erase_it(
         assert (of_ranks is not None) is told
 
 
-def test_a_line_that_was_shown_of_a_job_is_erased_also_after_a_failure() -> None:
+def test_progress_of_a_job_is_erased_after_a_failure() -> None:
     now, stream = [0.0], io.StringIO()
     progress = ProgressLine(stream, lambda: now[0])
     now[0] = 1.0

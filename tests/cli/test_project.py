@@ -92,7 +92,7 @@ def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None
         ('[tool.traceanalyzer]\nignore = [{rule = "a", until = 2030-01-01}]', "without rule, reason"),
     ],
 )
-def test_a_file_without_the_table_says_nothing_and_one_that_is_none_is_refused(
+def test_missing_table_is_empty_and_wrong_table_is_refused(
     text: str, said: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
@@ -140,7 +140,7 @@ limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
         ),
     ],
 )
-def test_what_the_command_line_says_goes_before_what_the_project_says(
+def test_command_line_overrides_the_project(
     options: tuple[str, ...], changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rules to ignore add up, and limits do one by one."""
@@ -158,7 +158,7 @@ def test_what_the_command_line_says_goes_before_what_the_project_says(
     assert {name: getattr(requests[0], name) for name in usual} == usual | changed
 
 
-def test_a_summary_stands_behind_those_of_other_steps_and_costs_no_report(
+def test_job_summary_is_appended_and_never_fails_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = tmp_path / "summary.md"
@@ -178,7 +178,7 @@ SEVERITIES = list(Severity)
 
 @pytest.mark.parametrize("known", [None, *SEVERITIES])
 @pytest.mark.parametrize("fail_on", ["high", "medium", "low", "never"])
-def test_findings_fail_that_are_severe_enough_and_were_less_severe_or_unknown(
+def test_failing_findings_are_severe_and_new_or_worse(
     fail_on: str, known: Severity | None
 ) -> None:
     """Of each severity one; the baseline knows all of them, as of one severity."""
@@ -239,7 +239,7 @@ def test_lines_are_lines_and_the_document_is_one() -> None:
     assert len(lines) > 1
 
 
-def test_books_name_the_trace_of_each_row_and_both_tables_are_written(tmp_path: Path) -> None:
+def test_tables_name_the_trace_of_each_row(tmp_path: Path) -> None:
     traces = [
         written(tmp_path / f"{name}.json", distributedInfo={"rank": at, "world_size": 2})
         for at, name in enumerate("ab")

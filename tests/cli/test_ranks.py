@@ -52,7 +52,7 @@ def of_sizes(folder: Path, *sizes: int) -> list[Path]:
         ((36 * MB, 12 * MB, 12 * MB), None, 10 * MB, 1),
     ],
 )
-def test_processes_are_as_many_as_cores_files_and_memory_are_worth(
+def test_processes_depend_on_cores_files_and_memory(
     sizes: tuple[int, ...],
     jobs: int | None,
     free: int | None,
@@ -80,7 +80,7 @@ def test_processes_are_as_many_as_cores_files_and_memory_are_worth(
         (["-", "a.json"], 0),
     ],
 )
-def test_what_lies_elsewhere_is_read_by_processes_and_what_only_this_one_can_read_by_it(
+def test_remote_files_are_read_by_processes_except_memory(
     paths: Any, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "cores", lambda: 4)
@@ -123,7 +123,7 @@ def test_one_rank_of_a_job_is_diagnosed_alone_by_its_number(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("files", "warned"), [(1, False), (2, True)])
-def test_files_of_a_folder_that_declare_no_rank_are_said_where_there_are_several(
+def test_unranked_files_of_a_folder_cause_a_warning(
     files: int, warned: bool, tmp_path: Path
 ) -> None:
     for number in range(files):

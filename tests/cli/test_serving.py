@@ -177,7 +177,7 @@ def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_the_viewer_may_lie_behind_a_link_and_its_own_links_stay_within(tmp_path: Path) -> None:
+def test_viewer_folder_may_be_a_link_but_not_escape(tmp_path: Path) -> None:
     """As packages are in some stores; a link from page to page is one of its parts."""
     (pages := tmp_path / "store").mkdir()
     (pages / "index.html").write_text("<p>")

@@ -147,7 +147,7 @@ def test_colour_is_where_terminal_and_environment_want_it(
         (["rules", "--nonsense"], None, "1"),
     ],
 )
-def test_threads_of_the_algebra_are_one_unless_the_user_says_or_another_program_would_inherit_it(
+def test_blas_threads_are_one_unless_the_user_sets_them(
     arguments: list[str], before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "OPENBLAS_NUM_THREADS"

@@ -64,7 +64,7 @@ def test_of_ten_rows_and_no_more_a_list_is_by_default(tmp_path: Path) -> None:
     assert "other ops (2)" in said
 
 
-def test_owners_of_memory_are_listed_up_to_the_limit_and_times_count_from_the_first_event(
+def test_memory_owners_are_limited_and_times_start_at_zero(
     tmp_path: Path,
 ) -> None:
     """The peak is 3 us into the third op."""

@@ -16,7 +16,7 @@ from traceanalyzer.model.step_times import GIVEN, RECORDING, measured_step
 from traceanalyzer.model.trace import Damage
 
 
-def test_each_damage_of_each_trace_and_each_gpu_that_was_not_judged_is_said(
+def test_damage_and_missing_gpus_are_reported_per_trace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second = samples.two_ranks().traces
@@ -35,7 +35,7 @@ def test_each_damage_of_each_trace_and_each_gpu_that_was_not_judged_is_said(
     ]
 
 
-def test_timings_are_doubted_of_each_trace_in_whose_order_they_come(
+def test_timings_are_doubted_per_trace_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A time that the user gave instead needs no doubt."""
@@ -69,7 +69,7 @@ def test_timings_are_doubted_of_each_trace_in_whose_order_they_come(
     ("unranked", "traces", "said"),
     [(0, 2, ""), (1, 1, ""), (1, 2, "1 of the 2 traces declare"), (2, 2, "2 of the 2 traces declare")],
 )
-def test_ranks_that_none_declares_are_said_where_there_are_several(
+def test_unranked_traces_cause_a_warning(
     unranked: int, traces: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loading.warn_of_unranked(unranked, traces)
@@ -94,7 +94,7 @@ def test_only_the_iteration_that_is_read_is_named(tmp_path: Path) -> None:
     assert "iterations of a job" not in call("diagnose", tmp_path / "iteration_9").stderr
 
 
-def test_the_first_rank_may_be_asked_for_and_the_others_are_named(tmp_path: Path) -> None:
+def test_rank_option_selects_one_rank_and_lists_others(tmp_path: Path) -> None:
     ranks = (0, *range(10, 18))
     for rank in ranks:
         written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 18})

@@ -67,7 +67,7 @@ def analysis() -> Analysis:
     return Analysis(trace.load(), (100, 900))
 
 
-def test_windows_share_what_does_not_look_at_them_and_nothing_else(analysis: Analysis) -> None:
+def test_windows_share_indexes_that_ignore_them(analysis: Analysis) -> None:
     """Directly or through another index."""
     other = analysis.within((200, 300))
     kinds = Trace, Rowwise, Nowhere, Without, Window, Within, Last
@@ -78,7 +78,7 @@ def test_windows_share_what_does_not_look_at_them_and_nothing_else(analysis: Ana
     assert analysis.within(None).index(Within).asked is None
 
 
-def test_an_index_that_is_known_better_replaces_the_traces_own_and_the_window_stays(
+def test_replaced_index_keeps_the_window(
     analysis: Analysis,
 ) -> None:
     """Also where another is given after it."""
@@ -91,7 +91,7 @@ def test_an_index_that_is_known_better_replaces_the_traces_own_and_the_window_st
     assert first.within((5, 6)).index(Within).asked == (5, 6)
 
 
-def test_what_is_unavailable_is_none_where_it_is_optional_and_else_raised_at_every_call(
+def test_optional_unavailable_index_is_none_else_raised(
     analysis: Analysis,
 ) -> None:
     assert analysis.index(Within).tea is None
@@ -153,7 +153,7 @@ def test_a_failing_block_is_timed_as_well(analysis: Analysis, monkeypatch: pytes
     assert analysis.times == {"one": 9}
 
 
-def test_an_analysis_is_the_same_after_its_way_to_another_process(analysis: Analysis) -> None:
+def test_analysis_survives_pickling(analysis: Analysis) -> None:
     analysis.index(Last)
     analysis.times["Last"] = 3
     again = pickle.loads(pickle.dumps(analysis))

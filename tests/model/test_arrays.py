@@ -70,7 +70,7 @@ def test_pairs_come_sorted_and_once(rows: list[tuple[int, int]]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 40)), max_size=20))
-def test_a_median_is_the_middle_or_the_mean_of_both_in_the_middle(rows: list[tuple[int, int]]) -> None:
+def test_median_is_the_middle_or_mean_of_two(rows: list[tuple[int, int]]) -> None:
     rows = [*rows, (0, 3), (1, 8), (2, 2)]
     number, some = (np.array(side) for side in zip(*rows, strict=True))
     expected = [median(value for own, value in rows if own == group) for group in range(3)]
@@ -92,7 +92,7 @@ def test_a_run_starts_where_a_value_differs_from_the_one_before(some: Rows) -> N
     assert starts_of_runs(some).tolist() == expected
 
 
-def test_what_all_see_is_read_only_in_tuples_lists_and_mappings_too() -> None:
+def test_frozen_reaches_tuples_lists_and_mappings() -> None:
     @dataclass
     class Made:
         one: Rows

@@ -36,7 +36,7 @@ def chain(parent: Rows, row: int) -> list[int]:
 
 
 @given(spans)
-def test_rows_are_ordered_by_thread_start_and_longest_first_and_ties_by_their_rank(rows: list[Span]) -> None:
+def test_thread_order_is_start_longest_and_rank(rows: list[Span]) -> None:
     thread, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
     order = containment.thread_order(thread, start, dur, lambda of: -of)
     expected = sorted(range(len(rows)), key=lambda row: (rows[row][0], rows[row][1], -rows[row][2], -row))
@@ -44,7 +44,7 @@ def test_rows_are_ordered_by_thread_start_and_longest_first_and_ties_by_their_ra
 
 
 @given(spans)
-def test_a_parent_contains_the_row_whole_and_has_not_ended_when_it_starts(rows: list[Span]) -> None:
+def test_parent_contains_the_whole_row(rows: list[Span]) -> None:
     thread, start, end = columns(rows)
     for row, parent in enumerate(containment.innermost(start, end, thread).tolist()):
         around = [
@@ -56,7 +56,7 @@ def test_a_parent_contains_the_row_whole_and_has_not_ended_when_it_starts(rows: 
 
 
 @given(spans)
-def test_what_is_on_top_of_the_stack_has_not_ended_and_nothing_below_it_has(rows: list[Span]) -> None:
+def test_top_of_the_stack_and_all_below_are_open(rows: list[Span]) -> None:
     thread, start, end = columns(rows)
     stacks: dict[int, list[int]] = {}
     expected = []
@@ -72,7 +72,7 @@ def test_what_is_on_top_of_the_stack_has_not_ended_and_nothing_below_it_has(rows
 
 
 @given(spans, st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 20)), max_size=8))
-def test_the_innermost_that_runs_at_an_instant_began_last_and_both_ends_count(
+def test_innermost_running_row_includes_both_ends(
     rows: list[Span], asked: list[tuple[int, int]]
 ) -> None:
     thread, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))

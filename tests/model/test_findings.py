@@ -31,7 +31,7 @@ MS = 1_000_000
 
 
 @pytest.mark.parametrize(("low", "sure"), [(0.005, False), (0.0051, True), (0.0, False), (-0.2, False)])
-def test_a_saving_is_sure_where_whole_percents_say_more_than_nothing(low: float, sure: bool) -> None:
+def test_saving_is_sure_above_zero_in_whole_percent(low: float, sure: bool) -> None:
     assert Saving(1, 1, 1, 0.3, low, 0.4, "replayed").sure is sure
 
 
@@ -59,7 +59,7 @@ def test_the_lower_of_two_severities_has_the_larger_rank() -> None:
         assert Severity(one).at_most(Severity(most)) == lower
 
 
-def test_a_step_waits_for_the_cpu_while_neither_work_nor_gaps_fill_it() -> None:
+def test_step_waits_for_the_cpu_outside_work_and_gaps() -> None:
     step = StepEstimate(120, 100, 80, 160, "gpu", "replayed", ("gpu", "cpu"), gpu_ns=60, gap_ns=12)
     assert step.device_ns == 72
     assert step.idle_shares == pytest.approx((0.1, 0.55))
@@ -96,7 +96,7 @@ def test_all_findings_of_a_fault_but_the_first_go_along_with_it() -> None:
     assert fixed_along(faults) == {1, 2}
 
 
-def test_a_clock_is_ahead_by_its_offset_and_what_it_drifted_since() -> None:
+def test_clock_offset_includes_drift_since_its_reference() -> None:
     """1 s after 5 s on the reference's clock, at 20 us a second."""
     second = 10**9
     clock = Clock(0, offset_ns=3 * MS, drift_ppm=20.0, at_ns=5 * second)
@@ -106,7 +106,7 @@ def test_a_clock_is_ahead_by_its_offset_and_what_it_drifted_since() -> None:
     assert clock.ahead_within_ns(own, own + 2 * second) == 3 * MS + 20_000
 
 
-def test_an_overlay_without_drift_has_all_its_times_as_an_even_clock_tells_them() -> None:
+def test_overlay_without_drift_has_times_of_an_even_clock() -> None:
     """Of 1000 us a second from 1 s on: 2 ms after 2 s."""
     second = 10**9
     drift = Drift(1_000.0, second)
@@ -167,7 +167,7 @@ def test_idle_time_is_a_frame_with_the_share_of_each_window() -> None:
     }
 
 
-def test_findings_are_a_frame_with_seconds_of_their_own_trace_and_numbers_of_the_saving() -> None:
+def test_findings_frame_has_seconds_and_savings() -> None:
     frame = _of_ranks().to_frame()
     assert frame[["start_s", "end_s"]].to_numpy().tolist() == [[2.0, 3.0], [0.0, 1.0]]
     numbers = [

@@ -88,7 +88,7 @@ def test_what_cannot_be_made_side_by_side_is_left_for_who_asks(analysis: Analysi
         analysis.index(Broken)
 
 
-def test_an_analysis_of_another_process_has_its_window_times_and_indexes(analysis: Analysis) -> None:
+def test_pickled_analysis_keeps_window_times_and_indexes(analysis: Analysis) -> None:
     """Of no window, and of one; none is made again, and what was unavailable still is."""
     for window in (None, (5, 90)):
         one = analysis.within(window)
@@ -146,7 +146,7 @@ def test_columns_are_those_of_the_frame_once_there_is_one(analysis: Analysis) ->
     assert pickle.loads(pickle.dumps(trace)).cpu["dur_ns"].tolist() == [7]
 
 
-def test_a_name_of_pandas_is_fetched_once_and_one_of_any_object_never() -> None:
+def test_names_of_pandas_are_fetched_once() -> None:
     later = type(interpreter.pd)()
     assert vars(later) == {}
     assert later.Index is pd.Index
@@ -157,7 +157,7 @@ def test_a_name_of_pandas_is_fetched_once_and_one_of_any_object_never() -> None:
     assert list(vars(later)) == ["Index"]
 
 
-def test_the_package_teaches_reports_to_be_drawn_when_a_name_is_first_used(
+def test_package_installs_drawing_at_first_use_of_a_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whichever name that is, and once."""

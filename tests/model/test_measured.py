@@ -30,7 +30,7 @@ from traceanalyzer.model.step_times import RECORDING, MeasuredStep, measured_ste
         (None, None, ""),
     ],
 )
-def test_the_step_is_the_median_of_the_times_before_else_of_those_after(
+def test_measured_step_is_the_median_before_else_after(
     told: Any, ms: float | None, unit: str
 ) -> None:
     found = measured_step({RECORDING: told})
@@ -50,7 +50,7 @@ def test_the_step_is_the_median_of_the_times_before_else_of_those_after(
         ((105.0, 105.0), (90.0, 100.0), False, (105.0, 95.0)),
     ],
 )
-def test_times_before_and_after_differ_by_more_than_two_hundredths(
+def test_times_before_and_after_differ_by_over_two_percent(
     before: tuple[float, ...],
     after: tuple[float, ...],
     differ: bool,

@@ -17,7 +17,7 @@ def of_device(device: int, length: int, *causes: IdleCause) -> DeviceTime:
     return DeviceTime(device, 100, 100 + length, {}, causes)
 
 
-def test_idle_time_of_a_trace_without_a_rank_has_none_and_each_device_its_share() -> None:
+def test_idle_frame_has_null_rank_and_shares_per_device() -> None:
     """Of 1000 ns and of 200: in the report's order, not by size."""
     times = (
         of_device(1, 1_000, IdleCause("idle:late", "aten::mm", 50)),
@@ -44,7 +44,7 @@ def test_frames_of_nothing_have_the_columns_and_types_of_others() -> None:
         assert bare.to_frame()[name].dtype == full[name].dtype, name
 
 
-def test_confidence_and_severity_sort_from_the_least_and_what_is_not_known_is_null() -> None:
+def test_frame_sorts_severity_and_confidence_ascending() -> None:
     findings = tuple(
         samples.finding(0, confidence=confidence, severity=severity, stream=None, step=3)
         for confidence, severity in zip(
@@ -61,7 +61,7 @@ def test_confidence_and_severity_sort_from_the_least_and_what_is_not_known_is_nu
     assert frame["step"].tolist() == [3, 3, 3]
 
 
-def test_a_saving_that_is_negative_stays_so_and_one_that_is_none_is_null() -> None:
+def test_negative_saving_stays_and_missing_one_is_null() -> None:
     """Each of the six numbers under its own name."""
     findings = (
         samples.finding(0),

@@ -11,7 +11,7 @@ import pytest
 from traceanalyzer.model.texts import ClosedTexts, Texts, shifted
 
 
-def test_a_text_that_two_tables_have_is_one_sum_and_the_largest_comes_first() -> None:
+def test_text_in_two_tables_has_one_sum_largest_first() -> None:
     ops = Texts(np.array([0, -1, 1]), np.array(["mm", "add"], object))
     launches = Texts(np.array([0, 0, 0]), np.array(["mm"], object))
     both = ops.or_else(launches)
@@ -40,7 +40,7 @@ def test_ranks_sort_like_the_texts_and_what_has_none_first() -> None:
     assert ranks.tolist() == [1, -1, 2, 1, 0]
 
 
-def test_few_names_of_many_rows_are_asked_whether_they_occur_or_not() -> None:
+def test_names_are_asked_whether_they_occur_or_not() -> None:
     many = Texts(np.tile([0, -1, 2], 1_000), NAMES.names)
     asked: list[str] = []
     found = many.meets(lambda text: asked.append(text) or text == "bmm")
@@ -59,7 +59,7 @@ def test_a_text_of_another_table_stands_where_there_is_none() -> None:
     assert shifted(np.array([0, -1, 2]), 5).tolist() == [5, -1, 7]
 
 
-def test_rows_are_chosen_by_positions_and_masks_and_one_is_its_text() -> None:
+def test_texts_are_selected_by_positions_and_masks() -> None:
     assert (NAMES[0], NAMES[1], NAMES[-1], NAMES[np.int64(2)]) == ("bmm", None, "add", "mm")
     assert NAMES[np.array([4, 1])].values().tolist() == ["add", None]
     assert NAMES[NAMES.code >= 1].values().tolist() == ["bmm", "bmm", "add"]

@@ -43,7 +43,7 @@ def test_brackets_within_strings_are_none(piece: int) -> None:
 
 
 @pytest.mark.parametrize("backslashes", range(7))
-def test_a_quote_after_an_odd_number_of_backslashes_ends_no_string(backslashes: int, piece: int) -> None:
+def test_quote_after_odd_backslashes_ends_no_string(backslashes: int, piece: int) -> None:
     before = b'["' + b"\\" * backslashes + b'"'
     at = len(before)
     found, strings = walked(before + b'[" ]')
@@ -139,7 +139,7 @@ def test_the_last_event_that_a_comma_follows(text: bytes, end: int | None, start
 
 
 @pytest.mark.parametrize(("blanks", "found"), [(62, 7), (63, None)])
-def test_a_comma_is_looked_for_at_the_end_of_what_is_known_a_little_way(
+def test_comma_is_searched_a_short_way_beyond_known_text(
     blanks: int, found: int | None
 ) -> None:
     assert event_ends(bytearray(b'{"a": 1}' + b" " * blanks + b","), 0) == found

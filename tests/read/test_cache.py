@@ -119,7 +119,7 @@ def test_what_is_no_file_is_not_cached(tmp_path: Path, home: Path) -> None:
     assert not home.exists()
 
 
-def test_a_file_is_known_by_all_of_its_path_and_both_its_size_and_its_time(
+def test_cache_key_has_path_size_and_time_of_the_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     (other := tmp_path / "other").mkdir()
@@ -166,7 +166,7 @@ def test_where_it_is_kept(
     assert str(module.place_of(path, ".arrow")).startswith(begins)
 
 
-def test_what_is_kept_of_a_file_is_that_of_no_other_and_named_as_it_was_asked_for(
+def test_cached_file_keeps_its_requested_name(
     path: Path, tmp_path: Path, home: Path, reads: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = everything().write(tmp_path / "other.json")

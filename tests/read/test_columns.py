@@ -101,13 +101,13 @@ def test_a_value_is_kept_as_its_column_holds_it_or_is_null(storage: Storage, val
         ({"process_name": "CPU"}, 3, 3),
     ],
 )
-def test_the_device_of_a_row_is_that_of_its_process_or_its_ordinal(
+def test_device_of_a_row_is_its_process_or_ordinal(
     said: dict[str, str], pid: Any, device: int | None
 ) -> None:
     assert Declared(processes={str(pid): said}).device_of(pid) == device
 
 
-def test_what_is_declared_last_holds_and_of_recorded_spans_the_first() -> None:
+def test_last_declaration_and_first_span_count() -> None:
     first, later = Declared(), Declared()
     span = {"cat": "Trace", "name": "PyTorch Profiler (0)", "dur": 5}
     for declared, name, start in ((first, "main", 1_000), (later, "worker", 9_000)):
@@ -151,7 +151,7 @@ def test_where_events_of_unknown_categories_belong(category: Any, event: Any, pl
     assert destination(category, event) == place
 
 
-def test_impossible_durations_are_counted_however_many_rows_are_looked_at_at_once(
+def test_impossible_durations_are_counted_in_any_batching(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packing, "_ROWS_AT_ONCE", 2)
@@ -168,7 +168,7 @@ def test_the_largest_number_of_a_device(ordinal: int) -> None:
     assert trace.meta.anomalies == ({"unreadable device": 1} if ordinal == 1024 else {})
 
 
-def test_a_value_that_recurs_and_does_not_fit_is_counted_in_every_row() -> None:
+def test_unreadable_recurring_value_counts_in_every_row() -> None:
     rows = [op(args={"Fwd thread id": value}) for value in ("x", "x", "", None, 0)]
     assert of(*rows).meta.anomalies == {"unreadable Fwd thread id": 2}
 

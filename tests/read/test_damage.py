@@ -217,7 +217,7 @@ def test_a_wrong_checksum_costs_no_event(field: int, count: int) -> None:
     assert "do not match their checksum; all that unpacks was read" in trace.meta.damage[0].message
 
 
-def test_a_wrong_checksum_of_one_member_is_said_once_and_the_next_is_read(tmp_path: Path) -> None:
+def test_wrong_checksum_is_reported_once_and_reading_goes_on(tmp_path: Path) -> None:
     content = ops().to_json()
     path = tmp_path / "with a name.json"
     path.write_bytes(content[:1_000])

@@ -70,7 +70,7 @@ def process(pid: Any, **args: Any) -> dict[str, Any]:
         ([process("GPU 2", labels="GPU 3")], "GPU 2", 3),
     ],
 )
-def test_a_process_is_a_device_by_its_label_its_name_or_its_number(
+def test_process_is_a_device_by_label_name_or_number(
     events: list[dict[str, Any]], pid: Any, device: int | None
 ) -> None:
     assert declared(*events).device_of(pid) == device
@@ -109,7 +109,7 @@ def test_the_span_that_was_recorded(changes: dict[str, Any], start: int, window:
     assert made.window_ns == window
 
 
-def test_the_first_span_counts_and_later_parts_add_what_they_declare() -> None:
+def test_first_declared_span_and_later_parts_are_joined() -> None:
     first = declared(SPAN, process(1, name="a"), process(1, labels="b"))
     first.add({**SPAN, "dur": 9.0}, 2_000)
     first.threads = {"1/1": "old", "1/2": "kept"}

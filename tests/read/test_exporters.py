@@ -79,7 +79,7 @@ def test_a_merged_timeline_is_refused_with_its_categories() -> None:
         of(span(None))
 
 
-def test_five_of_its_categories_are_named_the_most_frequent_first() -> None:
+def test_five_categories_of_a_foreign_file_are_named() -> None:
     events = [span(name) for count, name in enumerate("abcde", 1) for _ in range(count)]
     with pytest.raises(NotATrace, match=r"its categories are e, d, c, b, a\n"):
         of(*events)
@@ -87,7 +87,7 @@ def test_five_of_its_categories_are_named_the_most_frequent_first() -> None:
         of(*events, *[span("z")] * 9)
 
 
-def test_ops_of_an_event_list_with_gpu_work_are_refused_beside_ops_of_torch() -> None:
+def test_event_list_with_gpu_work_is_refused() -> None:
     """By the arrows, or by the process of the GPU's rows."""
     theirs = span(None, pid="CPU functions")
     for mark in (span("cpu_to_cuda", ph="s", pid=1, id=0), span(None, pid="CUDA functions")):
@@ -171,7 +171,7 @@ def test_of_an_hpu_the_reason_is_given() -> None:
 
 
 @pytest.mark.parametrize(("many", "shown"), [(5, "c0, c1, c2, c3, c4$"), (6, r"c0, c1, c2, c3, c4, \.\.\.$")])
-def test_five_categories_that_are_not_torchs_are_named_the_most_frequent_first(many: int, shown: str) -> None:
+def test_five_most_frequent_foreign_categories_are_named(many: int, shown: str) -> None:
     events = [span(f"c{at}") for at in range(many) for _ in range(many - at)]
     with pytest.raises(NotATrace) as error:
         of(*reversed(events))

@@ -169,7 +169,7 @@ def test_what_declares_no_rank_is_no_copy_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("depth", "found"), [(1, True), (4, True), (5, False)])
-def test_traces_lie_up_to_four_folders_below_where_there_are_none_above(
+def test_traces_are_found_up_to_four_folders_below(
     depth: int, found: bool, tmp_path: Path
 ) -> None:
     below = tmp_path.joinpath(*["sub"] * depth) / "trace.json"
@@ -219,7 +219,7 @@ def test_of_several_ranks_in_a_path_the_last_is_meant(name: str, rank: int | Non
     assert rank_of_name(name) == rank
 
 
-def test_of_ranks_and_one_of_them_twice_none_is_an_iteration_unless_names_differ_in_numbers_alone(
+def test_repeated_rank_in_other_names_is_no_iteration(
     tmp_path: Path,
 ) -> None:
     for name, rank in (("a.json", 0), ("b.json", 1), ("c.json", 1)):
@@ -245,7 +245,7 @@ def test_of_ranks_and_one_of_them_twice_none_is_an_iteration_unless_names_differ
         (["one/a.json", "one/b.json", "two/a.json", "two/b.json"], 0),
     ],
 )
-def test_folders_of_several_files_that_differ_in_numbers_alone_are_iterations(
+def test_folders_that_differ_in_numbers_are_iterations(
     names: list[str], iterations: int, tmp_path: Path
 ) -> None:
     for name in names:
@@ -288,7 +288,7 @@ def test_a_name_that_is_a_pattern_is_the_file_where_there_is_one(odd: str, tmp_p
     assert layout_of([tmp_path / "none[1].json"]).files == (tmp_path / "none[1].json",)
 
 
-def test_folders_come_in_the_order_of_their_numbers_and_their_files_after_those_above(tmp_path: Path) -> None:
+def test_folders_are_ordered_by_number_and_depth(tmp_path: Path) -> None:
     names = ["node2/a.json", "node2/sub/b.json", "node10/a.json", "node10/c/x.json/d.json"]
     for name in names:
         write(tmp_path / name)

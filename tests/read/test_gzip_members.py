@@ -49,7 +49,7 @@ def test_what_follows_a_member_is_kept_and_its_sums_are_compared(
     assert (made.eof, made.intact, made.unused_data) == (True, intact, b"next")
 
 
-def test_of_a_member_of_more_than_4_gib_the_size_is_told_without_what_is_above() -> None:
+def test_size_of_gzip_members_wraps_at_4_gib() -> None:
     made = _GzipMember()
     made._size = 1 << 32
     assert made.decompress(member(0)) == CONTENT
@@ -100,7 +100,7 @@ def events(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("batch_bytes", [50, 200, 5_000, 1 << 20])
-def test_batches_are_about_as_large_as_asked_for_and_each_is_its_text(
+def test_batches_have_about_the_requested_size(
     batch_bytes: int, tmp_path: Path
 ) -> None:
     read = reader(events(40), tmp_path, batch_bytes)
@@ -143,7 +143,7 @@ def test_a_file_without_its_end_says_where_that_is(cut: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("most", "damaged"), [(2_000, True), (20_000, False)])
-def test_an_event_that_is_too_long_is_damage_and_the_next_is_read(
+def test_too_long_event_is_damage_and_reading_goes_on(
     most: int, damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "_MAX_EVENT_BYTES", most)

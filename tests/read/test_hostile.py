@@ -154,7 +154,7 @@ def test_two_lists_are_refused_for_that_reason() -> None:
         load_bytes(b'{"traceEvents": [%b], "a": 1, "traceEvents": [%b]}' % (OP, OP))
 
 
-def test_two_files_in_one_are_refused_and_other_text_after_a_trace_is_said() -> None:
+def test_second_trace_is_refused_and_stray_text_reported() -> None:
     with pytest.raises(UnreadableTrace, match="holds two lists of traceEvents"):
         load_bytes(b'{"traceEvents": [%b]}\n{"traceEvents": [%b]}' % (OP, OP))
     trace = load_bytes(b'{"traceEvents": [%b]} {"a": 1}' % OP)

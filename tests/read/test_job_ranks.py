@@ -28,7 +28,7 @@ def of(source: str, rank: int | None = None, start: int = 0, end: int = 100, **m
         ([of("rank3.json"), of("rank4.json"), of("x.json", 3)], [(0, None), (1, None), (3, 3)]),
     ],
 )
-def test_who_declares_no_rank_has_that_of_its_name_or_the_lowest_free(
+def test_undeclared_rank_is_that_of_its_name_or_lowest_free(
     traces: list[Declared], ranks: list[tuple[int, int | None]]
 ) -> None:
     assert assign_ranks(traces) == ranks
@@ -78,7 +78,7 @@ def test_how_many_names_two_programs_share(one: Any, other: Any, part: float) ->
     assert shared_part(tuple(one), tuple(other)) == part
 
 
-def test_two_recordings_of_a_rank_are_named_by_their_folders_or_by_their_names_for_any_rank() -> None:
+def test_recordings_of_a_rank_are_named_by_folder_or_pattern() -> None:
     for names, places in (
         (("base/rank0.json", "new/rank0.json"), "compare base new"),
         (("x/ddp.rank0.json", "x/fsdp.rank0.json"), "compare 'x/ddp.rank*.json' 'x/fsdp.rank*.json'"),
@@ -101,7 +101,7 @@ def test_the_files_of_all_ranks_beside_one(name: str, pattern: str) -> None:
     assert any_rank(name) == pattern
 
 
-def test_a_copy_is_of_the_same_rank_times_program_and_number_of_events() -> None:
+def test_copy_has_equal_rank_times_program_and_event_count() -> None:
     first = of("x/a.json", 0, world_size=2, program=(1,), events=9)
     others = [
         of("x/b.json", 0, world_size=2, program=(1,), events=9),
@@ -126,7 +126,7 @@ def test_a_copy_is_of_the_same_rank_times_program_and_number_of_events() -> None
         ([(5, 40), (50, 1)], [], (5, 51)),
     ],
 )
-def test_a_recording_lasts_until_the_last_of_its_ops_and_kernels_has_ended(
+def test_recording_ends_with_its_last_op_or_kernel(
     ops: list[tuple[int, int]], kernels: list[tuple[int, int]], span: tuple[int, int]
 ) -> None:
     """On the clock that all ranks have; names are those of ops and kernels alone."""
@@ -145,7 +145,7 @@ def test_a_recording_lasts_until_the_last_of_its_ops_and_kernels_has_ended(
     assert told.program == tuple(sorted(zlib.crc32(name.encode()) for name in names))
 
 
-def test_ranks_that_declare_theirs_may_have_been_recorded_one_after_the_other() -> None:
+def test_declared_ranks_may_be_recorded_in_sequence() -> None:
     late = of("b.json", 1, start=500, end=900)
     assert assign_ranks([of("a.json", 0), late]) == [(0, 0), (1, 1)]
     assert assign_ranks([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]

@@ -70,7 +70,7 @@ def test_other_json_in_a_folder_is_left_out_and_said(tmp_path: Path) -> None:
     assert (damage.kind, damage.message.split(":")[0]) == ("skipped files", "table.json was skipped")
 
 
-def test_frames_are_as_the_schema_declares_also_where_they_are_empty() -> None:
+def test_empty_frames_have_the_columns_of_the_schema() -> None:
     trace = of_rank(0).load()
     for name, frame in FRAMES.items():
         made = getattr(trace, name)
@@ -111,7 +111,7 @@ def test_load_gives_a_trace_also_of_a_folder_with_one(tmp_path: Path) -> None:
     assert [damage.kind for damage in trace.meta.damage] == ["skipped files"]
 
 
-def test_a_folder_with_several_is_an_error_that_names_the_way_out(tmp_path: Path) -> None:
+def test_folder_with_several_traces_names_the_remedy(tmp_path: Path) -> None:
     for rank in range(3):
         of_rank(rank).write(tmp_path / f"{rank}.json")
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_copies_of_a_trace_share_its_frames_in_any_order(
     assert len(replace(other).python) == 3
 
 
-def test_a_trace_can_be_pickled_and_copied_before_and_after_its_frames_are_made() -> None:
+def test_trace_pickles_before_and_after_making_frames() -> None:
     trace = everything().load()
     for _ in range(2):
         assert_same(pickle.loads(pickle.dumps(trace)), trace)

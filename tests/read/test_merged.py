@@ -152,7 +152,7 @@ def test_ranks_are_numbered_by_stage_first() -> None:
         ([4, 2], [4, 2]),
     ],
 )
-def test_ranks_have_their_own_numbers_or_the_order_of_stages_replicas_and_parts(
+def test_merged_ranks_are_numbered_by_label_or_stage_order(
     marks: list[Any], ranks: list[int]
 ) -> None:
     assert _ranks(marks) == dict(zip(marks, ranks, strict=True))
@@ -206,7 +206,7 @@ def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     assert "each rank's own file" in str(error.value.remedy)
 
 
-def test_processes_of_one_program_whose_calls_have_no_correlation_are_no_merged_ranks(tmp_path: Path) -> None:
+def test_processes_without_correlations_are_not_merged_ranks(tmp_path: Path) -> None:
     """0 is what a call has that starts no work: no id that two share."""
     header, events = rank_trace(0)
     made = TraceBuilder()
@@ -254,7 +254,7 @@ def test_what_was_moved_by_rank_is_moved_back(event: Event, rank: int | None, re
     assert event == restored
 
 
-def test_a_program_whose_name_ends_as_that_of_a_rank_was_not_merged(tmp_path: Path) -> None:
+def test_process_name_with_rank_suffix_is_not_a_merge(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 10_000)
     trace.event(ph="M", name="process_name", pid=1_000, tid=0, ts=0, args={"name": "train_rank3"})
@@ -278,7 +278,7 @@ def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) 
     assert job[0].meta.other_args == alone.meta.other_args
 
 
-def test_events_of_other_ranks_are_counted_and_places_are_true_whatever_comes_first(
+def test_events_of_other_ranks_are_only_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 1 is met when blocks of rank 0 have been read already."""

@@ -62,7 +62,7 @@ def test_a_label_before_a_process_is_taken_off(pid: Any, mark: str | None, resto
         ("text", None, {"pid": 1, "args": "text"}),
     ],
 )
-def test_ids_that_a_merge_keeps_beside_an_event_are_its_own_again(
+def test_ids_of_a_fused_merge_are_restored(
     args: Any, rank: int | None, event: Event
 ) -> None:
     given: Event = {"pid": 1, "args": args}
@@ -121,7 +121,7 @@ def test_launches_of_one_number_in_two_processes_were_merged(
         load(path)
 
 
-def test_processes_of_which_some_are_called_as_ranks_were_not_merged(tmp_path: Path) -> None:
+def test_partly_rank_named_processes_are_not_merged(tmp_path: Path) -> None:
     """Though one of them has a number as large as those that a merge gives."""
     made = TraceBuilder()
     for pid, name in ((1_000, "train_rank0"), (100_001_000, "loader")):

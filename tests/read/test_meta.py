@@ -157,7 +157,7 @@ OLD = [
         ({"tid": 5}, 0, False),
     ],
 )
-def test_an_id_that_is_a_correlation_is_that_of_an_op_which_runs_when_the_call_is_made(
+def test_correlation_as_external_id_needs_a_running_op(
     named: dict[str, Any], begins: int, believed: bool, header: dict[str, Any], mark: dict[str, Any]
 ) -> None:
     """Of torch 1.12 to 2.7; the kernel believes what its call does."""

@@ -19,7 +19,7 @@ from tests.support.trace_builder import load_bytes
         (b'"path": @@', "skipped", 0),
     ],
 )
-def test_metadata_that_is_no_json_is_mended_or_skipped_as_it_is_said(
+def test_malformed_metadata_is_mended_or_skipped(
     metadata: bytes, became: str, base: int
 ) -> None:
     """The time that all others count from is found in any case."""

@@ -35,7 +35,7 @@ def test_without_ops_the_bulk_of_the_kernels_tells() -> None:
     assert trace.meta.counted == {"outside the recording": 1}
 
 
-def test_an_op_far_outside_is_counted_and_one_that_runs_on_is_kept() -> None:
+def test_op_far_outside_is_counted_and_running_one_stays() -> None:
     window = {**SPAN, "ts": LATE_US - 5, "dur": 100.0}
     trace = of(op(), op(), op(ts=2 * LATE_US), op(dur=1e12), window)
     assert trace.cpu["event_id"].tolist() == [0, 1, 3]
@@ -84,7 +84,7 @@ def test_pauses_of_a_real_recording_are_not_misplaced() -> None:
         (61.001, 0, False),
     ],
 )
-def test_a_kernel_lies_within_a_minute_around_a_recording_of_a_second(
+def test_kernels_lie_within_a_minute_of_the_recording(
     starts: float, takes: float, kept: bool
 ) -> None:
     """Ops only start there: the profiler writes what still runs when it stops."""
@@ -160,7 +160,7 @@ def test_the_thread_is_the_tid_and_the_process_the_pid() -> None:
     assert of(op(pid=11, tid=22)).cpu[["pid", "tid"]].values.tolist() == [[11, 22]]
 
 
-def test_of_several_listed_devices_none_stands_for_one_that_is_not_listed() -> None:
+def test_unlisted_device_gets_no_other_devices_properties() -> None:
     work = [kernel(args={"device": ordinal, "stream": 0, "correlation": ordinal}) for ordinal in (9, 1)]
     listed = [{"id": 0, "name": "A", "numSms": 304}, {"id": 1, "name": "B", "numSms": 110}]
     devices = of(*work, deviceProperties=listed).meta.devices
@@ -188,7 +188,7 @@ def test_args_without_a_column_are_counted_by_rows() -> None:
     assert trace.meta.other_args == {"kernel.mystery": 2}
 
 
-def test_a_category_whose_rows_were_all_left_out_is_none_of_the_trace() -> None:
+def test_category_without_remaining_rows_is_not_in_the_trace() -> None:
     """Its rows are counted, and what only they had was not recorded."""
     python = op(cat="python_function", name="train.py(1): main", ts=2 * LATE_US)
     trace = of(op(), kernel(), kernel(cat="gpu_memcpy", ts=2 * LATE_US), python)
@@ -197,7 +197,7 @@ def test_a_category_whose_rows_were_all_left_out_is_none_of_the_trace() -> None:
     assert not trace.meta.capabilities["stacks"]
 
 
-def test_rows_without_a_device_time_do_not_hide_that_a_lanes_clock_is_wrong() -> None:
+def test_untimed_rows_do_not_hide_a_wrong_clock() -> None:
     """Nor are they some of the twenty rows that it takes."""
     hours = 5 * 3600e6
     for count, kept in ((20, 20), (19, 0)):
@@ -213,7 +213,7 @@ def test_a_name_whose_rows_were_left_out_has_no_number() -> None:
 
 
 @pytest.mark.parametrize(("inside", "kept"), [(1, 4), (2, 4), (3, 3)])
-def test_what_is_said_to_be_recorded_counts_where_most_rows_start_in_it(inside: int, kept: int) -> None:
+def test_declared_recording_counts_if_most_rows_are_in_it(inside: int, kept: int) -> None:
     """Of four ops; of half of them or fewer in it, all are where the bulk is."""
     window = {**SPAN, "ts": LATE_US - 5, "dur": 100.0}
     trace = of(*[op() for _ in range(inside)], *[op(ts=2 * LATE_US) for _ in range(4 - inside)], window)
@@ -221,7 +221,7 @@ def test_what_is_said_to_be_recorded_counts_where_most_rows_start_in_it(inside: 
 
 
 @pytest.mark.parametrize(("off", "kept"), [(19, 1), (20, 21)])
-def test_a_lane_has_a_wrong_clock_where_more_than_nineteen_of_twenty_rows_lie_elsewhere(
+def test_lane_clock_is_wrong_if_95_percent_lie_elsewhere(
     off: int, kept: int
 ) -> None:
     """Just beyond an hour after the ops; one kernel is beside them."""

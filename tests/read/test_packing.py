@@ -32,7 +32,7 @@ def ids(parts: Any) -> list[list[int]]:
     return [part.ids.tolist() for part in parts]
 
 
-def test_rows_are_parted_by_the_number_and_by_the_keys_of_their_args() -> None:
+def test_rows_are_split_by_number_and_names_of_args() -> None:
     args = [{"a": 1}, {"b": 1}, {}, {"a": 2, "b": 2}, {"b": 3}, {"b": 4, "a": 4}]
     assert ids(rows(args).by_size()) == [[12], [10, 11, 14], [13, 15]]
     assert ids(rows(args).by_keys()) == [[10], [11, 14], [12], [13, 15]]
@@ -146,7 +146,7 @@ def test_another_part_is_taken_over_and_emptied() -> None:
     assert parts[0].array("start").tolist() == [1_000, 2_000] * 2
 
 
-def test_of_what_recurs_only_numbers_can_be_unreadable_and_rows_are_counted() -> None:
+def test_only_recurring_numbers_can_be_unreadable() -> None:
     made = group("stream grid")
     values: list[Any] = ["x", 3, "x", None, "", "None", "7", 2.5]
     made.add(rows([{"stream": value, "grid": "odd"} for value in values]))
@@ -209,7 +209,7 @@ def test_a_kernel_ends_within_it_too(end: int, stays: int) -> None:
     assert left([cpu, gpu], (BEGIN, BEGIN + SECOND))[0] == [2, stays]
 
 
-def test_rows_at_nothing_have_no_time_where_they_are_of_the_device() -> None:
+def test_device_rows_at_time_zero_have_no_device_time() -> None:
     cpu, gpu = lane(CPU, [BEGIN] * 5 + [0]), lane(GPU, [BEGIN, 0, 0, 5])
     kept, counted = left([cpu, gpu], (BEGIN, BEGIN + SECOND))
     assert (kept, counted) == ([5, 1], {"no device time": 2, "outside the recording": 2})
@@ -223,7 +223,7 @@ def test_what_was_recorded_is_believed_where_most_rows_are_in_it(elsewhere: int,
 
 
 @pytest.mark.parametrize(("away", "stays"), [(HOUR, 1), (HOUR + 1, 0)])
-def test_without_a_recording_rows_are_within_an_hour_of_the_bulk_of_the_ops(away: int, stays: int) -> None:
+def test_rows_lie_within_an_hour_of_most_ops(away: int, stays: int) -> None:
     cpu, gpu = lane(CPU, [BEGIN] * 40 + [BEGIN + away]), lane(GPU, [BEGIN - away])
     assert left([cpu, gpu], None)[0] == [40 + stays, stays]
 

@@ -271,7 +271,7 @@ def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
     assert_same(finished(part.whole, collector), load_file(path, jobs=1))
 
 
-def test_what_stands_after_the_events_is_read_by_the_worker_of_the_last_part(
+def test_metadata_after_events_comes_from_the_last_part(
     small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "_workers", in_this_process)

@@ -34,7 +34,7 @@ def test_what_stands_in_the_second_part_alone_is_of_the_whole(tmp_path: Path) ->
     assert_same(found, load_file(path, jobs=1))
 
 
-def test_what_the_last_part_says_of_processes_and_the_window_is_of_the_whole(tmp_path: Path) -> None:
+def test_last_part_declares_processes_and_window_for_all(tmp_path: Path) -> None:
     """A process is called a device, and what the profiler recorded is marked, as kineto does at the end."""
     trace = long_trace()
     trace.event(ph="M", name="process_labels", pid=4321, tid=0, ts=0.0, args={"labels": "GPU 3"})

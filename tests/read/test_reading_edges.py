@@ -63,7 +63,7 @@ def test_an_archive_of_several_traces_names_the_first_two(tmp_path: Path) -> Non
 # -- URLs -------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_of_a_url_has_its_name_and_is_there_while_it_is_read(tmp_path: Path) -> None:
+def test_device_recorded_later_is_unknown_before(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(b"content")
     with fetched(f"file://{tmp_path}/a.json.gz") as copy:
         assert (copy.name, copy.read_bytes()) == ("a.json.gz", b"content")
@@ -210,7 +210,7 @@ def test_two_recordings_of_a_rank_are_told_with_what_to_do(
     assert ("compare" in said) == any("compare" in part for part in remedies)
 
 
-def test_recordings_one_after_the_other_are_told_in_the_order_in_which_they_were_given() -> None:
+def test_sequential_recordings_are_named_in_given_order() -> None:
     """Also where others that overlap come between."""
     traces = [of("c.json", start=300, end=400), of("a.json", end=150), of("b.json", start=100, end=250)]
     with pytest.raises(UnreadableTrace) as refused:
@@ -231,7 +231,7 @@ def test_what_was_passed_over_is_told_of_each_file() -> None:
     )
 
 
-def test_a_small_file_of_events_that_no_exporter_wrote_names_five_of_their_categories() -> None:
+def test_unknown_exporter_names_five_categories() -> None:
     """Those of most events first."""
     events = [op(cat=f"mine {at}") for at in range(6) for _ in range(at + 1)]
     content = str(events).replace("'", '"').encode()

@@ -76,7 +76,7 @@ def test_events_that_are_lost_are_counted_from_the_first_of_them(lost: int, said
     assert trace.cpu["event_id"].tolist() == [0, 1, 2 + lost]
 
 
-def test_an_event_that_is_lost_last_is_no_half_one_where_the_list_is_closed() -> None:
+def test_lost_last_event_of_a_closed_list_is_not_truncated() -> None:
     trace = load_bytes(b"[%b, %b]" % (WHOLE, ODD))
     assert [one.kind for one in trace.meta.damage] == ["unreadable"]
     cut = load_bytes(b"[%b,%b" % (WHOLE, WHOLE[:-5]))
@@ -98,7 +98,7 @@ def test_a_file_that_stops_between_two_events_loses_none(rest: bytes) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"\n", b",", b",\n", b",\r\n  "])
-def test_the_last_whole_event_is_no_half_one_beside_one_that_is_unreadable(rest: bytes) -> None:
+def test_whole_last_event_beside_an_unreadable_one_is_read(rest: bytes) -> None:
     """However the file stops behind it; the first one has a quote too many, so that no brackets can be counted."""
     cut = load_bytes(b"[%b,\n%b,\n%b%b" % (ODD, WHOLE, WHOLE, rest))
     assert told(cut)[0] == ("unreadable", "1 event unreadable near byte 1; 2 read", 1)
@@ -148,7 +148,7 @@ def test_events_are_found_whatever_stands_between_them(batch_bytes: int) -> None
             assert told(trace) == []
 
 
-def test_a_file_that_is_another_format_is_known_by_marks_of_any_length() -> None:
+def test_other_formats_are_known_by_marks_of_any_length() -> None:
     for begins, name in (
         (b"\xfe\xff\0{", "text in UTF-16"),
         (b"\xff\xfe{\0", "text in UTF-16"),

@@ -164,7 +164,7 @@ def test_an_archive_is_known_by_its_mark() -> None:
 EVENTS = b'{"a": "x"},  {"b": [{}, {}]},  {"c": "},  {"},  {"d": 4}'
 
 
-def test_the_separator_is_learnt_from_the_first_two_events_and_gives_cuts_from_the_right() -> None:
+def test_separator_is_learnt_from_the_first_two_events() -> None:
     text = EventText(EVENTS)
     assert text.learn_separator() == b"},  {"
     cuts = list(text.likely_cuts())
@@ -188,7 +188,7 @@ def test_the_first_cut_is_at_a_place_or_after_it() -> None:
     assert [text.first_cut(at) for at in range(7)] == [2, 2, 5, 5, 5, None, None]
 
 
-def test_what_is_dropped_moves_the_offset_and_an_event_comes_first() -> None:
+def test_dropping_text_moves_the_offset_to_an_event() -> None:
     text = EventText(EVENTS, offset=100)
     text.drop(0)
     assert (text.offset, text.text()) == (100, EVENTS)

@@ -47,7 +47,7 @@ def names_of(collector: Collector) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def test_what_a_part_hands_over_is_freed_and_added_behind_what_is_there(tmp_path: Path) -> None:
+def test_parts_handed_over_are_freed_and_appended(tmp_path: Path) -> None:
     """Texts have other codes in each part, and places count on."""
     path = small("a", "b", "c", "b", "d", "a").write(tmp_path / "trace.json")
     middle = path.read_bytes().index(b'"c"')
@@ -95,7 +95,7 @@ def test_a_part_that_cannot_be_read_hands_nothing_over(name: str, tmp_path: Path
     assert out.getvalue() == b""
 
 
-def test_each_worker_has_a_part_of_its_own_and_the_first_is_read_here(
+def test_each_worker_reads_one_part_and_this_process_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = long_trace().write(tmp_path / "trace.json")
@@ -150,7 +150,7 @@ class Worker:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_workers_are_told_the_path_then_the_task_and_end_with_the_reading(
+def test_workers_get_path_and_task_and_end_with_reading(
     fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Worker] = []

@@ -29,7 +29,7 @@ def launching(trace: TraceBuilder, at: int, number: int = 1, tid: int = TID) -> 
     trace.kernel((at + 500) * US, 10 * US, number)
 
 
-def test_threads_that_launch_or_carry_the_marks_are_the_program_and_workers_are_not() -> None:
+def test_launching_and_marking_threads_are_the_program() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 400 * US)
     launching(trace, 50, tid=TID + 1)
@@ -49,7 +49,7 @@ def test_ops_and_calls_that_lie_in_no_other_op_dispatch() -> None:
     assert len(activity(trace).rows["dispatching"]) == 2
 
 
-def test_between_two_marks_the_profiler_works_and_of_its_rows_those_count_that_stalled_a_thread() -> None:
+def test_profiler_works_between_marks_and_in_stalling_rows() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 300 * US)
     trace.step(1, 340 * US, 300 * US)
@@ -62,7 +62,7 @@ def test_between_two_marks_the_profiler_works_and_of_its_rows_those_count_that_s
     assert spans(found, "profiler") == [(60, 80), (300, 340)]
 
 
-def test_the_thread_that_stood_still_longest_is_the_one_that_was_stalled() -> None:
+def test_thread_that_stalled_longest_is_blamed() -> None:
     """Both have an op open for all of the row; on one of them a call ends in it."""
     for first, second in ((TID, TID + 1), (TID + 1, TID)):
         trace = TraceBuilder()
@@ -75,7 +75,7 @@ def test_the_thread_that_stood_still_longest_is_the_one_that_was_stalled() -> No
         assert (rows.stall_start_ns.tolist(), rows.stall_end_ns.tolist()) == ([100 * US], [200 * US])
 
 
-def test_a_collective_on_the_host_is_waited_for_while_no_other_thread_dispatches() -> None:
+def test_host_collective_is_a_wait_unless_another_thread_works() -> None:
     """Its own thread's ops are the collective itself."""
     trace = TraceBuilder()
     launching(trace, 0)
@@ -86,7 +86,7 @@ def test_a_collective_on_the_host_is_waited_for_while_no_other_thread_dispatches
     assert spans(activity(trace), "host_collective") == [(100, 120), (150, 200)]
 
 
-def test_a_library_begins_to_load_a_kernel_after_what_the_thread_did_last() -> None:
+def test_library_loading_begins_after_the_threads_last_event() -> None:
     """After a launch that ended at 30 us, a query aside; in the call at 60 the loading shows from 100 to 150."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 400 * US)
@@ -108,7 +108,7 @@ def test_a_call_that_loads_says_itself_when_it_began() -> None:
     assert (spans(found, "module_loading"), spans(found, "library_start")) == ([(60, 90)], [])
 
 
-def test_loading_that_names_no_thread_is_that_of_the_shorter_row_around_it() -> None:
+def test_loading_without_thread_belongs_to_the_shorter_row() -> None:
     """One thread is in a launch of 60 us, which it began at 90; another, in whatever order, in an op since 0."""
     for short, long in ((TID, TID + 1), (TID + 1, TID)):
         trace = TraceBuilder()
@@ -130,7 +130,7 @@ def test_loading_that_names_no_thread_is_that_of_the_shorter_row_around_it() -> 
         ("cudaDeviceSynchronize", 150.0, False),  # which waits anyway
     ],
 )
-def test_the_profiler_stalls_a_thread_in_which_nothing_happens_for_half_of_its_row(
+def test_profiler_stalls_a_thread_for_half_of_its_row(
     around: str, edge_us: float, stalls: bool
 ) -> None:
     """A row from 100 to 200 us, and a call that begins in its middle."""

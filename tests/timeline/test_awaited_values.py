@@ -72,6 +72,6 @@ def test_the_scaler_asks_last_between_its_check_and_its_update(ops: list[str], s
     assert awaited(*((op, *read) for op, read in zip(named, reads, strict=True)))[2] == scaler
 
 
-def test_what_goes_to_the_host_and_comes_back_is_no_value_that_is_read() -> None:
+def test_round_trips_are_not_awaited_values() -> None:
     assert awaited(("aten::to", DOWN, 4_096), ("aten::to", UP, 4_096)) == (["aten::to"], [True], [False])
     assert awaited(("aten::to", DOWN, 1_023), ("aten::to", UP, 1_023))[1] == [False, True]

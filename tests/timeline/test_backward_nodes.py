@@ -83,7 +83,7 @@ TWO: tuple[Row, ...] = (
 )
 
 
-def test_of_several_forward_threads_the_first_is_that_of_the_first_nodes() -> None:
+def test_first_forward_thread_belongs_to_the_first_nodes() -> None:
     """Whatever they are called; a thread is of one origin only."""
     nodes: list[Row] = [("MmBackward0", 3_000, 50 + at, number, origin)
                         for at, (number, origin) in enumerate(((6, 1), (5, 1), (6, 2), (5, 2)))]  # fmt: skip
@@ -92,7 +92,7 @@ def test_of_several_forward_threads_the_first_is_that_of_the_first_nodes() -> No
     assert recorded(*TWO, *nodes, *unknown) == {50: 1, 51: 0, 52: 11, 53: 10}
 
 
-def test_a_thread_that_lacks_numbers_or_records_them_later_is_passed_over() -> None:
+def test_thread_without_numbers_is_skipped() -> None:
     more: Row = ("aten::mm", 1_000, 12, 7, 0)
     nodes: list[Row] = [("MmBackward0", 3_000, 50 + at, 5 + at, 1) for at in range(3)]
     assert recorded(*TWO, more, *nodes) == {50: 10, 51: 11, 52: 12}

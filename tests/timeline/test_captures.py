@@ -64,7 +64,7 @@ def test_a_mark_that_captures_is_not_the_usual_step() -> None:
     assert "2 of 5 capture CUDA graphs" in steps.source
 
 
-def test_what_a_capture_does_is_neither_a_gap_of_the_host_nor_a_wait_in_the_loop() -> None:
+def test_capture_is_neither_host_gap_nor_sync_in_loop() -> None:
     """From its synchronisation on, over the garbage that is collected, to the graph's end."""
     idle = Analysis(regions().load()).index(Idle)
     capturing = sum(idle.dur_ns[idle.cause == CAUSES.index("graph-capture")].tolist())
@@ -151,7 +151,7 @@ BEGIN, END, SYNC = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaDevice
         ),
     ],
 )
-def test_a_capture_reaches_to_its_end_on_its_thread_and_back_to_the_synchronisation_before_it(
+def test_capture_reaches_from_synchronisation_to_its_end(
     calls: list[tuple[str, int, int]],
     ops: tuple[tuple[int, int], ...],
     spans: list[list[int]],

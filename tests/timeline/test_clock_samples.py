@@ -39,7 +39,7 @@ def test_a_sample_holds_from_its_instant_to_the_next(
             assert mhz == (earlier[-1] if earlier else first) or (math.isnan(mhz) and not own)
 
 
-def test_what_is_sampled_is_told_by_its_name_and_of_device_0_where_none_is_named() -> None:
+def test_samples_without_device_belong_to_device_0() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 1_000)
     names = ("SM Clock (MHz)", "Power (W)", "GPU Temperature (C)", "Memory Clock (MHz)", "Fan (RPM)")
@@ -62,7 +62,7 @@ def test_power_without_a_clock_says_which_torch_records_clocks() -> None:
         Analysis(trace.load()).index(ClockSamples)
 
 
-def test_samples_are_in_order_of_device_and_time_whatever_the_files_order() -> None:
+def test_samples_are_ordered_by_device_and_time() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 1_000)
     for device, at, mhz in ((1, 1, 5), (0, 4, 3), (1, 3, 6), (0, 2, 2)):

@@ -57,7 +57,7 @@ def test_those_in_which_the_ranks_are_at_once() -> None:
         ([0, 0], [0, 0], [0, 0], [1_000_000, 0], [1_000_000, 900_000], [1_000_000, 900_000]),
     ],
 )
-def test_moving_takes_as_long_as_the_quickest_of_its_kind_or_at_the_best_rate(
+def test_transfer_is_bounded_by_the_quickest_of_its_kind(
     name: list[int], grid: list[int], device: list[int], elements: list[int], took: list[int], most: list[int]
 ) -> None:
     assert at_most(*(np.array(column) for column in (name, grid, device, elements, took))).tolist() == most

@@ -35,7 +35,7 @@ def communicating(*places: tuple[str, int, int, str | None, str], steps: int = 2
     return Analysis(trace.load()).index(Work)
 
 
-def test_collectives_are_those_of_the_steps_where_some_lie_in_steps() -> None:
+def test_collectives_in_steps_win_over_those_outside() -> None:
     """One before the first step, one in each."""
     places = [(REDUCE, at, 5, "allreduce", "") for at in (10, 110, 210)]
     every = communicating(*places)
@@ -45,7 +45,7 @@ def test_collectives_are_those_of_the_steps_where_some_lie_in_steps() -> None:
         collectives_of(traced((1_000, 5_000)).index(Work))
 
 
-def test_a_collective_is_called_by_its_op_or_that_of_the_same_kernel_and_by_a_group_with_a_name() -> None:
+def test_collective_is_named_by_op_or_kernel_and_group() -> None:
     every = communicating(
         (REDUCE, 110, 5, "allreduce", "default_pg"),
         (SEND, 120, 5, "all_to_allv", "experts"),
@@ -63,7 +63,7 @@ def test_a_collective_is_called_by_its_op_or_that_of_the_same_kernel_and_by_a_gr
     ]
 
 
-def test_where_peers_are_known_a_collective_moves_data_while_it_does_not_wait() -> None:
+def test_collectives_with_known_peers_move_data_outside_waits() -> None:
     """Rank 0 is a rank; of the third nothing is known, so that the quickest of its kind tells."""
     work = communicating(
         *[(REDUCE, at, dur, "allreduce", "") for at, dur in ((110, 30), (150, 40), (210, 50))]

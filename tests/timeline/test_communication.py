@@ -53,7 +53,7 @@ def test_names_that_sound_alike_compute(name: str) -> None:
     assert not COMMUNICATION.search(name)
 
 
-def test_no_name_both_computes_and_tells_of_communication_by_library() -> None:
+def test_no_library_name_both_computes_and_communicates() -> None:
     assert computes("void at::native::vectorized_elementwise_kernel<4>(int)")
     assert not computes("a7c0ffee")
 
@@ -73,11 +73,11 @@ def launched_by(op: str, kernel: str = "a7c0ffee", blocks: int = 16) -> list[str
     return kinds(trace)
 
 
-def test_what_a_collective_launches_communicates_and_its_kin_without_launch_too() -> None:
+def test_kernels_named_like_launched_collectives_communicate() -> None:
     assert launched_by("record_param_comms") == ["communication"] * 2
 
 
-def test_an_extension_that_speaks_of_it_is_believed_of_few_blocks_only() -> None:
+def test_extension_op_communicates_only_on_few_blocks() -> None:
     assert launched_by("SynclessAllToAll")[0] == "communication"
     assert launched_by("SynclessAllToAll", blocks=4096)[0] == "compute"
 
@@ -99,7 +99,7 @@ def two_streams(*, blocks: int, dur_us: int, beside: bool = True) -> list[str]:
     return found[::2] if beside else found
 
 
-def test_long_kernels_of_few_blocks_on_a_stream_of_their_own_communicate() -> None:
+def test_long_few_block_kernels_on_own_stream_communicate() -> None:
     assert two_streams(blocks=20, dur_us=900) == ["communication"] * 4
 
 
@@ -111,7 +111,7 @@ def test_two_thirds_of_the_multiprocessors_are_few_blocks(blocks: int, kind: str
     assert launched_by("SynclessAllToAll", blocks=0)[0] == "compute"
 
 
-def test_wide_or_short_kernels_and_those_of_the_only_stream_compute() -> None:
+def test_wide_short_or_single_stream_kernels_compute() -> None:
     assert two_streams(blocks=132, dur_us=900) == ["compute"] * 4
     assert two_streams(blocks=20, dur_us=10) == ["compute"] * 4
     assert two_streams(blocks=20, dur_us=900, beside=False) == ["compute"] * 4
@@ -126,7 +126,7 @@ def changing(durations_us: tuple[int, ...], blocks: int) -> set[str]:
     return set(kinds(trace))
 
 
-def test_a_duration_that_changes_though_the_launch_does_not_is_waiting() -> None:
+def test_varying_duration_of_one_launch_shape_is_waiting() -> None:
     waits = (10, 40, 90, 20, 15, 70, 300, 12, 33, 60)
     assert changing(waits, blocks=86) == {"communication"}
     assert changing(waits, blocks=528) == {"compute"}
@@ -134,7 +134,7 @@ def test_a_duration_that_changes_though_the_launch_does_not_is_waiting() -> None
     assert changing((*(40,) * 9, 900), blocks=86) == {"compute"}  # one of ten is no change
 
 
-def test_what_a_collective_moves_is_what_it_sends_or_receives_whichever_is_more() -> None:
+def test_collective_moves_the_larger_of_sent_and_received() -> None:
     """A gather, an exchange of little that waited, and a scatter: 1,000 elements take a millisecond."""
     trace = TraceBuilder()
     moved = [(10, 1_000, 1_000), (10, 10, 1_000), (1_000, 10, 3_000), (None, None, 700)]
@@ -167,7 +167,7 @@ def test_how_much_a_duration_changes_that_waits(durations_us: list[int], waits: 
 
 
 @pytest.mark.parametrize(("named_us", "kind"), [(201, "communication"), (200, "compute"), (100, "compute")])
-def test_a_stream_of_its_own_does_more_than_half_of_its_time_nothing_else(named_us: int, kind: str) -> None:
+def test_dedicated_stream_spends_over_half_on_transfers(named_us: int, kind: str) -> None:
     """Kernels that nobody knows for 200 us beside a GEMM for 400, and one of NCCL; another stream computes longer."""
     trace = TraceBuilder()
     trace.kernel(0, 2_000 * US, 1, name="sm90_gemm", stream=7)
@@ -200,7 +200,7 @@ def test_a_kernel_of_few_blocks_that_communicates_takes_50_us(dur_us: int, kind:
         ),  # of unknown size
     ],
 )
-def test_moving_data_takes_what_the_quickest_takes_or_the_best_rate_allows(
+def test_transfer_takes_the_quickest_time_or_best_rate(
     rows: list[tuple[int, int, int, int]], transfers_us: list[int]
 ) -> None:
     """(kernel, device, thousands of elements, us) of each collective."""
@@ -210,13 +210,13 @@ def test_moving_data_takes_what_the_quickest_takes_or_the_best_rate_allows(
     assert (found // US).tolist() == transfers_us
 
 
-def test_collectives_on_other_grids_have_the_rate_of_their_kernel() -> None:
+def test_collectives_on_other_grids_share_the_kernels_rate() -> None:
     zero, million = np.zeros(2, np.int64), np.full(2, 1_000_000)
     found = at_most(zero, np.array([0, 1]), zero, million, np.array([1_000, 5_000]) * US)
     assert (found // US).tolist() == [1_000, 1_100]
 
 
-def test_few_blocks_are_counted_by_the_multiprocessors_of_their_own_device() -> None:
+def test_few_blocks_are_relative_to_the_devices_sms() -> None:
     """60 blocks: of 132, of 60, and of a device that the file does not tell, which counts as one of 80."""
     trace = TraceBuilder(devices=(H200, H200 | {"id": 1, "numSms": 60}))
     for device in range(3):
@@ -228,7 +228,7 @@ def test_few_blocks_are_counted_by_the_multiprocessors_of_their_own_device() -> 
 
 
 @pytest.mark.parametrize(("grids", "kind"), [((20, 20), "communication"), ((20, 30), "compute")])
-def test_kernels_of_one_name_that_take_longer_on_more_blocks_do_not_wait(
+def test_same_kernel_on_more_blocks_does_not_wait(
     grids: tuple[int, int], kind: str
 ) -> None:
     trace = TraceBuilder()

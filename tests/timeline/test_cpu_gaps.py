@@ -51,7 +51,7 @@ def test_between_two_ops_is_one_stretch(ops: int, stretches: int) -> None:
     assert (gaps.end_ns - gaps.start_ns).tolist() == [90_000] * stretches
 
 
-def test_stretches_are_20_us_or_more_and_an_op_that_only_asks_is_the_host_s() -> None:
+def test_stretches_of_20_us_count_and_queries_are_host_time() -> None:
     """From 10 to 30 us and from 40 to 59.999 us; then from 70 to 90 us with an op in which an event is queried."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000_000)
@@ -71,7 +71,7 @@ def test_stretches_are_20_us_or_more_and_an_op_that_only_asks_is_the_host_s() ->
 
 
 @pytest.mark.parametrize(("until_ns", "length_ns"), [(None, 390_000), (150_000, 140_000)])
-def test_a_stretch_ends_with_the_part_of_the_trace_that_is_asked_for(
+def test_stretches_end_with_the_requested_window(
     until_ns: int | None, length_ns: int
 ) -> None:
     """Two ops at 0 and 0.4 ms of one step, of which a part may be asked for that ends between them."""

@@ -44,7 +44,7 @@ def test_a_graph_launch_is_shared_and_a_lost_one_is_null() -> None:
     assert work.delay_ns.tolist() == [10, 20, NULL_INT]
 
 
-def test_work_without_a_launch_belongs_to_the_op_of_its_external_id() -> None:
+def test_unlinked_work_belongs_to_the_op_of_its_external_id() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 50, external_id=77)
     trace.kernel(12, 30, 1, external_id=77)
@@ -62,7 +62,7 @@ def test_work_of_no_device_counts_as_the_first_ones() -> None:
 
 @examples(80)
 @given(traces())
-def test_outstanding_counts_what_was_launched_before_and_not_finished(trace: TraceBuilder) -> None:
+def test_outstanding_work_is_launched_and_not_finished(trace: TraceBuilder) -> None:
     assume(has_work(trace))
     work = Analysis(trace.load()).index(DeviceWork)
     for i in range(len(work.row)):
@@ -87,7 +87,7 @@ def test_work_that_ends_as_the_next_is_launched_is_finished(launched: int, outst
     assert Analysis(trace.load()).index(DeviceWork).outstanding.tolist() == [0, outstanding]
 
 
-def test_work_launched_before_the_recording_is_outstanding_until_it_ends() -> None:
+def test_prerecorded_launches_are_outstanding_until_they_end() -> None:
     """It fills the launch queue, though the trace has no launch of it."""
     trace = TraceBuilder()
     trace.kernel(0, 90, 1)

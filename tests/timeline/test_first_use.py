@@ -48,18 +48,18 @@ def steps(
         ([8, 9, 10, 11], False),
     ],
 )
-def test_calls_are_the_programs_that_half_of_the_steps_after_the_leading_third_have(
+def test_calls_in_half_of_later_steps_are_not_first_use(
     allocating: list[int], is_once: bool
 ) -> None:
     expected = [("allocating", step) for step in allocating] if is_once else []
     assert once(steps(allocating=allocating)) == expected
 
 
-def test_a_call_that_stands_still_is_a_first_call_in_the_leading_third_only() -> None:
+def test_stalled_call_is_first_use_only_in_the_leading_third() -> None:
     assert once(steps(slow=[0, 3, 4, 5])) == [("first use of a library", 0), ("first use of a library", 3)]
 
 
-def test_a_slow_allocation_of_a_program_that_allocates_in_every_step_is_no_first_call() -> None:
+def test_allocations_in_every_step_are_no_first_use() -> None:
     trace = steps(allocating=range(1, STEPS))
     trace.launch("cudaMalloc", 400 * US, 550 * US, 900)  # eleven times the usual
     assert once(trace) == []
@@ -79,7 +79,7 @@ def test_a_slow_allocation_at_the_head_is_told_once() -> None:
         ("cudaHostAlloc", 100_000, "allocating"),  # takes as long as the memory is large
     ],
 )
-def test_an_allocation_of_a_tenth_of_a_second_prepares_the_device(name: str, dur_us: int, kind: str) -> None:
+def test_allocation_of_100_ms_prepares_the_device(name: str, dur_us: int, kind: str) -> None:
     trace = TraceBuilder()
     for number in range(STEPS):
         trace.step(number, number * 1_000_000 * US, 900_000 * US)
@@ -90,7 +90,7 @@ def test_an_allocation_of_a_tenth_of_a_second_prepares_the_device(name: str, dur
 
 
 @pytest.mark.parametrize(("calls", "is_once"), [(7, True), (8, False)])
-def test_without_steps_a_few_calls_in_each_part_of_the_window_are_no_storm(calls: int, is_once: bool) -> None:
+def test_few_calls_per_part_without_steps_are_no_storm(calls: int, is_once: bool) -> None:
     """Two steps are too few to compare: the first use of a library makes a dozen calls, a storm hundreds a step."""
     trace = TraceBuilder()
     for number in range(2):
@@ -107,14 +107,14 @@ def test_without_steps_a_few_calls_in_each_part_of_the_window_are_no_storm(calls
 @pytest.mark.parametrize(
     ("usual_us", "slow_us", "found"), [(5, 99, 0), (5, 100, 1), (10, 100, 1), (20, 199, 0), (20, 200, 1)]
 )
-def test_a_call_that_stands_still_takes_ten_times_the_usual_and_a_tenth_of_a_millisecond(
+def test_stalled_call_takes_ten_times_the_usual_and_100_us(
     usual_us: int, slow_us: int, found: int
 ) -> None:
     assert len(once(steps(slow=[0], usual_us=usual_us, slow_us=slow_us))) == found
 
 
 @pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
-def test_a_call_that_is_alone_of_its_name_stands_still_for_a_millisecond(
+def test_single_call_of_a_name_must_stall_for_a_millisecond(
     dur_us: int, found: list[tuple[str, int]]
 ) -> None:
     trace = TraceBuilder()
@@ -126,7 +126,7 @@ def test_a_call_that_is_alone_of_its_name_stands_still_for_a_millisecond(
     assert once(trace) == found
 
 
-def test_an_op_whose_library_waits_for_events_tunes_and_is_told_once_and_whole() -> None:
+def test_op_that_waits_for_events_is_tuning() -> None:
     """The outermost op: the user's call. Waiting for an event in no op is none."""
     trace = steps()
     trace.op("aten::conv2d", 400 * US, 300 * US)
@@ -142,7 +142,7 @@ def test_an_op_whose_library_waits_for_events_tunes_and_is_told_once_and_whole()
 
 @pytest.mark.parametrize(("slow_us", "found"), [(199, 0), (200, 1)])
 @pytest.mark.parametrize("others_us", [(30, 10, 20), (30, 10, 20, 12)])
-def test_what_calls_usually_take_is_the_median_and_of_an_even_number_the_lower(
+def test_usual_call_time_is_the_lower_median(
     others_us: tuple[int, ...], slow_us: int, found: int
 ) -> None:
     trace = steps()
@@ -160,7 +160,7 @@ def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, fo
 
 
 @pytest.mark.parametrize(("calls", "found"), [(False, []), (True, [("first use of a library", 0)])])
-def test_an_op_that_stands_still_starts_something_only_where_it_makes_a_call(
+def test_stalled_op_is_first_use_only_if_it_makes_calls(
     calls: bool, found: list[tuple[str, int]]
 ) -> None:
     """What computes on the CPU alone may be meant to take that long."""
@@ -182,7 +182,7 @@ def test_waiting_for_the_device_is_no_first_use() -> None:
 
 
 @pytest.mark.parametrize(("earlier", "found"), [(False, [("first use of a library", 6)]), (True, [])])
-def test_the_first_call_of_its_name_is_a_first_use_in_whatever_step(
+def test_first_call_of_a_name_is_first_use_in_any_step(
     earlier: bool, found: list[tuple[str, int]]
 ) -> None:
     trace = steps()
@@ -192,7 +192,7 @@ def test_the_first_call_of_its_name_is_a_first_use_in_whatever_step(
     assert once(trace) == found
 
 
-def test_allocations_that_take_next_to_nothing_later_do_not_make_a_slow_one_the_program_s() -> None:
+def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
     """Shorter than 10 us in every later step."""
     trace = steps(allocating=[0])
     for number in range(1, STEPS):

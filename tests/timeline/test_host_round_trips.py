@@ -63,21 +63,21 @@ def test_what_comes_back_has_as_many_elements_of_another_width(down: int, up: in
     assert len(copies(("DtoH", down), ("HtoD", up)).down) == 1
 
 
-def test_trips_are_within_one_step_and_the_host_waits_for_what_it_fetches() -> None:
+def test_round_trips_stay_in_one_step_and_the_host_waits() -> None:
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=2_000).down) == 1
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=1_000).down) == 0
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), pinned=True).down) == 0
 
 
 @pytest.mark.parametrize("single", ["HtoD", "DtoH"])
-def test_of_a_step_with_a_copy_of_that_size_that_belongs_to_no_trip_there_are_none(single: str) -> None:
+def test_step_with_an_unpaired_copy_has_no_round_trips(single: str) -> None:
     kinds = (("DtoH", 4096), ("HtoD", 4096), ("DtoH", 8192), ("HtoD", 8192), (single, 4096))
     trips = copies(*kinds)
     assert (trips.end_ns - trips.start_ns).tolist() == [1_200 * US]
     assert trips.start_ns.tolist() == copies(*kinds[:4]).start_ns[1:].tolist()
 
 
-def test_a_gap_after_a_trip_is_its_tensors_being_freed_if_it_is_short() -> None:
+def test_short_gap_after_a_trip_frees_its_tensors() -> None:
     """Of two trips of 1.2 ms, 0.8 ms apart; after the second comes nothing."""
     trips = copies(*[("DtoH", 4096), ("HtoD", 4096)] * 2)
     assert (trips.next_ns - trips.end_ns).tolist() == [800 * US, 0]

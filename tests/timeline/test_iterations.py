@@ -85,7 +85,7 @@ def test_marks_of_which_there_are_several_are_the_steps() -> None:
     )
 
 
-def test_marks_of_unequal_numbers_of_alike_iterations_are_no_unit() -> None:
+def test_marks_with_unequal_iterations_are_no_steps() -> None:
     steps = marked([10, 10, 7])
     assert (len(steps), steps.kind) == (27, "iteration")
     assert set(steps.durations_ns().tolist()[:-1]) == {250 * US}
@@ -133,7 +133,7 @@ def test_how_often_and_how_much_an_iteration_repeats(ops: tuple[str, ...], times
     assert len(mark.steps()) == found
 
 
-def test_numbers_in_names_make_no_other_op_and_a_last_part_makes_no_iterations() -> None:
+def test_numbers_in_names_do_not_distinguish_ops() -> None:
     numbered, cut = Mark(), Mark()
     for number in range(4):
         numbered.run([f"{op}_{number}" for op in FORWARD])

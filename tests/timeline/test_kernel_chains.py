@@ -15,13 +15,13 @@ from traceanalyzer.timeline.kernel_chains import _PAUSE_NS, KernelChains, _apart
 from traceanalyzer.timeline.nesting import Nesting
 
 
-def test_a_pause_begins_beyond_its_limit_and_between_calls_that_are_known() -> None:
+def test_pause_exceeds_its_limit_between_linked_calls() -> None:
     start = np.array([0, 10 + _PAUSE_NS, 31 + 2 * _PAUSE_NS, 90 * _PAUSE_NS])
     work: Any = SimpleNamespace(call_start_ns=start, call_end_ns=start + 10, call=np.array([5, 0, 2, -1]))
     assert _pauses(work, np.arange(4)).tolist() == [False, False, True, False]
 
 
-def test_launches_in_an_optimizer_are_apart_though_it_is_the_first_row() -> None:
+def test_launches_in_an_optimizer_are_not_fused() -> None:
     trace = TraceBuilder()
     trace.op("Optimizer.step#Adam.step", 0, 50_000)
     trace.launch("cudaLaunchKernel", 10_000, 5_000, 1)
@@ -30,7 +30,7 @@ def test_launches_in_an_optimizer_are_apart_though_it_is_the_first_row() -> None
     assert _apart(analysis.trace, analysis.index(Nesting), np.array([1, 2])).tolist() == [True, False]
 
 
-def test_a_chain_is_as_long_as_it_has_kernels_over_its_whole_size() -> None:
+def test_chain_counts_kernels_over_its_whole_size() -> None:
     """The first has two of them and a reduction, the second three."""
     chain, whole = np.array([0, 0, 0, 1, 1, 1]), np.array([True, True, False, True, True, True])
     long = KernelChains(np.arange(6), chain, whole, True).longer_than(2)
@@ -91,7 +91,7 @@ def test_a_chain_is_of_pointwise_kernels_over_one_size(
 
 
 @pytest.mark.parametrize(("gap_us", "found"), [(20, [["0", "1"]]), (40, [["0", "1"]]), (41, [])])
-def test_code_between_its_ops_that_takes_longer_than_they_do_makes_it_no_chain(
+def test_longer_code_between_ops_breaks_a_chain(
     gap_us: int, found: list[list[str]]
 ) -> None:
     assert chains((ADD, 4096), (ADD, 4096), gap_us=gap_us) == found

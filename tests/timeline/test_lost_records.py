@@ -27,7 +27,7 @@ def lost(trace: TraceBuilder) -> LostRecords:
         ("cudaMemcpyAsync", 0),
     ],
 )
-def test_calls_that_launch_one_kernel_are_counted_and_named_where_it_is_not_there(
+def test_kernel_launches_are_counted_even_without_a_record(
     name: str, launches: int
 ) -> None:
     trace = TraceBuilder()
@@ -50,7 +50,7 @@ def test_what_a_capture_launches_starts_nothing() -> None:
 
 
 @pytest.mark.parametrize(("work_ends", "tail_ns"), [(50, 60), (109, 1), (110, 0), (500, 0)])
-def test_the_tail_is_from_the_end_of_the_last_work_to_the_end_of_the_last_launch(
+def test_tail_is_from_last_work_to_last_launch(
     work_ends: int, tail_ns: int
 ) -> None:
     trace = TraceBuilder()

@@ -23,7 +23,7 @@ def test_an_annotation_that_covers_half_of_the_window_is_a_step(last: int, kind:
     assert steps_of(trace).kind == kind
 
 
-def test_of_several_the_one_that_covers_most_is_the_step_and_one_that_comes_once_is_none() -> None:
+def test_step_is_the_repeated_annotation_that_covers_most() -> None:
     trace = TraceBuilder()
     trace.annotation("once", 0, 990)
     for start in (0, 500):
@@ -52,7 +52,7 @@ def test_a_number_that_fits_no_column_counts_from_0(digits: str, number: int) ->
 @pytest.mark.parametrize(
     ("names", "kind"), [(("llama 7b", "llama 7b"), "llama 7b"), (("batch 1", "batch 2"), "batch #")]
 )
-def test_a_step_is_called_by_its_name_and_by_what_is_alike_of_several(
+def test_step_mark_is_named_by_what_names_have_in_common(
     names: tuple[str, str], kind: str
 ) -> None:
     trace = TraceBuilder()

@@ -107,5 +107,5 @@ def test_copies(name: str, kind: str) -> None:
         ("aten::mm", False),
     ],
 )
-def test_compiling_is_neither_running_what_was_compiled_nor_a_capture(name: str, compiles: bool) -> None:
+def test_compiling_is_not_running_compiled_code_or_capturing(name: str, compiles: bool) -> None:
     assert names.is_compilation(name) is compiles

@@ -92,7 +92,7 @@ def test_a_row_that_only_overlaps_is_no_child() -> None:
     assert depths(nesting.parent)[inside_both] == 1
 
 
-def test_of_equal_rows_the_annotation_is_outside_and_the_call_inside() -> None:
+def test_equal_rows_nest_as_annotation_op_call() -> None:
     trace = TraceBuilder()
     call = trace.launch("cudaLaunchKernel", 0, 10, 1)
     op = trace.op("aten::mm", 0, 10)
@@ -135,7 +135,7 @@ def test_a_thread_is_a_tid_within_a_process() -> None:
     assert nesting.thread[inner] == nesting.thread[0]
 
 
-def test_of_rows_that_are_equal_but_for_their_names_the_first_in_the_alphabet_is_outside() -> None:
+def test_equal_rows_nest_in_alphabetical_order() -> None:
     for names in (["aten::b", "aten::a"], ["aten::a", "aten::b"]):
         trace = TraceBuilder()
         for name in names:

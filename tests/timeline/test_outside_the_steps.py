@@ -29,7 +29,7 @@ def steps_of(trace: TraceBuilder) -> Steps:
     return Analysis(trace.load()).index(Steps)
 
 
-def test_work_of_an_earlier_step_that_the_recording_caught_is_in_none() -> None:
+def test_work_of_an_earlier_step_belongs_to_no_step() -> None:
     """The first step begins at its mark, though the window begins with that work."""
     trace = TraceBuilder()
     launched(trace, 100, 200, 100, 9)
@@ -41,7 +41,7 @@ def test_work_of_an_earlier_step_that_the_recording_caught_is_in_none() -> None:
     assert (steps.window_start_ns, steps.warm) == (200, True)
 
 
-def test_work_without_a_launch_before_the_first_mark_says_nothing_of_a_step_before_it() -> None:
+def test_unlinked_work_before_the_first_mark_is_no_step() -> None:
     trace = TraceBuilder()
     trace.kernel(0, 100, 9)
     trace.step(0, 1_000, 1_000)
@@ -49,7 +49,7 @@ def test_work_without_a_launch_before_the_first_mark_says_nothing_of_a_step_befo
     assert not steps_of(trace).warm
 
 
-def test_a_step_begins_when_all_work_of_the_steps_before_it_is_done() -> None:
+def test_step_begins_after_work_of_earlier_steps() -> None:
     """The first step's long kernel is still running when the second's has ended."""
     trace = TraceBuilder()
     for number, (dur, stream) in enumerate(((4_900, 7), (300, 20), (1_000, 7))):
@@ -68,7 +68,7 @@ def test_an_empty_step_after_a_single_one_is_no_measure() -> None:
 
 
 @pytest.mark.parametrize(("unseen_us", "said"), [(999, False), (1_000, True)])
-def test_a_millisecond_that_the_recording_does_not_tell_of_is_said(unseen_us: int, said: bool) -> None:
+def test_unrecorded_millisecond_is_reported(unseen_us: int, said: bool) -> None:
     """A synchronisation waited until then, for work that was launched before the recording."""
     trace = TraceBuilder()
     trace.op("aten::empty", 0, 10)
@@ -78,7 +78,7 @@ def test_a_millisecond_that_the_recording_does_not_tell_of_is_said(unseen_us: in
     assert ("have no GPU events and are left out" in steps_of(trace).source) is said
 
 
-def test_before_the_first_work_without_a_launch_nothing_is_left_out() -> None:
+def test_nothing_is_left_out_before_unlinked_work() -> None:
     """It was running when the recording began to tell, whatever the CPU did before."""
     trace = TraceBuilder()
     trace.step(0, 0, 10 * MS)
@@ -89,7 +89,7 @@ def test_before_the_first_work_without_a_launch_nothing_is_left_out() -> None:
     assert (steps.window_start_ns, "left out" in steps.source) == (3 * MS, False)
 
 
-def test_a_step_without_marks_reaches_from_an_optimizer_s_end_to_the_next_and_the_last_to_the_end() -> None:
+def test_optimizer_steps_reach_from_end_to_end() -> None:
     trace = TraceBuilder()
     launched(trace, 10, 20, 900, 1)
     for at in (100, 500):
@@ -128,7 +128,7 @@ def test_a_gap_is_where_no_launching_thread_has_an_op() -> None:
     assert (asked.start_ns.tolist(), asked.end_ns.tolist()) == ([120 * US], [150 * US])
 
 
-def test_a_launch_outside_any_op_is_of_the_op_of_its_work_s_external_id() -> None:
+def test_launch_outside_ops_belongs_to_its_external_id() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 50, external_id=77)
     trace.launch("cudaLaunchKernel", 100, 5, 1)
@@ -143,7 +143,7 @@ def test_a_single_launch_without_device_records_is_told() -> None:
         Analysis(trace.load()).index(DeviceWork)
 
 
-def test_executions_are_compared_in_the_order_of_their_launches_within_steps() -> None:
+def test_executions_are_compared_in_launch_order() -> None:
     """Of two streams the second begins first; what was launched before the first mark is in no step."""
     trace = TraceBuilder()
     launched(trace, 10, 20, 70, 99)
@@ -177,7 +177,7 @@ def test_of_a_collective_without_a_launch_no_waiting_is_expected() -> None:
         (400, 410, TID, True),
     ],
 )
-def test_the_profiler_synchronises_before_and_after_all_ops_and_launches(
+def test_profiler_synchronises_around_all_ops(
     at: int, end: int, tid: int, own: bool
 ) -> None:
     trace = TraceBuilder()

@@ -43,7 +43,7 @@ def copy_that_waits(trace: TraceBuilder, start: int, end: int) -> None:
     trace.memcpy(end - 2 * US, 2 * US, 100, name="Memcpy HtoD (Pageable -> Device)")
 
 
-def test_a_copy_behind_work_from_before_the_recording_is_where_the_recording_begins_to_tell() -> None:
+def test_queued_copy_marks_where_the_recording_is_complete() -> None:
     trace = TraceBuilder()
     copy_that_waits(trace, 0, 90 * MS)
     iteration(trace, 90 * MS + 50 * US)
@@ -58,7 +58,7 @@ def test_a_copy_behind_work_from_before_the_recording_is_where_the_recording_beg
     assert estimate.traced_ns < 6 * MS
 
 
-def test_a_synchronisation_that_waited_tells_until_when_the_device_ran() -> None:
+def test_waiting_synchronisation_proves_a_busy_device() -> None:
     trace = TraceBuilder()
     trace.op("aten::empty", 0, 10 * US)
     trace.launch("cudaDeviceSynchronize", 20 * US, 40 * MS, 50)
@@ -67,7 +67,7 @@ def test_a_synchronisation_that_waited_tells_until_when_the_device_ran() -> None
     assert sum(head(trace).values()) == MS - 20 * US
 
 
-def test_a_synchronisation_that_returned_at_once_knows_the_device_to_be_idle() -> None:
+def test_immediate_synchronisation_proves_an_idle_device() -> None:
     trace = TraceBuilder()
     trace.op("aten::empty", 0, 10 * US)
     trace.launch("cudaDeviceSynchronize", 20 * US, 8 * US, 50)
@@ -77,7 +77,7 @@ def test_a_synchronisation_that_returned_at_once_knows_the_device_to_be_idle() -
 
 
 @pytest.mark.parametrize(("waited_us", "known_us"), [(50, 1_000), (150, 1_150)])
-def test_what_a_synchronisation_waited_before_the_first_step_tells_nothing_of_that_step(
+def test_waits_before_the_first_step_do_not_explain_it(
     waited_us: int, known_us: int
 ) -> None:
     """It began 1 ms before the first step and reaches so far into it: 0.1 ms is no wait."""
@@ -96,7 +96,7 @@ def test_nobody_knows_what_happened_while_no_thread_had_a_row() -> None:
     assert sum(head(trace).values()) == 15 * US
 
 
-def test_work_that_was_launched_long_before_it_began_stood_in_a_queue() -> None:
+def test_work_long_after_its_launch_was_queued() -> None:
     """The CPU's launches of meanwhile are the step's."""
     trace = TraceBuilder()
     for i in range(100):
@@ -123,7 +123,7 @@ def test_the_first_step_is_taken_to_begin_as_the_later_ones() -> None:
     assert sum(head(trace).values()) == 5 * MS
 
 
-def test_what_another_stream_did_meanwhile_does_not_make_the_device_known() -> None:
+def test_other_streams_do_not_make_the_device_known() -> None:
     """A small kernel of a side stream, while the main one is still at the iteration before."""
     trace = TraceBuilder()
     trace.launch("hipLaunchKernel", 0, 5 * US, 900)
@@ -141,7 +141,7 @@ def test_what_another_stream_did_meanwhile_does_not_make_the_device_known() -> N
     assert estimate.traced_ns < 6 * MS
 
 
-def test_a_device_of_which_the_recording_tells_later_was_not_recorded_before() -> None:
+def test_fetched_copy_of_a_url_lives_while_it_is_read() -> None:
     trace = TraceBuilder()
     iteration(trace, 20 * US)
     trace.launch("cudaLaunchKernel", 30 * US, 5 * US, 70)
@@ -151,7 +151,7 @@ def test_a_device_of_which_the_recording_tells_later_was_not_recorded_before() -
     assert head(trace)["not-recorded"] == 3 * MS - 5 * US
 
 
-def test_work_whose_launch_is_not_recorded_tells_of_its_own_device_alone() -> None:
+def test_unlaunched_work_concerns_only_its_own_device() -> None:
     """The first work of device 0 was launched before the recording, and the CPU launches late to device 1."""
     trace = TraceBuilder()
     trace.kernel(10 * US, 5 * US, 99)
@@ -198,7 +198,7 @@ def known_ns(trace: TraceBuilder) -> int:
 
 
 @pytest.mark.parametrize(("delay_ns", "known"), [(200 * US, 0), (200 * US + 1, 205 * US + 1)])
-def test_work_that_begins_200_us_after_its_launch_stood_in_no_queue(delay_ns: int, known: int) -> None:
+def test_work_200_us_after_its_launch_was_not_queued(delay_ns: int, known: int) -> None:
     trace = TraceBuilder()
     trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
     trace.kernel(5 * US + delay_ns, MS, 1)
@@ -222,7 +222,7 @@ def test_a_millisecond_without_a_row_is_python(quiet_ns: int, known: int) -> Non
         (5_000, 9_000, 5 * MS - 10 * US),  # of which the device works for 4 ms at the step before
     ],
 )
-def test_later_steps_tell_of_the_first_if_they_idle_at_least_half_as_long(
+def test_later_steps_with_half_the_idle_head_explain_the_first(
     later_us: int, work_us: int, known: int
 ) -> None:
     """Each launches once, the first after 5 ms."""
@@ -237,7 +237,7 @@ def test_later_steps_tell_of_the_first_if_they_idle_at_least_half_as_long(
 
 
 @pytest.mark.parametrize(("beside_us", "known"), [(999, 100 * MS), (1_000, 0)])
-def test_a_hundredth_of_the_time_on_another_stream_makes_the_device_known(beside_us: int, known: int) -> None:
+def test_hundredth_on_another_stream_makes_the_device_known(beside_us: int, known: int) -> None:
     trace = TraceBuilder()
     trace.launch("hipLaunchKernel", 0, 5 * US, 1)
     trace.kernel(10 * US, beside_us * US, 1, stream=2)
@@ -248,7 +248,7 @@ def test_a_hundredth_of_the_time_on_another_stream_makes_the_device_known(beside
 
 
 @pytest.mark.parametrize(("second_ms", "known"), [(150, 100 * MS), (100, 0)])
-def test_a_stream_that_begins_on_queued_work_makes_an_edge_within_the_first_step_alone(
+def test_queued_stream_sets_the_edge_in_the_first_step_only(
     second_ms: int, known: int
 ) -> None:
     """Until 100 ms another stream runs for 4 us; from the second step on the device is known."""

@@ -94,7 +94,7 @@ def in_steps(*times: int, shapes: bool = False) -> RepeatedKernels:
         ((2, 2, 2, 3), 0, 0),  # which of the three is the first of the others?
     ],
 )
-def test_without_shapes_places_are_told_by_order_where_each_step_runs_equally_many(
+def test_unshaped_places_are_ordered_if_steps_are_regular(
     times: tuple[int, ...], kept: int, places: int
 ) -> None:
     table = in_steps(*times)

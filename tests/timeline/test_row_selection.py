@@ -65,7 +65,7 @@ def test_texts_of_none_are_refused() -> None:
         name[np.array([0, -1])]
 
 
-def test_positions_of_none_and_masks_of_two_dimensions_are_refused() -> None:
+def test_negative_positions_and_2d_masks_are_refused() -> None:
     work = traced((1_000, 5_000)).index(Work)
     with pytest.raises(IndexError, match=r"from -1 to 0 cannot choose.*-1 stands for none, leave it out"):
         work[np.array([0, -1])]

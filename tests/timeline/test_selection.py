@@ -89,7 +89,7 @@ def test_work_has_what_its_row_its_launch_and_its_op_say(nested: Analysis) -> No
     assert list(work[:0].by_device()) == []
 
 
-def test_a_trace_lasts_from_its_first_event_to_its_last_on_each_of_its_lanes(nested: Analysis) -> None:
+def test_trace_spans_first_to_last_event_of_both_lanes(nested: Analysis) -> None:
     """Two threads, and a stream of each of two devices, of one number; a kernel that ends last of all."""
     events = nested.index(Work).events
     first, last = bounds_of(events)
@@ -105,7 +105,7 @@ def test_a_trace_lasts_from_its_first_event_to_its_last_on_each_of_its_lanes(nes
     assert (bounds_of(events)[1] - bounds_of(events)[0], lanes_of(events)) == (US, 1)
 
 
-def test_of_keys_with_equal_time_texts_come_first_by_their_name_and_what_has_none_last(
+def test_ties_sort_by_name_nulls_last(
     nested: Analysis,
 ) -> None:
     work = nested.index(Work)[np.array([0, 1, 1])]

@@ -105,7 +105,7 @@ def test_an_op_without_a_call_works_on_the_cpu(
     assert found(*rows) == (stands, works)
 
 
-def test_an_op_of_a_thread_that_launches_nothing_is_beside_the_program_and_so_are_its_views() -> None:
+def test_op_of_a_thread_without_launches_is_not_host_work() -> None:
     trace = TraceBuilder()
     trace.op(OP, 0, 150 * US)
     trace.op("aten::sort", 0, 900 * US, tid=TID + 1)

@@ -69,7 +69,7 @@ def test_a_step_is_cut_where_the_window_leaves_a_hundredth_out(begin: int, cut: 
     assert not Analysis(trace).index(Steps).cut.any()
 
 
-def test_steps_in_use_reach_from_the_first_that_works_to_the_last() -> None:
+def test_steps_in_use_reach_from_first_to_last_work() -> None:
     steps = Analysis(stepping(100, 100, 100, 100, 100, idle=(0, 2, 4)).load()).index(Steps)
     assert (steps.in_use, steps.working) == ((1, 4), 3)
     marks = TraceBuilder()
@@ -78,7 +78,7 @@ def test_steps_in_use_reach_from_the_first_that_works_to_the_last() -> None:
     assert Analysis(marks.load()).index(Steps).in_use == (0, 3)
 
 
-def test_a_recording_is_warm_that_began_amid_a_step_or_of_which_a_later_part_is_asked() -> None:
+def test_recording_that_began_amid_a_step_is_warm() -> None:
     trace = stepping(1_000, 1_000)
     assert not Analysis(trace.load()).index(Steps).warm
     assert Analysis(trace.load(), (1_200, 1_900)).index(Steps).warm
@@ -88,7 +88,7 @@ def test_a_recording_is_warm_that_began_amid_a_step_or_of_which_a_later_part_is_
     assert Analysis(earlier.load()).index(Steps).warm
 
 
-def test_unlinked_work_of_a_device_that_links_none_is_in_the_step_in_which_it_lies() -> None:
+def test_unlinked_work_of_an_unlinked_device_goes_by_time() -> None:
     """On the other device it goes with what ran before it there, and before the first launch with no step."""
     trace = TraceBuilder()
     trace.kernel(5, 10, 90)
@@ -111,7 +111,7 @@ def test_unlinked_work_of_a_device_that_links_none_is_in_the_step_in_which_it_li
         (200, 300, 400, 400),  # a wait for the device
     ],
 )
-def test_without_marks_the_window_ends_with_what_the_device_was_told(
+def test_unmarked_window_ends_with_the_last_device_request(
     work: int, op: int, sync: int, end: int
 ) -> None:
     """And not with an op after it that launches nothing."""

@@ -72,7 +72,7 @@ def test_unlinked_work_goes_with_the_work_before_it() -> None:
     assert steps.bounds_ns[0].tolist() == [0, 250, 550]
 
 
-def test_the_window_begins_with_unlinked_work_since_the_device_may_have_run_before() -> None:
+def test_window_begins_with_unlinked_work() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 1_000)
     trace.kernel(300, 100, 1)

@@ -167,7 +167,7 @@ def may_stall(row: Any) -> bool:
     return row["category"] != "user_annotation" and "Synchronize" not in row["name"]
 
 
-def test_a_mark_that_an_old_exporter_wrote_as_an_op_is_not_stalled() -> None:
+def test_mark_written_as_an_op_is_not_stalled() -> None:
     trace = TraceBuilder()
     trace.op("ProfilerStep#1", 0, 5_000)
     trace.overhead("Activity Buffer Request", 1_000, 2_000)

@@ -133,7 +133,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
     ],
 )
-def test_what_to_do_about_a_library_is_said_of_its_functions_alone(
+def test_library_remedies_are_given_for_its_functions_only(
     frames: list[tuple[str, int, int]], function: str, said: str
 ) -> None:
     text = library_advice(paused(*frames), function)
