@@ -34,18 +34,14 @@ def test_mcp_reads_named_folders_or_the_current_one(
     ]
 
 
-def test_mcp_refuses_to_serve_a_missing_folder(
-    served: list[Roots], tmp_path: Path
-) -> None:
+def test_mcp_refuses_to_serve_a_missing_folder(served: list[Roots], tmp_path: Path) -> None:
     (file := tmp_path / "trace.json").touch()
     assert refused("mcp", tmp_path, tmp_path / "none").startswith(f"{tmp_path / 'none'}: is no folder")
     assert call("mcp", file).exit_code == 2
     assert served == []
 
 
-def test_skill_is_only_printed_without_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_skill_is_only_printed_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = call("skill")
     assert (printed.exit_code, printed.stderr) == (0, "")

@@ -12,12 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.perfetto.reader import read
-from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_files import MS, built
 from traceanalyzer.cli import annotate as command
 from traceanalyzer.cli.app import cli
 from traceanalyzer.model.errors import TraceAnalyzerError
-
-MS = 1_000_000
 
 
 @pytest.fixture
@@ -26,14 +24,6 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(built().to_json()))
     return path
-
-
-def built(**header: object) -> TraceBuilder:
-    made = TraceBuilder(**header)
-    for at, begin in enumerate((0, 7 * MS)):
-        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-        made.kernel(begin + 20_000, MS, at + 1)
-    return made
 
 
 def call(*arguments: object) -> Result:

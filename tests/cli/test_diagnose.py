@@ -89,9 +89,7 @@ def test_ranks_that_should_be_like_their_peers_are_said(
 
 
 @pytest.mark.parametrize("option", ["--verbose", "--quiet"])
-def test_file_report_does_not_depend_on_the_terminal(
-    option: str, tmp_path: Path
-) -> None:
+def test_file_report_does_not_depend_on_the_terminal(option: str, tmp_path: Path) -> None:
     for charset in ("utf-8", "ascii"):
         given = ["diagnose", str(TRACE), option, "-o", str(tmp_path / charset)]
         assert CliRunner(charset=charset).invoke(cli, given).exception is None

@@ -166,9 +166,7 @@ def project(folder: Path, table: str) -> Path:
     return folder
 
 
-def test_command_line_fail_on_overrides_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_line_fail_on_overrides_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = '{{rule = "exposed-copy", reason = "known", until = {}}}'
     monkeypatch.chdir(project(tmp_path, f'fail-on = "high"\nignore = [{entry.format("2999-01-01")}]'))
     assert "exposed-copy" not in output(SEVERE, "--format", "markdown").partition("\n")[2]

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.commands import MS, diagnosed
-from tests.cli.test_annotate import built
 from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_files import built
 from traceanalyzer.cli import file_server
 from traceanalyzer.cli import open as command
 from traceanalyzer.cli.app import cli, run
@@ -110,9 +110,7 @@ def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
     assert f"no such finding\n  The report has {count}." in refused(trace, "--finding", count + 1)
 
 
-def test_finding_of_another_rank_opens_its_own_trace(
-    tmp_path: Path, viewer: Viewer
-) -> None:
+def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Viewer) -> None:
     """The second rank began 5 ms after the first, and has the longer gap."""
     paths = []
     for rank in (0, 1):

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.cli.commands import call, refused, written
 from tests.job.ranks import Reductions
 from tests.support.fixtures import FIXTURES
+from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import output
 from traceanalyzer.cli.app import cli
@@ -23,15 +24,6 @@ from traceanalyzer.cli.app import cli
 TRACE = FIXTURES / "exposed-copy" / "bad.json.gz"
 OTHER = FIXTURES / "exposed-copy" / "good.json.gz"
 NARROW = {"COLUMNS": "60", "FORCE_COLOR": "1", "NO_COLOR": ""}
-
-
-def remembering(path: Path) -> Path:
-    """A trace of three allocations."""
-    made = TraceBuilder(profile_memory=1)
-    made.op("aten::empty", 0, 9_000)
-    for number in range(3):
-        made.memory(1_000 * number, 4_096, allocated=4_096 * (number + 1), reserved=1 << 21)
-    return made.write(path)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import call, refused, written
-from tests.read.test_merged import labelled, rank_trace
+from tests.support.merged_traces import labelled, rank_trace
 from traceanalyzer.cli import report_output
 from traceanalyzer.cli.overlays import overlays_of_files
 from traceanalyzer.cli.report import _check_ending

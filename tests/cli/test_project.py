@@ -178,9 +178,7 @@ SEVERITIES = list(Severity)
 
 @pytest.mark.parametrize("known", [None, *SEVERITIES])
 @pytest.mark.parametrize("fail_on", ["high", "medium", "low", "never"])
-def test_failing_findings_are_severe_and_new_or_worse(
-    fail_on: str, known: Severity | None
-) -> None:
+def test_failing_findings_are_severe_and_new_or_worse(fail_on: str, known: Severity | None) -> None:
     """Of each severity one; the baseline knows all of them, as of one severity."""
     found = [replace(samples.findings()[0], severity=one, rule=one.value) for one in SEVERITIES]
     report = replace(samples.report(), findings=tuple(found))

@@ -123,9 +123,7 @@ def test_one_rank_of_a_job_is_diagnosed_alone_by_its_number(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("files", "warned"), [(1, False), (2, True)])
-def test_unranked_files_of_a_folder_cause_a_warning(
-    files: int, warned: bool, tmp_path: Path
-) -> None:
+def test_unranked_files_of_a_folder_cause_a_warning(files: int, warned: bool, tmp_path: Path) -> None:
     for number in range(files):
         written(tmp_path / f"part{number}.json")
     said = call("diagnose", tmp_path).stderr

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.commands import call, refused
-from tests.cli.test_outputs import remembering
+from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import data
 from traceanalyzer.cli.options import _names, settings_of

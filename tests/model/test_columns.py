@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.model.test_interpreter import FIXTURES
 from tests.support.cached_reports import loaded
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
 from traceanalyzer.model.trace import codes, codes_at, matching, texts_of

@@ -72,9 +72,7 @@ def test_top_of_the_stack_and_all_below_are_open(rows: list[Span]) -> None:
 
 
 @given(spans, st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 20)), max_size=8))
-def test_innermost_running_row_includes_both_ends(
-    rows: list[Span], asked: list[tuple[int, int]]
-) -> None:
+def test_innermost_running_row_includes_both_ends(rows: list[Span], asked: list[tuple[int, int]]) -> None:
     thread, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
     at_thread, at = (np.array([one[i] for one in asked], np.int64) for i in range(2))
     found = containment.running_at(start, start + dur, thread, at, at_thread)

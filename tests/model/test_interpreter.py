@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from functools import partial
-from pathlib import Path
+from functools import partial, wraps
 
 import pytest
 
 from tests.support.cached_reports import loaded
+from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.interpreter import side_by_side, threads_for
 from traceanalyzer.render.data.json import render_json
@@ -18,8 +18,6 @@ from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.rule.judging import indexes_of
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.nesting import Nesting
-
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -64,11 +62,11 @@ def test_each_index_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built: Counter[str] = Counter()
     original = Nesting.build.__func__  # type: ignore[attr-defined]
 
+    @wraps(original)
     def counting(cls: type, trace: object) -> object:
         built["nesting"] += 1
         return original(cls, trace)
 
-    counting.__annotations__ = original.__annotations__
     monkeypatch.setattr(Nesting, "build", classmethod(counting))
     analysis = Analysis(loaded(FIXTURES / "healthy" / "train.json.gz"))
     analysis.threads = 4

@@ -30,9 +30,7 @@ from traceanalyzer.model.step_times import RECORDING, MeasuredStep, measured_ste
         (None, None, ""),
     ],
 )
-def test_measured_step_is_the_median_before_else_after(
-    told: Any, ms: float | None, unit: str
-) -> None:
+def test_measured_step_is_the_median_before_else_after(told: Any, ms: float | None, unit: str) -> None:
     found = measured_step({RECORDING: told})
     assert (found and found.ms, found and found.unit) == ((ms, unit) if ms else (None, None))
 

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
-import tarfile
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from tests.support.paths import REPOSITORY
+from tests.support.trace_files import tar
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.load import load, load_file
 
 PACKED = (REPOSITORY / "fixtures" / "launch-bound" / "bad.json.gz").read_bytes()
 PLAIN = gzip.decompress(PACKED)
-
-
-def tar(*members: tuple[str, bytes], mode: str = "w") -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode) as archive:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return made.getvalue()
 
 
 @pytest.mark.parametrize(

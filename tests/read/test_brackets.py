@@ -139,7 +139,5 @@ def test_the_last_event_that_a_comma_follows(text: bytes, end: int | None, start
 
 
 @pytest.mark.parametrize(("blanks", "found"), [(62, 7), (63, None)])
-def test_comma_is_searched_a_short_way_beyond_known_text(
-    blanks: int, found: int | None
-) -> None:
+def test_comma_is_searched_a_short_way_beyond_known_text(blanks: int, found: int | None) -> None:
     assert event_ends(bytearray(b'{"a": 1}' + b" " * blanks + b","), 0) == found

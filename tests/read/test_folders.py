@@ -169,9 +169,7 @@ def test_what_declares_no_rank_is_no_copy_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("depth", "found"), [(1, True), (4, True), (5, False)])
-def test_traces_are_found_up_to_four_folders_below(
-    depth: int, found: bool, tmp_path: Path
-) -> None:
+def test_traces_are_found_up_to_four_folders_below(depth: int, found: bool, tmp_path: Path) -> None:
     below = tmp_path.joinpath(*["sub"] * depth) / "trace.json"
     write(below)
     assert layout_of([tmp_path]).files == ((below,) if found else ())

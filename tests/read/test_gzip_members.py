@@ -100,9 +100,7 @@ def events(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("batch_bytes", [50, 200, 5_000, 1 << 20])
-def test_batches_have_about_the_requested_size(
-    batch_bytes: int, tmp_path: Path
-) -> None:
+def test_batches_have_about_the_requested_size(batch_bytes: int, tmp_path: Path) -> None:
     read = reader(events(40), tmp_path, batch_bytes)
     seen = 0
     for batch in read.batches():

@@ -9,23 +9,29 @@ from typing import Any
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_files import declared
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.folders import any_rank
 from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces, shared_part
 
 
-def of(source: str, rank: int | None = None, start: int = 0, end: int = 100, **more: Any) -> Declared:
-    return Declared(source, rank, start, end, **more)
-
-
 @pytest.mark.parametrize(
     ("traces", "ranks"),
     [
-        ([of("a"), of("b", 0), of("c"), of("d", 2)], [(1, None), (0, 0), (3, None), (2, 2)]),
-        ([of("rank3.json"), of("rank1.json")], [(3, 3), (1, 1)]),
-        ([of("rank3.json"), of("x.json", 1)], [(0, None), (1, 1)]),  # one alone is told by nothing
-        ([of("rank3.json"), of("b.json")], [(0, None), (1, None)]),
-        ([of("rank3.json"), of("rank4.json"), of("x.json", 3)], [(0, None), (1, None), (3, 3)]),
+        (
+            [declared("a"), declared("b", 0), declared("c"), declared("d", 2)],
+            [(1, None), (0, 0), (3, None), (2, 2)],
+        ),
+        ([declared("rank3.json"), declared("rank1.json")], [(3, 3), (1, 1)]),
+        (
+            [declared("rank3.json"), declared("x.json", 1)],
+            [(0, None), (1, 1)],
+        ),  # one alone is told by nothing
+        ([declared("rank3.json"), declared("b.json")], [(0, None), (1, None)]),
+        (
+            [declared("rank3.json"), declared("rank4.json"), declared("x.json", 3)],
+            [(0, None), (1, None), (3, 3)],
+        ),
     ],
 )
 def test_undeclared_rank_is_that_of_its_name_or_lowest_free(
@@ -36,7 +42,7 @@ def test_undeclared_rank_is_that_of_its_name_or_lowest_free(
 
 @pytest.mark.parametrize(("start", "job"), [(99, True), (100, False)])
 def test_what_begins_when_the_other_has_ended_is_no_other_rank(start: int, job: bool) -> None:
-    traces = [of("late.json", start=start, end=200), of("early.json")]
+    traces = [declared("late.json", start=start, end=200), declared("early.json")]
     if job:
         assert assign_ranks(traces) == [(0, None), (1, None)]
         return
@@ -57,7 +63,7 @@ def test_of_two_jobs_less_than_half_of_the_names_are_in_both(
     mine: tuple[int, ...], theirs: tuple[int, ...], said: str
 ) -> None:
     with pytest.raises(UnreadableTrace, match=said):
-        assign_ranks([of("a.json", 0, program=mine), of("b.json", 0, program=theirs)])
+        assign_ranks([declared("a.json", 0, program=mine), declared("b.json", 0, program=theirs)])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,7 @@ def test_recordings_of_a_rank_are_named_by_folder_or_pattern() -> None:
         (("x/rank0.a.json", "x/rank00.a.json"), "compare x/rank0.a.json x/rank00.a.json"),
     ):
         with pytest.raises(UnreadableTrace) as error:
-            assign_ranks([of(name, 0) for name in names])
+            assign_ranks([declared(name, 0) for name in names])
         assert str(error.value.remedy).endswith(places)
 
 
@@ -102,13 +108,13 @@ def test_the_files_of_all_ranks_beside_one(name: str, pattern: str) -> None:
 
 
 def test_copy_has_equal_rank_times_program_and_event_count() -> None:
-    first = of("x/a.json", 0, world_size=2, program=(1,), events=9)
+    first = declared("x/a.json", 0, world_size=2, program=(1,), events=9)
     others = [
-        of("x/b.json", 0, world_size=2, program=(1,), events=9),
-        of("x/c.json", 1, world_size=2, program=(1,), events=9),
-        of("x/d.json", 0, world_size=2, program=(1,), events=8),
-        of("x/e.json", 0, world_size=2, program=(2,), events=9),
-        of("x/f.json", 0, end=101, world_size=2, program=(1,), events=9),
+        declared("x/b.json", 0, world_size=2, program=(1,), events=9),
+        declared("x/c.json", 1, world_size=2, program=(1,), events=9),
+        declared("x/d.json", 0, world_size=2, program=(1,), events=8),
+        declared("x/e.json", 0, world_size=2, program=(2,), events=9),
+        declared("x/f.json", 0, end=101, world_size=2, program=(1,), events=9),
     ]
     found, skipped = find_duplicate_traces([first, *others])
     assert found == {1}
@@ -146,9 +152,9 @@ def test_recording_ends_with_its_last_op_or_kernel(
 
 
 def test_declared_ranks_may_be_recorded_in_sequence() -> None:
-    late = of("b.json", 1, start=500, end=900)
-    assert assign_ranks([of("a.json", 0), late]) == [(0, 0), (1, 1)]
-    assert assign_ranks([of("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
+    late = declared("b.json", 1, start=500, end=900)
+    assert assign_ranks([declared("a.json", 0), late]) == [(0, 0), (1, 1)]
+    assert assign_ranks([declared("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.read.test_merged import Event, fused, labelled, rank_trace, shifted, written
+from tests.support.merged_traces import Event, fused, labelled, rank_trace, shifted, written
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.load import load, load_job
@@ -62,9 +62,7 @@ def test_a_label_before_a_process_is_taken_off(pid: Any, mark: str | None, resto
         ("text", None, {"pid": 1, "args": "text"}),
     ],
 )
-def test_ids_of_a_fused_merge_are_restored(
-    args: Any, rank: int | None, event: Event
-) -> None:
+def test_ids_of_a_fused_merge_are_restored(args: Any, rank: int | None, event: Event) -> None:
     given: Event = {"pid": 1, "args": args}
     assert _unfused(given) == rank
     assert given == event

@@ -19,9 +19,7 @@ from tests.support.trace_builder import load_bytes
         (b'"path": @@', "skipped", 0),
     ],
 )
-def test_malformed_metadata_is_mended_or_skipped(
-    metadata: bytes, became: str, base: int
-) -> None:
+def test_malformed_metadata_is_mended_or_skipped(metadata: bytes, became: str, base: int) -> None:
     """The time that all others count from is found in any case."""
     events = b'"traceEvents": [' + json.dumps(op()).encode() + b"]"
     for content, where in (

@@ -84,9 +84,7 @@ def test_pauses_of_a_real_recording_are_not_misplaced() -> None:
         (61.001, 0, False),
     ],
 )
-def test_kernels_lie_within_a_minute_of_the_recording(
-    starts: float, takes: float, kept: bool
-) -> None:
+def test_kernels_lie_within_a_minute_of_the_recording(starts: float, takes: float, kept: bool) -> None:
     """Ops only start there: the profiler writes what still runs when it stops."""
     at, window = 4.3e12, {**SPAN, "ts": 4.3e12, "dur": 1e6}
     times = {"ts": at + starts * 1e6, "dur": takes * 1e6}
@@ -221,9 +219,7 @@ def test_declared_recording_counts_if_most_rows_are_in_it(inside: int, kept: int
 
 
 @pytest.mark.parametrize(("off", "kept"), [(19, 1), (20, 21)])
-def test_lane_clock_is_wrong_if_95_percent_lie_elsewhere(
-    off: int, kept: int
-) -> None:
+def test_lane_clock_is_wrong_if_95_percent_lie_elsewhere(off: int, kept: int) -> None:
     """Just beyond an hour after the ops; one kernel is beside them."""
     ops = [op(ts=LATE_US + at) for at in range(50)]
     trace = of(*ops, kernel(ts=LATE_US), *[kernel(ts=LATE_US + 3601e6) for _ in range(off)])

@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.support.cached_reports import loaded
 from tests.support.exporter_layouts import Layout
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_files import WINDOW, in_this_process, long_trace
 from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
@@ -30,17 +30,6 @@ from traceanalyzer.read.load import _progress_of, finished, load_file
 from traceanalyzer.read.parallel import Part, Unsplittable, receive, work
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import Source
-
-WINDOW = 2_000
-
-
-def long_trace() -> TraceBuilder:
-    """Operators without quirks, so that every cut is a good one."""
-    trace = TraceBuilder()
-    for number in range(400):
-        trace.op(f"op{number % 7}", number * 1_000, 900, sizes=number % 5)
-        trace.kernel(number * 1_000 + 100, 700, number)
-    return trace
 
 
 @pytest.fixture
@@ -85,17 +74,6 @@ def test_a_part_within_one_event_is_refused(tmp_path: Path) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     with pytest.raises(Unsplittable):
         pieces(path, [0, 20_000, 20_002, None])
-
-
-@contextmanager
-def in_this_process(tasks: list[Any]) -> Iterator[list[io.BytesIO]]:
-    """What workers write, without the 0.2 s that each of them takes to start."""
-    outputs = [io.BytesIO() for _ in tasks]
-    for out, task in zip(outputs, tasks, strict=True):
-        with suppress(Unsplittable):  # as a worker ends: without a word
-            work(out, *task)
-        out.seek(0)
-    yield outputs
 
 
 @pytest.mark.of_shared(wanted=one_of_each_writer)

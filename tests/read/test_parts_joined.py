@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.read.same import assert_same
-from tests.read.test_parts import WINDOW, in_this_process, long_trace
+from tests.support.trace_files import WINDOW, in_this_process, long_trace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.load import finished, load_file

@@ -14,10 +14,9 @@ import pytest
 
 from tests.read.raw_events import op
 from tests.read.samples import everything
-from tests.read.test_archives import tar
-from tests.read.test_job_ranks import of
-from tests.read.test_merged import labelled, rank_trace, written
+from tests.support.merged_traces import labelled, rank_trace, written
 from tests.support.trace_builder import load_bytes
+from tests.support.trace_files import declared, tar
 from traceanalyzer.model.errors import NotATrace, UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import NULL_INT
@@ -177,21 +176,21 @@ def test_columns_of_the_cache_are_those_of_the_reader(chunks: int) -> None:
     ("one", "other", "problem", "remedies"),
     [
         (
-            of("my run/a.json", 3, world_size=4, program=(1,)),
-            of("new/a.json", 3, world_size=2, program=(1,)),
+            declared("my run/a.json", 3, world_size=4, program=(1,)),
+            declared("new/a.json", 3, world_size=2, program=(1,)),
             "two traces of rank 3: my run/a.json and new/a.json: these are of two jobs, one of 4 ranks, one of 2",
             ["diagnose 'my run', and then new."],
         ),
         (
-            of("a/x.json", 3, program=(1,)),
-            of("b/x.json", 3, program=(2,)),
+            declared("a/x.json", 3, program=(1,)),
+            declared("b/x.json", 3, program=(2,)),
             "two traces of rank 3: a/x.json and b/x.json: these are of two jobs, or of one job before and after a "
             "large change; only 0% of the names of ops and kernels are in both",
             ["diagnose a, and then b.", "compare a b"],
         ),
         (
-            of("a/x.json", 0, program=(1,)),
-            of("b/x.json", 0, program=(1,)),
+            declared("a/x.json", 0, program=(1,)),
+            declared("b/x.json", 0, program=(1,)),
             "two traces of rank 0: a/x.json and b/x.json: one program, recorded twice",
             ["compare a b"],
         ),
@@ -202,7 +201,7 @@ def test_two_recordings_of_a_rank_are_told_with_what_to_do(
 ) -> None:
     """The first that was given comes first."""
     with pytest.raises(UnreadableTrace) as refused:
-        assign_ranks([of("z.json", 1), one, other])
+        assign_ranks([declared("z.json", 1), one, other])
     assert refused.value.problem == problem
     said = str(refused.value.remedy)
     assert [part in said for part in remedies] == [True] * len(remedies)
@@ -212,7 +211,11 @@ def test_two_recordings_of_a_rank_are_told_with_what_to_do(
 
 def test_sequential_recordings_are_named_in_given_order() -> None:
     """Also where others that overlap come between."""
-    traces = [of("c.json", start=300, end=400), of("a.json", end=150), of("b.json", start=100, end=250)]
+    traces = [
+        declared("c.json", start=300, end=400),
+        declared("a.json", end=150),
+        declared("b.json", start=100, end=250),
+    ]
     with pytest.raises(UnreadableTrace) as refused:
         assign_ranks(traces)
     assert refused.value.problem.startswith("c.json and b.json declare no rank")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.read.same import assert_same
-from tests.read.test_merged import fused, labelled, rank_trace, shifted, written
+from tests.support.merged_traces import fused, labelled, rank_trace, shifted, written
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read import merged

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.read.test_archives import tar
+from tests.support.trace_files import tar
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.text.event_text import EventText, Failure
 from traceanalyzer.read.text.source import BLOCK_BYTES, Source, _from, is_archive, is_trace_name

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.read.test_parts import WINDOW, long_trace
 from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_files import WINDOW, long_trace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.parallel import Part, Unsplittable, receive, send, work
@@ -150,9 +150,7 @@ class Worker:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_workers_get_path_and_task_and_end_with_reading(
-    fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_path_and_task_and_end_with_reading(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Worker] = []
 
     def start(*args: Any, **options: Any) -> Worker:

@@ -15,8 +15,8 @@ import pytest
 
 from tests.cli.commands import call, diagnosed
 from tests.job.ranks import Reductions, job_of
-from tests.read.test_merged import labelled, rank_trace
-from tests.read.test_merged import written as write_merged
+from tests.support.merged_traces import labelled, rank_trace
+from tests.support.merged_traces import written as write_merged
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
 from traceanalyzer.read.cache import _hash

@@ -130,9 +130,7 @@ def test_loading_without_thread_belongs_to_the_shorter_row() -> None:
         ("cudaDeviceSynchronize", 150.0, False),  # which waits anyway
     ],
 )
-def test_profiler_stalls_a_thread_for_half_of_its_row(
-    around: str, edge_us: float, stalls: bool
-) -> None:
+def test_profiler_stalls_a_thread_for_half_of_its_row(around: str, edge_us: float, stalls: bool) -> None:
     """A row from 100 to 200 us, and a call that begins in its middle."""
     trace = TraceBuilder()
     if around == "op":

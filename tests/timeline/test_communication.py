@@ -228,9 +228,7 @@ def test_few_blocks_are_relative_to_the_devices_sms() -> None:
 
 
 @pytest.mark.parametrize(("grids", "kind"), [((20, 20), "communication"), ((20, 30), "compute")])
-def test_same_kernel_on_more_blocks_does_not_wait(
-    grids: tuple[int, int], kind: str
-) -> None:
+def test_same_kernel_on_more_blocks_does_not_wait(grids: tuple[int, int], kind: str) -> None:
     trace = TraceBuilder()
     for number in range(16):
         long = number % 2

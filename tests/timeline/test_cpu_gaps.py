@@ -71,9 +71,7 @@ def test_stretches_of_20_us_count_and_queries_are_host_time() -> None:
 
 
 @pytest.mark.parametrize(("until_ns", "length_ns"), [(None, 390_000), (150_000, 140_000)])
-def test_stretches_end_with_the_requested_window(
-    until_ns: int | None, length_ns: int
-) -> None:
+def test_stretches_end_with_the_requested_window(until_ns: int | None, length_ns: int) -> None:
     """Two ops at 0 and 0.4 ms of one step, of which a part may be asked for that ends between them."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000_000)

@@ -48,9 +48,7 @@ def steps(
         ([8, 9, 10, 11], False),
     ],
 )
-def test_calls_in_half_of_later_steps_are_not_first_use(
-    allocating: list[int], is_once: bool
-) -> None:
+def test_calls_in_half_of_later_steps_are_not_first_use(allocating: list[int], is_once: bool) -> None:
     expected = [("allocating", step) for step in allocating] if is_once else []
     assert once(steps(allocating=allocating)) == expected
 
@@ -107,9 +105,7 @@ def test_few_calls_per_part_without_steps_are_no_storm(calls: int, is_once: bool
 @pytest.mark.parametrize(
     ("usual_us", "slow_us", "found"), [(5, 99, 0), (5, 100, 1), (10, 100, 1), (20, 199, 0), (20, 200, 1)]
 )
-def test_stalled_call_takes_ten_times_the_usual_and_100_us(
-    usual_us: int, slow_us: int, found: int
-) -> None:
+def test_stalled_call_takes_ten_times_the_usual_and_100_us(usual_us: int, slow_us: int, found: int) -> None:
     assert len(once(steps(slow=[0], usual_us=usual_us, slow_us=slow_us))) == found
 
 
@@ -142,9 +138,7 @@ def test_op_that_waits_for_events_is_tuning() -> None:
 
 @pytest.mark.parametrize(("slow_us", "found"), [(199, 0), (200, 1)])
 @pytest.mark.parametrize("others_us", [(30, 10, 20), (30, 10, 20, 12)])
-def test_usual_call_time_is_the_lower_median(
-    others_us: tuple[int, ...], slow_us: int, found: int
-) -> None:
+def test_usual_call_time_is_the_lower_median(others_us: tuple[int, ...], slow_us: int, found: int) -> None:
     trace = steps()
     for number, dur_us in enumerate((*others_us, slow_us)):
         trace.launch("cudaFuncGetAttributes", (300 + 210 * number) * US - 200 * US, dur_us * US, 900 + number)
@@ -160,9 +154,7 @@ def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, fo
 
 
 @pytest.mark.parametrize(("calls", "found"), [(False, []), (True, [("first use of a library", 0)])])
-def test_stalled_op_is_first_use_only_if_it_makes_calls(
-    calls: bool, found: list[tuple[str, int]]
-) -> None:
+def test_stalled_op_is_first_use_only_if_it_makes_calls(calls: bool, found: list[tuple[str, int]]) -> None:
     """What computes on the CPU alone may be meant to take that long."""
     trace = steps()
     for number in range(3):
@@ -182,9 +174,7 @@ def test_waiting_for_the_device_is_no_first_use() -> None:
 
 
 @pytest.mark.parametrize(("earlier", "found"), [(False, [("first use of a library", 6)]), (True, [])])
-def test_first_call_of_a_name_is_first_use_in_any_step(
-    earlier: bool, found: list[tuple[str, int]]
-) -> None:
+def test_first_call_of_a_name_is_first_use_in_any_step(earlier: bool, found: list[tuple[str, int]]) -> None:
     trace = steps()
     for number in (*([2] if earlier else []), 7, 8, 9):
         trace.launch("cudaFuncGetAttributes", (number * 1_000 + 500) * US, 5 * US, 900 + number)

@@ -91,9 +91,7 @@ def test_a_chain_is_of_pointwise_kernels_over_one_size(
 
 
 @pytest.mark.parametrize(("gap_us", "found"), [(20, [["0", "1"]]), (40, [["0", "1"]]), (41, [])])
-def test_longer_code_between_ops_breaks_a_chain(
-    gap_us: int, found: list[list[str]]
-) -> None:
+def test_longer_code_between_ops_breaks_a_chain(gap_us: int, found: list[list[str]]) -> None:
     assert chains((ADD, 4096), (ADD, 4096), gap_us=gap_us) == found
 
 

@@ -45,9 +45,7 @@ ALIGNED = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x5_nn_align{}"
         (POINTWISE, False, False),
     ],
 )
-def test_products_are_gemms_convolutions_and_attention(
-    name: str, gemm: bool, product: bool
-) -> None:
+def test_products_are_gemms_convolutions_and_attention(name: str, gemm: bool, product: bool) -> None:
     assert (is_gemm(name), is_product(name)) == (gemm, product)
 
 
@@ -125,9 +123,7 @@ def test_float32_products_on_vector_units(name: str, vector: bool) -> None:
         ("cutlass_80_tensorop_i8gemm_128x64_align4", False),
     ],
 )
-def test_half_precision_gemms_with_narrow_loads_are_known(
-    name: str, narrow: bool
-) -> None:
+def test_half_precision_gemms_with_narrow_loads_are_known(name: str, narrow: bool) -> None:
     assert is_half_with_narrow_loads(name) is narrow
 
 

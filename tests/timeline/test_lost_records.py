@@ -27,9 +27,7 @@ def lost(trace: TraceBuilder) -> LostRecords:
         ("cudaMemcpyAsync", 0),
     ],
 )
-def test_kernel_launches_are_counted_even_without_a_record(
-    name: str, launches: int
-) -> None:
+def test_kernel_launches_are_counted_even_without_a_record(name: str, launches: int) -> None:
     trace = TraceBuilder()
     first = trace.launch(name, 0, 10, 1)
     trace.launch(name, 20, 10, 2)
@@ -50,9 +48,7 @@ def test_what_a_capture_launches_starts_nothing() -> None:
 
 
 @pytest.mark.parametrize(("work_ends", "tail_ns"), [(50, 60), (109, 1), (110, 0), (500, 0)])
-def test_tail_is_from_last_work_to_last_launch(
-    work_ends: int, tail_ns: int
-) -> None:
+def test_tail_is_from_last_work_to_last_launch(work_ends: int, tail_ns: int) -> None:
     trace = TraceBuilder()
     trace.launch("cudaLaunchKernel", 0, 10, 1)
     trace.kernel(15, 5, 1)

@@ -52,9 +52,7 @@ def test_a_number_that_fits_no_column_counts_from_0(digits: str, number: int) ->
 @pytest.mark.parametrize(
     ("names", "kind"), [(("llama 7b", "llama 7b"), "llama 7b"), (("batch 1", "batch 2"), "batch #")]
 )
-def test_step_mark_is_named_by_what_names_have_in_common(
-    names: tuple[str, str], kind: str
-) -> None:
+def test_step_mark_is_named_by_what_names_have_in_common(names: tuple[str, str], kind: str) -> None:
     trace = TraceBuilder()
     for start, name in zip((0, 500), names, strict=True):
         trace.annotation(name, start, 400)

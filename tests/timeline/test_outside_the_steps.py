@@ -177,9 +177,7 @@ def test_of_a_collective_without_a_launch_no_waiting_is_expected() -> None:
         (400, 410, TID, True),
     ],
 )
-def test_profiler_synchronises_around_all_ops(
-    at: int, end: int, tid: int, own: bool
-) -> None:
+def test_profiler_synchronises_around_all_ops(at: int, end: int, tid: int, own: bool) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 100, 50)
     for number, start in enumerate((110, 300), 1):

@@ -77,9 +77,7 @@ def test_immediate_synchronisation_proves_an_idle_device() -> None:
 
 
 @pytest.mark.parametrize(("waited_us", "known_us"), [(50, 1_000), (150, 1_150)])
-def test_waits_before_the_first_step_do_not_explain_it(
-    waited_us: int, known_us: int
-) -> None:
+def test_waits_before_the_first_step_do_not_explain_it(waited_us: int, known_us: int) -> None:
     """It began 1 ms before the first step and reaches so far into it: 0.1 ms is no wait."""
     trace = TraceBuilder()
     trace.launch("cudaDeviceSynchronize", 0, MS + waited_us * US, 50)
@@ -248,9 +246,7 @@ def test_hundredth_on_another_stream_makes_the_device_known(beside_us: int, know
 
 
 @pytest.mark.parametrize(("second_ms", "known"), [(150, 100 * MS), (100, 0)])
-def test_queued_stream_sets_the_edge_in_the_first_step_only(
-    second_ms: int, known: int
-) -> None:
+def test_queued_stream_sets_the_edge_in_the_first_step_only(second_ms: int, known: int) -> None:
     """Until 100 ms another stream runs for 4 us; from the second step on the device is known."""
     trace = TraceBuilder()
     trace.step(0, 0, second_ms * MS)

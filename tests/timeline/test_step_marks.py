@@ -111,9 +111,7 @@ def test_unlinked_work_of_an_unlinked_device_goes_by_time() -> None:
         (200, 300, 400, 400),  # a wait for the device
     ],
 )
-def test_unmarked_window_ends_with_the_last_device_request(
-    work: int, op: int, sync: int, end: int
-) -> None:
+def test_unmarked_window_ends_with_the_last_device_request(work: int, op: int, sync: int, end: int) -> None:
     """And not with an op after it that launches nothing."""
     trace = TraceBuilder()
     trace.op("aten::linear", 0, op)
