@@ -30,7 +30,7 @@ from traceanalyzer.render.data import results
 from traceanalyzer.render.data.results import TABLES, rank_tables, store
 from traceanalyzer.report.rank_pool import Elsewhere, Pool
 from traceanalyzer.report.rank_states import RankFile
-from traceanalyzer.report.workers import Processes
+from traceanalyzer.runtime.processes import Processes
 
 STEPS = {0: (500, 500, 500), 1: (900, 900, 900), 2: (500, 510, 500)}
 
@@ -190,7 +190,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_changes_nothing(job: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
-    with closing(Processes(2)) as pool:
+    with closing(Processes(2, "traceanalyzer.report.rank_states:States")) as pool:
         assert stored(pool, job, tmp_path / "out", pool._workers[0].process.pid) >= 6
     assert files(tmp_path / "out") == whole
 

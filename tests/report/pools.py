@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from traceanalyzer.report.rank_pool import Task, done
+from traceanalyzer.report.rank_pool import Task
 from traceanalyzer.report.rank_states import States
 
 
@@ -20,7 +20,7 @@ class Here:
         self.asked += tasks
         answers = {}
         for task in tasks:
-            answers[task.file.path] = done(self.states, task)
+            answers[task.file.path] = task.run(self.states)
             told(task)
         return answers
 

@@ -56,7 +56,7 @@ def pids(cluster: Any) -> list[int]:
 @pytest.mark.parametrize("when", [0, 10])
 def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: Path) -> None:
     """None is; or one while files are read; or one that has ranks, in the middle of the questions."""
-    from traceanalyzer.report.cluster import Cluster
+    from traceanalyzer.runtime.cluster import Cluster
 
     victim, answers = pids(cluster)[0], 0
 
@@ -66,7 +66,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
         if answers == when:
             os.kill(victim, SIGKILL)
 
-    pool = Cluster(cluster.scheduler_address)
+    pool = Cluster(cluster.scheduler_address, "traceanalyzer.report.rank_states:States")
     said = pooled(pool, job, told)
     pool.close()
     assert answers > when
@@ -81,7 +81,7 @@ def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
     """The future that was finished is lost when it is looked at, and finished once more some time later."""
     from distributed.client import FutureState
 
-    from traceanalyzer.report.cluster import Cluster
+    from traceanalyzer.runtime.cluster import Cluster
 
     fetch, lose, lost = Cluster._answer, FutureState.lose, Event()
     seen: list[str] = []
@@ -100,7 +100,7 @@ def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
 
     monkeypatch.setattr(Cluster, "_answer", late)
     monkeypatch.setattr(FutureState, "lose", told)
-    with closing(Cluster(cluster.scheduler_address)) as pool:
+    with closing(Cluster(cluster.scheduler_address, "traceanalyzer.report.rank_states:States")) as pool:
         said = pooled(pool, job)
     assert seen == ["lost"]
     assert said == render_json(diagnose(load_job(job)))
@@ -108,9 +108,9 @@ def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
 
 @pytest.mark.slow
 def test_a_task_that_was_given_up_is_an_error_and_no_answer(cluster: Any) -> None:
-    from traceanalyzer.report.cluster import Cluster
+    from traceanalyzer.runtime.cluster import Cluster
 
-    with closing(Cluster(cluster.scheduler_address)) as pool:
+    with closing(Cluster(cluster.scheduler_address, "traceanalyzer.report.rank_states:States")) as pool:
         future = pool._client.submit(time.sleep, 1)
         future.cancel()
         assert isinstance(pool._answer(future, Task(RankFile("rank0.json"))), CancelledError)
@@ -118,9 +118,9 @@ def test_a_task_that_was_given_up_is_an_error_and_no_answer(cluster: Any) -> Non
 
 @pytest.mark.slow
 def test_results_are_the_same_bytes_when_a_worker_is_killed(cluster: Any, job: Path, tmp_path: Path) -> None:
-    from traceanalyzer.report.cluster import Cluster
+    from traceanalyzer.runtime.cluster import Cluster
 
-    with closing(Cluster(cluster.scheduler_address)) as pool:
+    with closing(Cluster(cluster.scheduler_address, "traceanalyzer.report.rank_states:States")) as pool:
         stored(pool, job, tmp_path / "out", pids(cluster)[0])
     call("export", job, tmp_path / "here", "--results", "--run", "job")
     assert files(tmp_path / "out") == files(tmp_path / "here")
@@ -132,5 +132,5 @@ def test_diagnose_asks_a_scheduler(cluster: Any, job: Path) -> None:
 
 
 def test_without_a_scheduler_it_is_refused(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceanalyzer.report.cluster._ANSWER_S", 0.2)
+    monkeypatch.setattr("traceanalyzer.runtime.cluster._ANSWER_S", 0.2)
     assert "no scheduler answers" in refused("diagnose", job, "--scheduler", "tcp://127.0.0.1:9")

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.report import cluster
-from traceanalyzer.report.cluster import Cluster
 from traceanalyzer.report.rank_pool import Lost, Task
 from traceanalyzer.report.rank_states import RankFile
+from traceanalyzer.runtime import cluster
+from traceanalyzer.runtime.cluster import Cluster
 
 
 class Killed(Exception):
     """As `distributed.KilledWorker`."""
+
+
+STATES = "traceanalyzer.report.rank_states:States"
 
 
 class Scheduler:
@@ -32,8 +35,9 @@ class Scheduler:
         assert n_workers == -1  # all of them
         return {"workers": dict.fromkeys(self.workers)}
 
-    def submit(self, ask: Any, task: Task, *, pure: bool, **where: Any) -> Any:
+    def submit(self, ask: Any, task: Task, states: str, *, pure: bool, **where: Any) -> Any:
         assert ask is cluster.answered
+        assert states == STATES
         assert not pure  # the same question may be asked again
         if where:
             assert where["allow_other_workers"]
@@ -68,7 +72,7 @@ def reached(monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler) -> Cluster:
 
     made = SimpleNamespace(Client=client, as_completed=as_completed, KilledWorker=Killed)
     monkeypatch.setitem(sys.modules, "distributed", made)
-    return Cluster("tcp://there:8786")
+    return Cluster("tcp://there:8786", STATES)
 
 
 def tasks(*paths: str) -> list[Task]:
@@ -121,10 +125,10 @@ def test_a_scheduler_that_does_not_answer_and_a_missing_package_are_told_apart(
 
     monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
     with pytest.raises(BadOption, match="tcp://there:8786: no scheduler answers: timed out"):
-        Cluster("tcp://there:8786")
+        Cluster("tcp://there:8786", STATES)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BadOption, match=r"needs dask\.distributed") as error:
-        Cluster("tcp://there:8786")
+        Cluster("tcp://there:8786", STATES)
     assert error.value.remedy == "pip install 'torch-traceanalyzer[cluster]'"
 
 
@@ -135,15 +139,13 @@ def test_a_worker_puts_ranks_on_disk_from_half_of_its_memory_on(
     """It keeps its ranks from one question to the next, and says who it is."""
     used: list[Any] = []
 
-    def done(states: Any, task: Task) -> str:
-        used.append(states)
-        return f"answer of {task.file.path}"
+    def task(path: str) -> Any:
+        return SimpleNamespace(run=lambda states: used.append(states) or f"answer of {path}")
 
     worker = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=limit), address="tcp://w1:1")
     monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=lambda: worker))
-    monkeypatch.setattr(cluster, "done", done)
     cluster._states.cache_clear()
     for path in ("a", "b"):
-        assert cluster.answered(Task(RankFile(path))) == (f"answer of {path}", "tcp://w1:1")
+        assert cluster.answered(task(path), STATES) == (f"answer of {path}", "tcp://w1:1")
     assert used[0] is used[1]
     assert used[0].most_bytes == most

@@ -20,7 +20,7 @@ from traceanalyzer.model.report import Iterations, PartChange
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.iterations import FileSummary, compared_iterations, file_summary
 from traceanalyzer.report.summary import summarise
-from traceanalyzer.report.workers import Processes
+from traceanalyzer.runtime.processes import Processes
 
 USUAL = (500, 505, 500, 495)
 
@@ -186,7 +186,7 @@ def test_a_job_of_several_iterations_has_one_report(tmp_path: Path) -> None:
 def test_processes_say_the_same_of_iterations(tmp_path: Path) -> None:
     write(tmp_path, [USUAL, (600, 605, 600, 595)])
     (tmp_path / "iteration_10" / "rank0_trace.json").write_text("[")
-    with closing(Processes(2)) as pool:
+    with closing(Processes(2, "traceanalyzer.report.rank_states:States")) as pool:
         assert render_json(pooled_report(pool, tmp_path)) == render_json(diagnose(tmp_path))
 
 

@@ -13,10 +13,10 @@ import pytest
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.job_ranks import Declared
-from traceanalyzer.report import kept_answers
-from traceanalyzer.report.kept_answers import Kept
 from traceanalyzer.report.rank_pool import Task
 from traceanalyzer.report.rank_states import Call, RankFile
+from traceanalyzer.runtime import answer_cache
+from traceanalyzer.runtime.answer_cache import AnswerCache
 
 
 def first(*_: object) -> None:
@@ -55,10 +55,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def place_of(path: Path, suffix: str) -> Path:
         return tmp_path / f"{path.name}-state{suffix}"
 
-    monkeypatch.setattr(kept_answers, "place_of", place_of)
+    monkeypatch.setitem(PLACE, "of", place_of)
     return tmp_path
 
 
+PLACE: dict[str, Any] = {}  # how the place of answers is found
 DECLARED = Declared("/traces/a", 3, 0, 10)
 
 
@@ -71,7 +72,7 @@ def task(name: str = "a", *, own: Any = 1, shared: Any = 1, ask: Any = first, **
 def answer(pool: Counting, *tasks: Task) -> list[Any]:
     """What is said of each task, all of which are counted."""
     told: list[Task] = []
-    found = Kept(pool).run(tasks, told.append)
+    found = AnswerCache(pool, PLACE["of"]).run(tasks, told.append)
     assert sorted(told) == sorted(tasks)
     return [found[one.file.path] for one in tasks]
 
@@ -163,7 +164,7 @@ def test_answers_of_other_states_of_a_file_go(places: Path) -> None:
 def test_what_another_program_answered_is_asked_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Counting()
     answer(pool, task())
-    monkeypatch.setattr(kept_answers, "_code", lambda: b"another")
+    monkeypatch.setattr(answer_cache, "_code", lambda: b"another")
     assert answer(pool, task()) == [b"a 2"]
 
 
@@ -173,13 +174,13 @@ def test_a_program_is_another_one_where_a_file_is_new_longer_or_younger(
     """Files that are no code are none of it."""
     home = tmp_path / "program"
     (home / "report").mkdir(parents=True)
-    monkeypatch.setattr(kept_answers, "__file__", str(home / "report" / "kept_answers.py"))
+    monkeypatch.setattr(answer_cache, "__file__", str(home / "runtime" / "answer_cache.py"))
     states: list[bytes] = []
 
     def state(name: str, content: str, ns: int) -> bytes:
         (home / name).write_text(content)
         os.utime(home / name, ns=(ns, ns))
-        states.append(kept_answers._code.__wrapped__())
+        states.append(answer_cache._code.__wrapped__())
         return states[-1]
 
     first = state("a.py", "1", 10)
@@ -191,7 +192,7 @@ def test_a_program_is_another_one_where_a_file_is_new_longer_or_younger(
 
 def test_the_folder_of_answers_is_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cache" / "traceanalyzer"
-    monkeypatch.setattr(kept_answers, "place_of", lambda path, suffix: folder / f"{path.name}-state{suffix}")
+    monkeypatch.setitem(PLACE, "of", lambda path, suffix: folder / f"{path.name}-state{suffix}")
     pool = Counting()
     assert answer(pool, task()) == answer(pool, task()) == [b"a 1"]
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -204,6 +205,6 @@ def test_answers_that_cannot_be_kept_are_given_all_the_same(
     (tmp_path / "cache").write_bytes(b"")
     places = [tmp_path / "cache" / "a-state.answers", None]
     for place in places:
-        monkeypatch.setattr(kept_answers, "place_of", lambda path, suffix, place=place: place)
+        monkeypatch.setitem(PLACE, "of", lambda path, suffix, place=place: place)
         pool = Counting()
         assert [answer(pool, task()), answer(pool, task())] == [[b"a 1"], [b"a 2"]]

@@ -19,16 +19,16 @@ from tests.support.merged_traces import labelled, rank_trace
 from tests.support.merged_traces import written as write_merged
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
-from traceanalyzer.read.cache import _hash
+from traceanalyzer.read.cache import _hash, place_of
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
 from traceanalyzer.report.iterations import file_summary
-from traceanalyzer.report.kept_answers import Kept
-from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, done, in_pool
+from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, in_pool
 from traceanalyzer.report.rank_report import Asked
 from traceanalyzer.report.rank_states import RankFile, States
-from traceanalyzer.report.workers import Processes
+from traceanalyzer.runtime.answer_cache import AnswerCache
+from traceanalyzer.runtime.processes import Processes
 
 Shared = Callable[[str], Path]
 UNEVEN = {0: (500, 500, 500, 500), 1: (900, 900, 900, 900), 2: (500, 510, 500, 500), 3: (500, 500, 520, 500)}
@@ -59,7 +59,7 @@ def job(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module", params=[NO_LIMIT, 1])
 def processes(request: pytest.FixtureRequest) -> Iterator[Processes]:
     """Two processes; with next to no memory all ranks go to disk between two questions."""
-    with closing(Processes(2, request.param)) as pool:
+    with closing(Processes(2, "traceanalyzer.report.rank_states:States", request.param)) as pool:
         yield pool
 
 
@@ -79,7 +79,7 @@ def test_processes_say_the_same_of_recorded_ranks(
 def test_a_process_that_is_killed_changes_nothing(when: int, job: Path) -> None:
     """While files are read, and while the ranks are asked."""
     answers = 0
-    with closing(Processes(2)) as pool:
+    with closing(Processes(2, "traceanalyzer.report.rank_states:States")) as pool:
 
         def told(file: str, so_far: int, count: int) -> None:
             nonlocal answers
@@ -104,7 +104,7 @@ class Ending:
         path = task.file.path
         if path.endswith(self.name) and len(task.calls) >= self.after:
             return Lost("the process ended", where=path)
-        return done(self.states, task)
+        return task.run(self.states)
 
     def close(self) -> None:
         """There is none."""
@@ -149,7 +149,7 @@ def test_commands_use_processes_where_files_are_large(job: Path, monkeypatch: py
 
     monkeypatch.setattr(ranks_of_commands, "WORTH_BYTES", 0)
     monkeypatch.setattr(ranks_of_commands, "cores", lambda: 2)
-    monkeypatch.setattr("traceanalyzer.report.workers.Processes", counted)
+    monkeypatch.setattr("traceanalyzer.runtime.processes.Processes", counted)
     assert [diagnosed(job, *options) for options in OPTIONS] == here
     assert len(begun) == len(OPTIONS)
     assert diagnosed(job, *OPTIONS[0], "--jobs", "1") == here[0]
@@ -191,7 +191,7 @@ class _Counting:
         self.states, self.answered = States(), Counter[str]()
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        given = {task.file.path: done(self.states, task) for task in tasks}
+        given = {task.file.path: task.run(self.states) for task in tasks}
         self.answered.update({path: len(one) for path, one in given.items() if isinstance(one, bytes)})
         return given
 
@@ -244,12 +244,12 @@ def test_a_job_that_was_broken_off_goes_on(
     expected = pooled(whole, job)
     for left in (6, 14, 22):
         with pytest.raises(_Broken):
-            pooled(Kept(_Until(left)), job)
+            pooled(AnswerCache(_Until(left), place_of), job)
     last = _Until()
-    assert pooled(Kept(last), job) == expected
+    assert pooled(AnswerCache(last, place_of), job) == expected
     assert 0 < last.asked <= whole.asked - 20
     none = _Until(0)
-    assert pooled(Kept(none), job) == expected
+    assert pooled(AnswerCache(none, place_of), job) == expected
     assert none.asked == 0
 
     (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "traceanalyzer").glob(
@@ -257,11 +257,11 @@ def test_a_job_that_was_broken_off_goes_on(
     )
     kept.write_bytes(kept.read_bytes()[:-10])  # the machine went down while it wrote
     torn = _Until()
-    assert pooled(Kept(torn), job) == expected
+    assert pooled(AnswerCache(torn, place_of), job) == expected
     assert torn.asked > 0
 
     os.utime(job / "rank1.json", ns=(1, 1))
     changed = _Until()
-    assert pooled(Kept(changed), job) == expected
+    assert pooled(AnswerCache(changed, place_of), job) == expected
     assert 0 < changed.asked < whole.asked
     assert len(list(kept.parent.glob("*.answers"))) == len(UNEVEN)

@@ -14,16 +14,16 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.job_ranks import Declared
-from traceanalyzer.report import workers
 from traceanalyzer.report.rank_pool import Lost, Task
 from traceanalyzer.report.rank_states import RankFile
-from traceanalyzer.report.workers import Processes, serve
+from traceanalyzer.runtime import processes as workers
+from traceanalyzer.runtime.processes import Processes, serve
 
 
 class Noting:
     """Stands for a process: notes what it is asked."""
 
-    def __init__(self, most_bytes: int | None) -> None:
+    def __init__(self, states: str, most_bytes: int | None) -> None:
         self.most_bytes, self.asked, self.ended = most_bytes, list[str](), False
 
     def answer(self, task: Task) -> str:
@@ -41,7 +41,7 @@ def tasks(*paths: str) -> list[Task]:
 
 def test_a_rank_is_asked_by_the_process_that_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_Worker", Noting)
-    pool, told = Processes(2, 77), list[str]()
+    pool, told = Processes(2, "traceanalyzer.report.rank_states:States", 77), list[str]()
     every: list[Any] = pool._workers
     assert [one.most_bytes for one in every] == [77, 77]
     found = pool.run(tasks(*"abcdef"), lambda task: told.append(task.file.path))
@@ -83,7 +83,7 @@ def test_a_process_that_ends_is_begun_again_and_one_that_ends_twice_loses_the_ra
     log: list[str] = []
     left = [process_of(one, log) for one in answers]
     monkeypatch.setattr(workers._Worker, "_begun", lambda _: left.pop(0))
-    worker = workers._Worker(None)
+    worker = workers._Worker("traceanalyzer.report.rank_states:States", None)
     (task,) = tasks("rank3.json")
     found = worker.answer(task)
     assert len(answers) - len(left) == begun
@@ -104,7 +104,10 @@ def test_a_process_does_its_tasks_one_after_the_other_until_there_are_no_more(tm
     path = str(made.write(tmp_path / "a.json"))
     given = [Task(RankFile(path)), Task(RankFile(f"{path}.gone")), Task(RankFile(path))]
     out = io.BytesIO()
-    serve(io.BytesIO(b"".join(map(pickle.dumps, (None, *given)))), out)
+    serve(
+        io.BytesIO(b"".join(map(pickle.dumps, (("traceanalyzer.report.rank_states:States", None), *given)))),
+        out,
+    )
     out.seek(0)
     first, gone, again = (pickle.load(out) for _ in given)
     assert isinstance(first, Declared)

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.read.folders import Layout
     from traceanalyzer.report.diagnosis import Offsets
-    from traceanalyzer.report.rank_pool import Pool
+    from traceanalyzer.runtime.pool import Pool
 
 T = TypeVar("T")
+
+# A name: the processes begin before this one imports it.
+_STATES = "traceanalyzer.report.rank_states:States"
 
 WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core reads and analyses 24 MB
 _RANK_BYTES = (
@@ -105,9 +108,10 @@ def _in_pool(
         return say(ranks, view)
 
     if cache:
-        from traceanalyzer.report.kept_answers import Kept
+        from traceanalyzer.read.cache import place_of
+        from traceanalyzer.runtime.answer_cache import AnswerCache
 
-        pool = Kept(pool)
+        pool = AnswerCache(pool, place_of)
     template = RankFile(window=window, cache=cache, jobs=max(cores() // len(layout.files), 1))
     with shown_ranks(quiet) as progress:
         return in_pool(pool, layout, template, told, progress)
@@ -116,15 +120,15 @@ def _in_pool(
 def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Pool | None:
     """What reads and analyses the files, where it is not this process."""
     if scheduler is not None:
-        from traceanalyzer.report.cluster import Cluster
+        from traceanalyzer.runtime.cluster import Cluster
 
-        return Cluster(scheduler)
+        return Cluster(scheduler, _STATES)
     count, most_bytes = _processes(files, jobs)
     if count == 0:
         return None
-    from traceanalyzer.report.workers import Processes
+    from traceanalyzer.runtime.processes import Processes
 
-    return Processes(count, most_bytes)
+    return Processes(count, _STATES, most_bytes)
 
 
 def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Ask, JobView, Rank, Ranks
-from traceanalyzer.model.errors import Unavailable, UnreadableTrace
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.read.folders import Layout
 from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces
 from traceanalyzer.read.load import skipped_note, traces_of_layout
@@ -20,13 +21,10 @@ from traceanalyzer.read.merged import Merged
 from traceanalyzer.report.job_replay import block
 from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
 from traceanalyzer.report.summary import attempt
+from traceanalyzer.runtime.pool import Lost, Pool
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Rank)
-
-
-class Lost(UnreadableTrace):
-    """The process that had a rank ended, and so did the next: the job goes on without that rank."""
 
 
 class SeveralRanks(Exception):
@@ -40,31 +38,30 @@ class Task(NamedTuple):
     calls: tuple[Call, ...] = ()
     once: bool = False
 
+    @property
+    def key(self) -> str:
+        """Path of its file."""
+        return self.file.path
 
-def done(states: States, task: Task) -> Any:
-    """What a task gives; the error that it fails with is a value, too."""
-    try:
-        if task.once:
-            return states.once(task.file, task.calls[-1])
-        return states.answer(task.file, task.calls) if task.calls else states.open(task.file)
-    except Merged:
-        return SeveralRanks(task.file.path)
-    except Exception as error:
-        return error
+    def run(self, states: States) -> Any:
+        """What the task gives; the error that it fails with is a value, too."""
+        try:
+            if self.once:
+                return states.once(self.file, self.calls[-1])
+            return states.answer(self.file, self.calls) if self.calls else states.open(self.file)
+        except Merged:
+            return SeveralRanks(self.file.path)
+        except Exception as error:
+            return error
 
-
-class Pool(Protocol):
-    """Processes that do tasks, here or on other machines."""
-
-    def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        """Path -> what its task gave, as `done` has it; `Lost` where no process lived to say.
-
-        Args:
-            told: called after each.
-        """
-
-    def close(self) -> None:
-        """End the processes."""
+    def questions(self) -> bytes:
+        """All questions so far, and as what the file is read."""
+        file = self.file
+        digest = hashlib.sha256(repr((file.rank, file.note, file.window, file.turn)).encode())
+        for call in self.calls:
+            digest.update(f"{call.ask.__module__}.{call.ask.__qualname__}".encode())
+            digest.update(hashlib.sha256(call.own).digest() + hashlib.sha256(call.shared).digest())
+        return digest.digest()
 
 
 Progress = Callable[[str, int, int], None]

@@ -1,4 +1,4 @@
-"""What ranks answered, kept between runs: a job that is diagnosed again, or was broken off, asks only what is missing.
+"""Answers about files, stored between runs: a job that is diagnosed again asks only what is missing.
 
 One file per trace beside its parsed columns (read/cache.py), whose name says of which state of the file it is: a record
 per answer, told by all questions up to it and by the code that answers. An answer is a pickle, as between processes;
@@ -17,41 +17,39 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from traceanalyzer.read.cache import place_of
-from traceanalyzer.read.job_ranks import Declared
-from traceanalyzer.report.rank_pool import Pool, Task
+from traceanalyzer.runtime.pool import Pool, Task
 
 _log = logging.getLogger(__name__)
 _HEAD = Struct("<32sII")  # which questions, bytes, checksum
 
 
-class Kept:
-    """A `Pool` that asks another one what is not kept.
+class AnswerCache:
+    """A `Pool` that asks another one what is not stored.
 
     Args:
         pool: reads files and answers.
+        place_of: (path, suffix) -> where a file's answers are stored; None where they cannot be.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, place_of: Callable[[Path, str], Path | None]) -> None:
+        self._pool, self._place_of = pool, place_of
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
         """As `Pool` has it."""
-        keys = {task.file.path: _key(task) for task in tasks}
+        keys = {task.key: _key(task) for task in tasks}
         places = {
-            task.file.path: None if task.once else place_of(Path(task.file.path), ".answers")
-            for task in tasks
+            task.key: None if task.once else self._place_of(Path(task.key), ".answers") for task in tasks
         }
         answers: dict[str, Any] = {}
         for task in tasks:
-            answer = _stored(places[task.file.path], keys[task.file.path])
+            answer = _stored(places[task.key], keys[task.key])
             if answer is not None:
-                answers[task.file.path] = pickle.loads(answer)
+                answers[task.key] = pickle.loads(answer)
                 told(task)
-        asked = [task for task in tasks if task.file.path not in answers]
+        asked = [task for task in tasks if task.key not in answers]
         given = self._pool.run(asked, told) if asked else {}
         for path, answer in given.items():
-            if isinstance(answer, bytes | Declared):  # not why there is none
+            if not isinstance(answer, Exception):
                 _keep(places[path], keys[path], pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
         return answers | given
 
@@ -62,13 +60,7 @@ class Kept:
 
 def _key(task: Task) -> bytes:
     """Of the questions up to this one, and of the code that answers."""
-    file = task.file
-    digest = hashlib.sha256(_code())
-    digest.update(repr((file.rank, file.note, file.window, file.turn)).encode())
-    for call in task.calls:
-        digest.update(f"{call.ask.__module__}.{call.ask.__qualname__}".encode())
-        digest.update(hashlib.sha256(call.own).digest() + hashlib.sha256(call.shared).digest())
-    return digest.digest()
+    return hashlib.sha256(_code() + task.questions()).digest()
 
 
 @cache

@@ -9,11 +9,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pkgutil import resolve_name
 from threading import Lock, Thread
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the processes are to begin before this one imports what it needs later
-    from traceanalyzer.report.rank_pool import Task
+    from traceanalyzer.runtime.pool import Task
 
 # A program of its own rather than a fork, as in read/parallel.py.
 _PROGRAM = """
@@ -22,7 +23,7 @@ out, sys.stdout = sys.stdout.buffer, sys.stderr
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from traceanalyzer.cli.loading import reuse_freed_memory
 reuse_freed_memory()
-from traceanalyzer.report.workers import serve
+from traceanalyzer.runtime.processes import serve
 serve(sys.stdin.buffer, out)
 """
 _TRIES = 2  # a process that ends twice over one file ends over it every time
@@ -33,11 +34,12 @@ class Processes:
 
     Args:
         count: how many.
+        states: `module:name` of what makes, given `most_bytes`, what a process keeps between tasks.
         most_bytes: of memory that each may hold before it puts ranks on disk.
     """
 
-    def __init__(self, count: int, most_bytes: int | None = None) -> None:
-        self._workers = [_Worker(most_bytes) for _ in range(count)]
+    def __init__(self, count: int, states: str, most_bytes: int | None = None) -> None:
+        self._workers = [_Worker(states, most_bytes) for _ in range(count)]
         self._owner: dict[str, _Worker] = {}
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
@@ -45,7 +47,7 @@ class Processes:
         own: dict[int, deque[Task]] = {id(worker): deque() for worker in self._workers}
         free: deque[Task] = deque()
         for task in tasks:
-            owner = self._owner.get(task.file.path)
+            owner = self._owner.get(task.key)
             (free if owner is None else own[id(owner)]).append(task)
         answers: dict[str, Any] = {}
         lock = Lock()
@@ -59,8 +61,8 @@ class Processes:
                     return
                 answer = worker.answer(task)
                 with lock:
-                    self._owner[task.file.path] = worker
-                    answers[task.file.path] = answer
+                    self._owner[task.key] = worker
+                    answers[task.key] = answer
                     told(task)
 
         threads = [Thread(target=work, args=(worker,), daemon=True) for worker in self._workers]
@@ -79,8 +81,8 @@ class Processes:
 class _Worker:
     """One process; begun again where it ends, since every answer is told by its task."""
 
-    def __init__(self, most_bytes: int | None) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, states: str, most_bytes: int | None) -> None:
+        self._begin_with = states, most_bytes
         self.process = self._begun()
 
     def _begun(self) -> subprocess.Popen[bytes]:
@@ -89,7 +91,7 @@ class _Worker:
         command = [sys.executable, "-P", "-c", _PROGRAM]
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, env=environment)
         assert process.stdin is not None
-        process.stdin.write(pickle.dumps(sys.path) + pickle.dumps(self._most_bytes))
+        process.stdin.write(pickle.dumps(sys.path) + pickle.dumps(self._begin_with))
         process.stdin.flush()
         return process
 
@@ -106,10 +108,10 @@ class _Worker:
             except (OSError, EOFError, pickle.UnpicklingError):
                 self.end()
                 self.process = self._begun()
-        from traceanalyzer.report.rank_pool import Lost
+        from traceanalyzer.runtime.pool import Lost
 
         problem = "its process ended each time, perhaps out of memory"
-        return Lost(problem, where=task.file.path)
+        return Lost(problem, where=task.key)
 
     def end(self) -> None:
         """Whatever it does, it ends."""
@@ -120,11 +122,9 @@ class _Worker:
 
 def serve(tasks: IO[bytes], out: IO[bytes]) -> None:
     """Do tasks until there are no more: what a process of `Processes` runs."""
-    from traceanalyzer.report.rank_pool import done
-    from traceanalyzer.report.rank_states import States
-
-    states = States(pickle.load(tasks))
+    name, most_bytes = pickle.load(tasks)
+    states = resolve_name(name)(most_bytes)
     with suppress(EOFError):
         while True:
-            pickle.dump(done(states, pickle.load(tasks)), out, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(pickle.load(tasks).run(states), out, pickle.HIGHEST_PROTOCOL)
             out.flush()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.report.rank_pool import Lost, Task, done
-from traceanalyzer.report.rank_states import States
+from traceanalyzer.runtime.pool import Lost, Task
 from traceanalyzer.version import install_command
 
 _SHARE = 0.5  # of a worker's memory, from which on ranks go to its disk: Dask itself begins at 0.6
@@ -22,12 +22,14 @@ class Cluster:
 
     Args:
         address: of the scheduler, `tcp://host:8786`.
+        states: `module:name` of what makes, given a limit in bytes, what a worker keeps between tasks.
 
     Raises:
         BadOption: no scheduler answers there, or Dask is not installed.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, states: str) -> None:
+        self._states = states
         try:
             from distributed import Client
 
@@ -48,23 +50,23 @@ class Cluster:
         answers: dict[str, Any] = {}
         for future in as_completed(list(futures), loop=self._client.loop, raise_errors=False):
             task = futures[future]
-            answers[task.file.path] = self._answer(future, task)
+            answers[task.key] = self._answer(future, task)
             told(task)
         return answers
 
     def _submitted(self, task: Task, known: Any) -> Any:
-        owner = self._owner.get(task.file.path)
+        owner = self._owner.get(task.key)
         where = {"workers": [owner], "allow_other_workers": True} if owner in known else {}
-        return self._client.submit(answered, task, pure=False, **where)
+        return self._client.submit(answered, task, self._states, pure=False, **where)
 
     def _answer(self, future: Any, task: Task) -> Any:
         from distributed import KilledWorker
 
         try:  # its worker may have ended since it was finished: then it is made again, and waited for
-            answer, self._owner[task.file.path] = future.result()
+            answer, self._owner[task.key] = future.result()
         except KilledWorker:
             problem = "its workers ended one after the other, perhaps out of memory"
-            return Lost(problem, where=task.file.path)
+            return Lost(problem, where=task.key)
         except Exception as error:
             return error
         return answer
@@ -74,14 +76,15 @@ class Cluster:
         self._client.close()
 
 
-def answered(task: Task) -> tuple[Any, str]:
+def answered(task: Task, states: str) -> tuple[Any, str]:
     """(what the task gives, the address of the worker that did it): what a worker runs."""
     from distributed import get_worker
 
     worker = get_worker()
-    return done(_states(getattr(worker.memory_manager, "memory_limit", None)), task), worker.address
+    limit_bytes = getattr(worker.memory_manager, "memory_limit", None)
+    return task.run(_states(states, limit_bytes)), worker.address
 
 
 @cache
-def _states(limit_bytes: int | None) -> States:
-    return States(None if limit_bytes is None else int(_SHARE * limit_bytes))
+def _states(name: str, limit_bytes: int | None) -> Any:
+    return resolve_name(name)(None if limit_bytes is None else int(_SHARE * limit_bytes))
