@@ -6,8 +6,8 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.rules.kernel_programs import F32, NVJET, Op, program
-from tests.rules.programs import US, found
+from tests.rules.kernel_programs import F32, NVJET, US, Op, program
+from tests.rules.programs import found
 from tests.support.cached_reports import reported
 from tests.support.fixtures import FIXTURES
 from tests.support.recommenders import ROWS, STEP, WIDTH, Training, recommender
@@ -346,3 +346,16 @@ def test_largest_products_use_max_instead_of_gather() -> None:
 )
 def test_needed_pairs_keep_their_gradient(ops: list[Op]) -> None:
     assert said(program(ops)) == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_product_with_longer_sums_is_recomputed(*, first: bool) -> None:
+    """Either may be the one of which the largest is taken."""
+    dims = [[[4, 1024, inner], [4, inner, 2048]] for inner in (8192, 3)]
+    long, short = (Op("aten::bmm", NVJET, 400, one, [F32, F32], inside="aten::matmul") for one in dims)
+    ops = [short, *nearest(made=long)] if first else [long, *nearest(made=short)]
+    (alone,) = said(program(nearest(made=long)))
+    (both,) = said(program(ops))
+    assert both.cost_ns == pytest.approx(alone.cost_ns, rel=0.001)
+    (quick,) = said(program(nearest(made=short)))
+    assert quick.cost_ns > alone.cost_ns + 6 * 50 * US

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.rules.kernel_programs import program
+from tests.rules.programs import found
 from tests.rules.test_unread_results import refined
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
@@ -15,7 +18,7 @@ GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_badd_coopA_NNT"
 SEED = "Memcpy DtoD (Device -> Device)"
 
 
-def found(trace: TraceBuilder, rule: str) -> list[Finding]:
+def findings_of(trace: TraceBuilder, rule: str) -> list[Finding]:
     return list(diagnose(trace.load(), select=[rule]).findings)
 
 
@@ -42,12 +45,12 @@ def addition(
 
 @pytest.mark.parametrize("memsets", [0, 1, 2])
 def test_addmm_seeds_its_output(memsets: int) -> None:
-    (copy,) = found(addition("aten::addmm", memsets=memsets), "hidden-dtod-copy")
+    (copy,) = findings_of(addition("aten::addmm", memsets=memsets), "hidden-dtod-copy")
     assert (copy.count, copy.cost_ns, copy.by) == (4, 400 * US, "aten::addmm")
 
 
 def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
-    (copy,) = found(addition("aten::baddbmm", copy_op="aten::copy_"), "hidden-dtod-copy")
+    (copy,) = findings_of(addition("aten::baddbmm", copy_op="aten::copy_"), "hidden-dtod-copy")
     assert copy.by == "aten::baddbmm"
 
 
@@ -61,12 +64,12 @@ def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
     ],
 )
 def test_a_copy_that_seeds_no_gemm_is_left_alone(op: str, kernel: str) -> None:
-    assert found(addition(op, kernel=kernel), "hidden-dtod-copy") == []
+    assert findings_of(addition(op, kernel=kernel), "hidden-dtod-copy") == []
 
 
 def test_a_copy_of_the_op_before_is_no_seed() -> None:
-    assert found(addition("aten::addmm", copy_op="aten::clone", begin=25), "hidden-dtod-copy") == []
-    assert found(addition("aten::addmm", copy_op="aten::clone"), "hidden-dtod-copy")
+    assert findings_of(addition("aten::addmm", copy_op="aten::clone", begin=25), "hidden-dtod-copy") == []
+    assert findings_of(addition("aten::addmm", copy_op="aten::clone"), "hidden-dtod-copy")
 
 
 def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:
@@ -74,7 +77,7 @@ def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:
     for step in range(4):
         trace.launch("cudaLaunchKernel", step * 1_000 * US + 1 * US, 5 * US, 500 + step)
         trace.kernel(step * 1_000 * US + 20 * US, 700 * US, 500 + step, stream=9)
-    assert found(trace, "hidden-dtod-copy") == []
+    assert findings_of(trace, "hidden-dtod-copy") == []
 
 
 def loop(pauses: dict[int, int], name: str | None = None, steps: int = 9) -> TraceBuilder:
@@ -99,7 +102,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 @pytest.mark.parametrize("step", [0, 2, 5])
 def test_a_stall_that_has_a_name_is_measured_in_whichever_step_it_falls(step: int) -> None:
-    (stall,) = found(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
+    (stall,) = findings_of(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
     assert (stall.severity, stall.step, stall.count) == (Severity.INFO, step, 1)
     assert stall.cost_ns == pytest.approx(50_000 * US, rel=0.01)
     assert "in 1 of 9 steps" in stall.message
@@ -107,13 +110,13 @@ def test_a_stall_that_has_a_name_is_measured_in_whichever_step_it_falls(step: in
 
 @pytest.mark.parametrize("rule", ["host-gap", "scheduler-gap"])
 def test_a_pause_without_a_name_in_one_step_is_a_hiccup(rule: str) -> None:
-    (gap,) = found(loop({5: 50_000 * US}), rule)
+    (gap,) = findings_of(loop({5: 50_000 * US}), rule)
     assert gap.severity is Severity.INFO
     assert gap.cost_ns == pytest.approx(50_000 * US, rel=0.05)
 
 
 def test_pauses_in_every_step_are_the_codes() -> None:
-    gaps = {gap.cause: gap for gap in found(loop(dict.fromkeys(range(9), 500 * US)), "scheduler-gap")}
+    gaps = {gap.cause: gap for gap in findings_of(loop(dict.fromkeys(range(9), 500 * US)), "scheduler-gap")}
     assert gaps["host-code"].severity is Severity.HIGH
     assert "in every step" in gaps["host-code"].message
 
@@ -129,7 +132,7 @@ def test_a_window_of_the_user_has_no_start_of_recording() -> None:
 def test_waiting_for_a_busy_device_is_no_waste() -> None:
     trace = loop({})
     trace.launch("cudaDeviceSynchronize", 8_100 * US, 850 * US, 900)
-    assert found(trace, "long-device-sync") == []
+    assert findings_of(trace, "long-device-sync") == []
 
 
 def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0) -> TraceBuilder:
@@ -149,19 +152,19 @@ def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0)
 
 
 def test_an_execution_that_stands_out_is_found() -> None:
-    (variance,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
+    (variance,) = findings_of(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
     assert (variance.cause, variance.confidence) == ("outliers", Confidence.HIGH)
     assert (variance.evidence["slow"], variance.evidence["slow_steps"]) == (1, [5])
-    (later,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
+    (later,) = findings_of(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
     assert "in the steps with the numbers 25 in the trace" in later.message
 
 
 def test_other_shapes_under_one_name_are_no_variance() -> None:
-    assert found(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
+    assert findings_of(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
 
 
 def test_without_shapes_steps_that_are_slow_as_a_whole_may_be_other_work() -> None:
-    (variance,) = found(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
+    (variance,) = findings_of(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
     assert variance.confidence is Confidence.LOW
 
 
@@ -171,15 +174,15 @@ def test_what_a_clock_of_whole_microseconds_cannot_tell_is_no_variance(
 ) -> None:
     """A start and an end are each off by up to one: 5 and 7 us may have been the same."""
     trace = kernels([[5] * 10, [slow] * 10] * 4)
-    assert len(found(trace, "kernel-variance")) == whole
-    assert len(found(trace.shifted(500), "kernel-variance")) == fine
+    assert len(findings_of(trace, "kernel-variance")) == whole
+    assert len(findings_of(trace.shifted(500), "kernel-variance")) == fine
 
 
 @pytest.mark.parametrize(("last", "causes"), [(112, ["drift"]), (110, [])])
 def test_drift_compares_the_first_third_of_the_steps_with_the_last(last: int, causes: list[str]) -> None:
     """Of six steps two each: 100 against 108.5 us in the middle, or 107.5, which is within what clocks move."""
     trace = kernels([[us] * 10 for us in (100, 100, 100, 105, 105, last)])
-    assert [finding.cause for finding in found(trace, "kernel-variance")] == causes
+    assert [finding.cause for finding in findings_of(trace, "kernel-variance")] == causes
 
 
 @pytest.mark.parametrize(
@@ -195,21 +198,21 @@ def test_drift_compares_the_first_third_of_the_steps_with_the_last(last: int, ca
     ],
 )
 def test_a_drift_rises_or_falls_over_more_than_three_steps(steps: tuple[int, ...], drifts: bool) -> None:
-    causes = [one.cause for one in found(kernels([[us] * 10 for us in steps]), "kernel-variance")]
+    causes = [one.cause for one in findings_of(kernels([[us] * 10 for us in steps]), "kernel-variance")]
     assert causes == ["drift"] * drifts
 
 
 @pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])
 def test_variance_below_a_hundredth_of_the_window_is_not_worth_saying(slow: int, said: bool) -> None:
     trace = kernels([[1_000] * 10] * 5 + [[1_000] * 9 + [slow]])
-    assert bool(found(trace, "kernel-variance")) is said
+    assert bool(findings_of(trace, "kernel-variance")) is said
 
 
 def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace = loop({4: 5_000 * US}, LOADER)
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
-    assert found(trace, "activity-buffer-request") == []
-    assert found(trace, "lane-offset") == []
+    assert findings_of(trace, "activity-buffer-request") == []
+    assert findings_of(trace, "lane-offset") == []
 
 
 @pytest.mark.parametrize(("unlinked_us", "known"), [(0, True), (20_000, False)])
@@ -219,3 +222,65 @@ def test_what_was_queued_before_the_recording_reads_nothing_of_it(unlinked_us: i
         bool(diagnose(program(refined(), unlinked_us=unlinked_us), select=["unread-results"]).findings)
         is known
     )
+
+
+@pytest.mark.parametrize(("steps", "said"), [(3, ["outliers"]), (2, [])])
+def test_three_steps_can_tell_which_one_is_unusual(steps: int, said: list[str]) -> None:
+    trace = kernels([[100] * 10] * (steps - 1) + [[100] * 9 + [900]])
+    assert [one.cause for one in found(trace, "kernel-variance")] == said
+
+
+def test_a_kernel_that_drifts_far_is_told_once() -> None:
+    """Its last executions take more than 1.25 times the usual, too."""
+    (one,) = found(kernels([[us] * 10 for us in (100, 110, 120, 130, 140, 150)]), "kernel-variance")
+    assert one.cause == "drift"
+    assert "from 100 µs in the first to 150 µs in the last" in one.message
+
+
+def test_a_kernel_that_gets_quicker_drifts_as_well() -> None:
+    (one,) = found(kernels([[us] * 10 for us in (150, 140, 130, 120, 110, 100)]), "kernel-variance")
+    assert one.cause == "drift"
+    assert "from 150 µs in the first to 100 µs in the last" in one.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "drifts"),
+    [
+        pytest.param((100, 110, 120, 130, 120, 140, 150), True, id="one of six changes disagrees"),
+        pytest.param((100, 130, 120, 130, 120, 140, 150), False, id="two do"),
+    ],
+)
+def test_of_six_changes_one_may_go_the_other_way_in_a_drift(steps: tuple[int, ...], *, drifts: bool) -> None:
+    causes = {one.cause for one in found(kernels([[us] * 10 for us in steps]), "kernel-variance")}
+    assert ("drift" in causes) is drifts
+
+
+@pytest.mark.parametrize(("slow", "cause"), [(3, "outliers"), (4, "comes-and-goes")])
+def test_up_to_15_percent_of_the_executions_are_outliers(slow: int, cause: str) -> None:
+    """Of four steps of five executions each; those that stand out are of the third."""
+    rows = [[100] * 5 for _ in range(4)]
+    rows[2][:slow] = [200] * slow
+    (one,) = found(kernels(rows), "kernel-variance")
+    assert (one.cause, one.evidence["slow"], one.evidence["slow_steps"]) == (cause, slow, [2])
+    assert one.cost_ns == slow * 100_000
+
+
+def test_one_step_that_is_quicker_than_usual_is_no_drift() -> None:
+    """Of 100 us as usual, 88 us in the first step: what counts is what takes longer, 9 us in the last one."""
+    assert found(kernels([[us] * 10 for us in (88, 100, 100, 100, 100, 109)]), "kernel-variance") == []
+    (one,) = found(kernels([[us] * 10 for us in (100, 100, 100, 100, 109, 109)]), "kernel-variance")
+    assert one.cause == "drift"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "confidence"), [({}, Confidence.LOW), ({"Input Dims": [[5, 5]]}, Confidence.HIGH)]
+)
+def test_shapes_show_that_a_slow_step_did_the_same_work(
+    shapes: dict[str, Any], confidence: Confidence
+) -> None:
+    trace = kernels([[100] * 4] * 9 + [[200] * 4])
+    for event in trace.events:
+        if event["name"] == "aten::mm":
+            event["args"] |= shapes
+    (one,) = found(trace, "kernel-variance")
+    assert (one.cause, one.confidence, one.cost_ns) == ("outliers", confidence, 4 * 100_000)

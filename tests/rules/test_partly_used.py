@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
+from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, changed, found, program
+from tests.rules.test_readers import in_order
+from tests.support.op_calls import op
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import Trace
+from traceanalyzer.rules.tensors.partly_used import Thresholds, chains
+from traceanalyzer.rules.tensors.partly_used.sources import cuts_alike
+from traceanalyzer.tensors.signatures import Signature
 
 WHOLE = [8, 512, 32_000]
 SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
@@ -296,3 +304,163 @@ def test_pieces_that_no_op_reads_are_computed_for_nothing() -> None:
     for readers in ([one_of_four] * 4, [Op("my::unknown", SMALL, 9), one_of_four]):
         assert found(program([*network()[:15], cut, *readers]), "partly-used") == []
     assert found(program([between("aten::unbind", [[512], []], [F32, "Scalar"], "", 0)]), "partly-used") == []
+
+
+LIMITS = Thresholds(max_part=0.3, near_ops=4, tried=4, min_ns=1.0)
+FIRST = op("select", [4, 9, 7], "0", "0")
+HALF, PRODUCT = op("slice", [8, 9, 5], "0", "0", "4", "1"), op("bmm", [4, 9, 5], [4, 5, 7])
+
+
+def makers(*ops: Signature, views: Sequence[int] = ()) -> list[tuple[list[int], float]]:
+    """Positions of the ops of which a part is enough, and the largest share of what one of them makes."""
+    alike = chains(in_order(*ops, views=views), np.full(len(ops), 100.0), LIMITS)
+    return [(sorted(one.makers.tolist()), one.part) for one in alike]
+
+
+def test_slices_of_slices_multiply_their_parts() -> None:
+    cut = op("slice", [8, 9, 7], "0", "0", "4", "1")
+    ops = [op("relu", [8, 9, 7]), cut, op("tanh", [4, 9, 7]), FIRST]
+    assert makers(*ops, views=[1]) == [([0, 1, 2], 1 / 4)]
+
+
+def test_a_slice_before_an_op_of_several_tensors_ends_the_chain() -> None:
+    """What it keeps of one of them says nothing of the others."""
+    assert makers(op("relu", [8, 9, 5]), HALF, PRODUCT, FIRST, views=[1]) == [([2], 1 / 4)]
+    assert makers(op("relu", [4, 9, 5]), op("tanh", [4, 5, 7]), PRODUCT, FIRST) == [([0, 1, 2], 1 / 4)]
+
+
+MEAN, LAYER = op("mean", [4, 9, 7], "[1]", "False"), op("linear", [4, 9, 5], [7, 5])
+
+
+@pytest.mark.parametrize(
+    ("ops", "views", "places"),
+    [
+        ([LAYER, MEAN], [], [0]),
+        ([op("linear", [36, 5], [7, 5]), op("view", [36, 7], "[4, 9, 7]"), MEAN], [1], [0, 1]),
+        ([LAYER, op("relu", [4, 9, 7]), MEAN], [], []),  # a mean of what is no product
+        ([op("bmm", [4, 9, 5], [4, 5, 7]), MEAN], [], []),  # each row of the mean has a matrix of its own
+        ([op("linear", [4, 9, 5], [7, 5], [7]), MEAN], [], [0]),
+        ([op("exp", [4, 9, 5]), LAYER, MEAN], [], [1]),
+    ],
+)
+def test_averages_after_views_move_before_the_product(
+    ops: list[Signature], views: list[int], places: list[int]
+) -> None:
+    assert makers(*ops, views=views) == ([(places, 1 / 9)] if places else [])
+
+
+def test_a_part_that_is_taken_twice_beside_the_cut_counts_twice() -> None:
+    """Of 40 rows one is taken, and two times two others."""
+    whole = [40, 9]
+    beside = op("slice", whole, "0", "4", "6", "1")
+    ops = [op("relu", whole), op("select", whole, "0", "0"), beside, beside]
+    assert makers(*ops) == [([0], 1 / 40 + 2 * (2 / 40))]
+    assert makers(*ops[:3]) == [([0], 1 / 40 + 2 / 40)]
+
+
+@pytest.mark.parametrize(("other", "places"), [("[0]", [0, 1, 2]), ("[1]", [1, 2])])
+def test_parts_along_other_dimensions_end_the_chain(other: str, places: list[int]) -> None:
+    """Two sums over a tensor of four by four: an item of the second one's result is its second dimension's."""
+    whole, added = [4, 4, 5, 7], op("add", [4, 5, 7], [4, 5, 7])
+    sums = [op("sum", whole, other, "False"), op("sum", whole, "[0]", "False")]
+    ((own, _),) = makers(*sums, added, op("select", [4, 5, 7], "0", "0"))
+    assert own == places
+
+
+def test_an_index_by_nothing_takes_no_part() -> None:
+    for call in (op("index", [8, 64]), Signature("aten::index", ([8, 64], [[], []]), ("float", ""), ())):
+        assert list(cuts_alike(in_order(call), 0.5)) == []
+    known = Signature("aten::index", ([8, 64], []), ("float", ""), ())  # by indices that are not recorded
+    assert [places.tolist() for places in cuts_alike(in_order(known), 0.5)] == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "counts"),
+    [
+        ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", True),
+        ("gpu_memcpy", "Memcpy DtoD (Device -> Device)", True),
+        ("gpu_memset", "Memset (Device)", True),
+        ("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", False),
+    ],
+)
+def test_copies_to_the_device_are_of_the_chain(category: str, name: str, counts: bool) -> None:
+    """A product of 900 us, and a conversion for 450 us of which the last position is all that is used."""
+
+    def copies(event: dict[str, Any]) -> None:
+        if event.get("name") == "moves":
+            event.update(cat=category, name=name)
+
+    trace = changed(
+        program(head(select("", 1, -1), [8, 32_000], replace(CAST, kernel="moves"))),
+        copies,
+    )
+    (one,) = found(trace, "partly-used")
+    assert one.cost_ns == pytest.approx(6e3 * (900 + 450 * counts) * (1 - 1 / 512))
+
+
+SLUG = "partly-used"
+PIECE = [128, 197, 384]
+
+
+def made(shape: list[int]) -> Op:
+    """A product of so many rows, for 900 us."""
+    return Op("aten::linear", NVJET, 900, [shape, [384, 384]], [F32, F32])
+
+
+def cut(name: str, shape: list[int], *scalars: Any) -> Op:
+    types = [F32, *["Scalar"] * len(scalars)]
+    return Op(name, SMALL, 1, [shape, *[[]] * len(scalars)], types, scalars=["", *map(str, scalars)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut_", "reads", "kept"),
+    [
+        ([512, 197, 384], ("aten::chunk", 4, 0), [PIECE], "25 %"),
+        ([512, 197, 384], ("aten::chunk", 4, 0), [PIECE, PIECE], "50 %"),
+        ([512, 197, 384], ("aten::split", 128, 0), [PIECE], "25 %"),
+        ([128, 4, 197, 384], ("aten::unbind", 1), [PIECE], "25 %"),
+        ([4, 128, 197, 384], ("aten::unbind", 0), [PIECE], "25 %"),
+        ([512, 197, 384], ("aten::split", 100, 0), [[100, 197, 384]], None),  # the last one is smaller
+    ],
+)
+def test_as_many_pieces_are_used_as_ops_read(
+    shape: list[int], cut_: tuple[Any, ...], reads: list[list[int]], kept: str | None
+) -> None:
+    reader = Op("aten::mul", SMALL, 9, reads, [F32] * len(reads))
+    said = found(program([made(shape), cut(cut_[0], shape, *cut_[1:]), reader]), SLUG)
+    assert [one.evidence["kept"] for one in said] == ([kept] if kept else [])
+
+
+@pytest.mark.parametrize(
+    ("indices", "taken", "part"),
+    [
+        ([[8], [1]], [8, 32_000], 8 / (8 * 512)),  # one of them for all rows
+        ([[1], [8]], [8, 32_000], 8 / (8 * 512)),
+        ([[2, 4]], [2, 4, 512, 32_000], None),  # a table of indices takes as many as it has
+    ],
+)
+def test_an_index_takes_as_many_as_its_longest_list(
+    indices: list[list[int]], taken: list[int], part: float | None
+) -> None:
+    index = between("aten::index", [WHOLE, indices], [BF16, "TensorList"])
+    product, *_, reader = head(None, taken)
+    said = found(program([product, index, reader]), SLUG)
+    assert [one.cost_ns for one in said] == ([pytest.approx(6 * 900e3 * (1 - part))] if part else [])
+
+
+def test_a_slice_of_a_slice_keeps_a_part_of_the_part() -> None:
+    shape, most = [64, 8, 384], [64, 5, 384]
+    ops = [made(shape), cut("aten::slice", shape, 1, 0, 5, 1), cut("aten::select", most, 1, 0)]
+    (one,) = found(program([*ops, Op("aten::exp", SMALL, 9, [[64, 384]], [F32])]), SLUG)
+    assert one.cost_ns == pytest.approx(6 * 901e3 * 7 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(("others", "said"), [(7, True), (8, False)])
+def test_each_op_is_looked_for_near_the_one_that_reads_it(others: int, said: bool) -> None:
+    """Among the 8 ops before, and again before each op that is found."""
+    apart = [Op("aten::neg", SMALL, 1, [[9, 9]], [F32])] * others
+    product, *_, reader = head(None, ROW)
+    ops = [product, *apart, CAST, *apart, select("", 1, -1), reader]
+    assert [one.cost_ns for one in found(program(ops), SLUG)] == (
+        [pytest.approx(6 * (900e3 + 450e3) * 511 / 512)] if said else []
+    )

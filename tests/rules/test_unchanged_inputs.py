@@ -127,3 +127,116 @@ def test_micro_batches_are_no_layers() -> None:
 
 def test_two_steps_are_too_few() -> None:
     assert of_rule(training([*DEGREES, LAYER, RELU] * 3, steps=2), "unchanged-inputs") == []
+
+
+SLUG = "unchanged-inputs"
+
+
+def sized(ops: Sequence[Call], edges: int) -> list[Call]:
+    """The same of another number of edges."""
+
+    def scaled(one: Any) -> Any:
+        return [scaled(part) for part in one] if isinstance(one, list) else edges if one == EDGES else one
+
+    return [
+        (name, scaled(dims), types, [f"[{edges}]" if one == f"[{EDGES}]" else one for one in scalars])
+        for name, dims, types, scalars in ops
+    ]
+
+
+def compared(size: int, times: int = 5) -> list[Call]:
+    """Ops on integers of this size; each is another one."""
+    names = ("eq", "ne", "lt", "le", "gt", "ge")
+    return [(f"aten::{name}", [[size], [size]], [LONG, LONG], []) for name in names[:times]]
+
+
+@pytest.mark.parametrize(("own", "views", "said"), [(5, 0, 1), (4, 0, 0), (4, 2, 0), (5, 2, 1)])
+def test_five_ops_are_a_sequence_and_views_are_none(own: int, views: int, said: int) -> None:
+    view: Call = ("aten::view", [[EDGES], []], [LONG, "ScalarList"], ["", f"[{EDGES}]"])
+    ops = [*DEGREES[:2], *[view] * views, *DEGREES[2:own]]
+    assert len(of_rule(training([*ops, LAYER, RELU] * 3), SLUG)) == said
+
+
+def test_three_steps_are_enough() -> None:
+    assert of_rule(training([*DEGREES, LAYER, RELU] * 3, steps=3), SLUG)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"), [([65_536], 1), ([65_537], 0), ([8, 8], 0), ([1, 8], 0), ([EDGES], 1)]
+)
+def test_a_short_vector_of_floats_is_a_constant(shape: list[int], said: int) -> None:
+    """As many numbers as there are edges were made of them before."""
+    enters: Call = ("aten::add", [shape, shape], [F32, F32], [])
+    assert len(of_rule(training([*DEGREES, enters, LAYER, RELU] * 3), SLUG)) == said
+
+
+def test_the_three_largest_shapes_of_integers_are_told() -> None:
+    ops = [*DEGREES, *(one for size in (700, 900, 800) for one in compared(size, 1))]
+    (one,) = of_rule(training([*ops, LAYER, RELU] * 3), SLUG)
+    assert one.evidence["shapes"] == f"{EDGES}, 900, 800"
+
+
+def test_of_two_sequences_the_one_that_runs_most_often_is_told() -> None:
+    first, second = [*DEGREES, LAYER, RELU], [*compared(777), LAYER, RELU]
+    (one,) = of_rule(training([*first * 2, *second * 3, LAYER]), SLUG)
+    assert one.evidence["repeats"] == 3
+    assert "they take" in one.message
+    made: Call = ("aten::add", [[EDGES], [EDGES]], [LONG, LONG], [])
+    (one,) = of_rule(training([made, LAYER, *first * 2, *second * 3]), SLUG)
+    assert "all but the first take" in one.message
+    assert one.evidence["launches"] == len(DEGREES) + 3 * 5
+
+
+def test_each_step_has_the_sequence_several_times() -> None:
+    trace = training([*DEGREES, LAYER, RELU] * 3)
+    compares = [event for event in trace.events if event["name"] == "aten::ne"]
+    for event in compares[-3:-1]:
+        event["name"] = "aten::eq"
+    assert of_rule(trace, SLUG) == []
+
+
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        pytest.param(("aten::floor_", [[EDGES]], [F32], []), 1, id="floats in place"),
+        pytest.param(("aten::add_", [[EDGES], []], [LONG, NUMBER], ["", "1"]), 0, id="integers in place"),
+        pytest.param(("aten::add_", [[9], []], [LONG, NUMBER], ["", "1"]), 1, id="others in place"),
+        pytest.param(("aten::add", [[EDGES], [EDGES]], [LONG, LONG], []), 0, id="of themselves"),
+        pytest.param(("aten::add", [[9], [9]], [LONG, LONG], []), 1, id="others"),
+        pytest.param(
+            ("aten::unbind", [[2, EDGES], []], [LONG, NUMBER], ["", "0"]), 0, id="halves of a larger tensor"
+        ),
+        pytest.param(
+            ("aten::unbind", [[2, EDGES // 4], []], [LONG, NUMBER], ["", "0"]), 1, id="of a smaller"
+        ),
+        pytest.param(("aten::add", [[EDGES], [EDGES]], [F32, F32], []), 1, id="floats"),
+        pytest.param(("aten::topk", [[2, 9]], [F32], []), 0, id="indices of any number"),
+    ],
+)
+def test_what_may_make_such_integers_between_the_layers(between: Call, said: int) -> None:
+    layers = [*DEGREES, LAYER, between, RELU] * 3
+    assert len(of_rule(training(layers), SLUG)) == said
+
+
+def test_the_last_op_of_a_sequence_is_one_of_it() -> None:
+    last: Call = ("aten::add", [[EDGES], [EDGES]], [LONG, LONG], [])
+    (one,) = of_rule(training([*DEGREES, last, LAYER, RELU] * 3), SLUG)
+    assert one.evidence["launches"] == 3 * (len(DEGREES) + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "edges", "said"),
+    [(LONG, 11_900_000, 0), (LONG, 12_100_000, 1), (F32, 90_000_000, 0), (F32, 97_000_000, 1)],
+)
+def test_a_kernel_of_20_us_writes_96_megabytes_at_most(kind: str, edges: int, said: int) -> None:
+    """Twelve million integers of eight bytes, or of a comparison of floats eight times as many of one byte."""
+    listed: Call = ("aten::nonzero", [[7, 9]], [kind], [])
+    assert len(of_rule(training([*sized(DEGREES, edges), LAYER, listed, RELU] * 3), SLUG)) == said
+
+
+def test_joined_tensors_have_the_type_of_what_takes_the_result() -> None:
+    scale: Call = ("aten::rsqrt", [[100]], [F32], [])
+    both: Call = ("aten::cat", [[[EDGES], [EDGES]], []], ["TensorList", NUMBER], ["", "0"])
+    (one,) = of_rule(training([scale, both, *compared(2 * EDGES), LAYER, RELU] * 3), SLUG)
+    assert one.evidence["shapes"] == f"{EDGES}"
+    assert of_rule(training([scale, both, *compared(9), LAYER, RELU] * 3), SLUG) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, US, Op, found, program
+from tests.rules.kernel_programs import BF16, US, Op, begun_later, found, program
 from tests.rules.test_encoder_in_loop import both, conv
 from tests.rules.test_loop_invariant import ADD, of_one
 from tests.support.trace_builder import H200, TraceBuilder
@@ -297,3 +297,29 @@ def test_without_shapes_the_rule_does_not_apply() -> None:
     ops = [Op(one.name, one.kernel, one.dur) for one in refined()]
     (outcome,) = diagnose(program(ops), select=[SLUG]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
+
+
+def test_a_result_made_across_two_iterations() -> None:
+    """Before the loop is what ends an iteration, of other times: its product was not made in the loop."""
+    others = [replace(SOFTMAX, dur=7), replace(SHUFFLE, dur=9)]
+    (one,) = found(program([*BEFORE, *others, *refined()[2:]]), SLUG)
+    assert one.cost_ns == 6 * 4 * SPENT * 1_000
+    assert one.count == 6 * 4 * 3
+
+
+@pytest.mark.parametrize(("count", "said"), [(4, True), (5, False)])
+def test_a_list_as_long_as_the_loop_holds_its_results(count: int, said: bool) -> None:
+    """Without the masks, only a shuffle is left that nothing reads."""
+    joined = Op("aten::stack", ADD, 5, [[MASK] * count, []], ["TensorList", "Scalar"], scalars=["", "0"])
+    assert bool(found(program(refined(after=[joined])), SLUG)) is said
+
+
+@pytest.mark.parametrize(("start_us", "said"), [(1, True), (500, False)])
+def test_work_launched_before_recording_reads_nothing(start_us: int, said: bool) -> None:
+    """The first recorded launch's kernel starts at 6 us: what is not linked later on may read anything."""
+    assert bool(found(program(refined(), unlinked_us=start_us), SLUG)) is said
+
+
+def test_steps_that_were_recorded_whole_are_looked_at() -> None:
+    (one,) = found(begun_later(program(refined())), SLUG)
+    assert one.cost_ns == 5 * 4 * SPENT * 1_000
