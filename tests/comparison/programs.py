@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
 
 from tests.rules.kernel_programs import BF16, NVJET, Op
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import Comparison, Trace
+from traceanalyzer.comparison.captures import Captures
+from traceanalyzer.comparison.compare import side_of
+from traceanalyzer.comparison.matching import matched
 
 US = 1_000
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >"
@@ -50,3 +58,57 @@ def built(
         cpu = max(cpu, gpu)
         trace.step(step, begin, cpu - begin - 1)
     return trace
+
+
+def sums(found: Comparison) -> bool:
+    fall = found.waterfall
+    assert fall is not None
+    assert all(part.new_ns - part.base_ns == part.delta_ns for part in fall.parts)
+    assert sum(part.base_ns for part in fall.parts) == fall.base_ns
+    assert sum(of[2] for of in fall.groups.values()) == fall.new_ns - fall.base_ns
+    busy = [part for part in fall.parts if part.by_count_ns is not None]
+    assert all(
+        (part.by_count_ns or 0) + (part.by_duration_ns or 0) + (part.by_overlap_ns or 0) == part.delta_ns
+        for part in busy
+    )
+    return fall.base_ns + sum(part.delta_ns for part in fall.parts) == fall.new_ns
+
+
+def ranks_of(*ops: Sequence[Op]) -> dict[int, Trace]:
+    return {rank: built(own).load() for rank, own in enumerate(ops)}
+
+
+def waiting(*ns: int, culprit: int | None) -> dict[int | None, Captures]:
+    """Ranks that wait so long in each recorded step, and the one that a report says they wait for."""
+    (one,) = (capture[None] for capture in side_of(built([MM]).load()))
+    return {
+        rank: Captures.of([replace(one, rank=rank, waiting_ns=waits, culprit=rank == culprit)])
+        for rank, waits in enumerate(ns)
+    }
+
+
+GEMM: dict[str, Any] = {
+    "annotation": "",
+    "outer": "aten::linear",
+    "op": "aten::mm",
+    "dims": "[8, 8]",
+    "types": "float",
+    "kernel": "gemm",
+    "kind": "compute",
+    "blocks": 100,
+    "count": 10.0,
+}
+Told = list[tuple[str, dict[int, float], dict[int, float]]]
+
+
+def pairs(base: list[dict[str, Any]], new: list[dict[str, Any]]) -> Told:
+    """(rung, rows of base, rows of new) of each pair; what a row does not say is as in `GEMM`."""
+    tables = [pd.DataFrame([{**GEMM, **row} for row in rows], columns=list(GEMM)) for rows in (base, new)]
+    return [
+        (
+            pair.rung,
+            {row: round(part, 6) for row, part in pair.base.items()},
+            {row: round(part, 6) for row, part in pair.new.items()},
+        )
+        for pair in matched(*tables)
+    ]

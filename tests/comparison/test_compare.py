@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.comparison.programs import ADDED, MM, TANH, built
+from tests.comparison.programs import ADDED, MM, TANH, built, sums
 from tests.support.cached_reports import loaded
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
@@ -24,20 +24,6 @@ SHOWN = [
 
 def counter(found: Comparison, name: str) -> Counted:
     return next(one for one in found.axes.exact if one.counter == name)
-
-
-def sums(found: Comparison) -> bool:
-    fall = found.waterfall
-    assert fall is not None
-    assert all(part.new_ns - part.base_ns == part.delta_ns for part in fall.parts)
-    assert sum(part.base_ns for part in fall.parts) == fall.base_ns
-    assert sum(of[2] for of in fall.groups.values()) == fall.new_ns - fall.base_ns
-    busy = [part for part in fall.parts if part.by_count_ns is not None]
-    assert all(
-        (part.by_count_ns or 0) + (part.by_duration_ns or 0) + (part.by_overlap_ns or 0) == part.delta_ns
-        for part in busy
-    )
-    return fall.base_ns + sum(part.delta_ns for part in fall.parts) == fall.new_ns
 
 
 def test_a_trace_is_identical_to_itself() -> None:

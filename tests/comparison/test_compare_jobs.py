@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from tests.comparison.programs import ADDED, MM, TANH, built
-from tests.rules.kernel_programs import Op
+from tests.comparison.programs import ADDED, MM, TANH, built, ranks_of, waiting
 from traceanalyzer import Trace, compare
-from traceanalyzer.comparison.captures import Captures
-from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.render.text.comparison import render_comparison
-
-
-def ranks_of(*ops: Sequence[Op]) -> dict[int, Trace]:
-    return {rank: built(own).load() for rank, own in enumerate(ops)}
 
 
 def test_jobs_are_compared_by_the_rank_that_sets_the_pace() -> None:
@@ -49,15 +41,6 @@ def test_ranks_that_are_missing_are_said() -> None:
     found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM], [MM]))
     assert "ranks in NEW only: 2" in found.notes
     assert found.ranks[2].base_ns is None
-
-
-def waiting(*ns: int, culprit: int | None) -> dict[int | None, Captures]:
-    """Ranks that wait so long in each recorded step, and the one that a report says they wait for."""
-    (one,) = (capture[None] for capture in side_of(built([MM]).load()))
-    return {
-        rank: Captures.of([replace(one, rank=rank, waiting_ns=waits, culprit=rank == culprit)])
-        for rank, waits in enumerate(ns)
-    }
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import fault, host
 from traceanalyzer.comparison.compared_rows import _by_time, _side
 from traceanalyzer.comparison.count_axis import _counted, _where, _word, program_changed
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes
 from traceanalyzer.comparison.result import Counted, Word, WorkSide
-from traceanalyzer.comparison.snapshot import KnownFault, StepTime
+from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.step_axis import at_pace, host_pace
 
 
@@ -159,15 +159,6 @@ def test_a_counter_breaks_its_gate_where_every_step_has_more_than_it_may() -> No
         assert bool(broken(found, gates_of([f"launches={most}"]))) is (apart > most), (base, new, most)
 
 
-def host(*rows: tuple[str, float, float], gpu: str = "H200", torch: str = "2.13") -> Any:
-    """A side, by (name, count, mean in us) of what the host does in a step."""
-    table = pd.DataFrame([(name, 0, count, 1e3 * us) for name, count, us in rows], columns=_HOST)
-    return SimpleNamespace(gpus=(gpu,), versions={"torch": torch}, tables={"host": table})
-
-
-_HOST = ["name", "part", "count", "mean_ns"]
-
-
 @pytest.mark.parametrize(
     ("base", "new", "pace"),
     [
@@ -231,20 +222,6 @@ def test_a_step_at_another_pace_is_read_off_between_the_paces_that_were_replayed
     assert [at_pace(step, factor) for factor in (0.5, 1.0, 2.0, 4.0)] == [15, 30, 60, 60]
     assert at_pace(step, 2**0.5) == round(30 * 2**0.5)
     assert at_pace(StepTime(30, 0, 0, 0, True), 2.0) == 30
-
-
-def fault(rule: str, key: str, ns: int | None, step_ns: float = 10_000.0) -> KnownFault:
-    share = None if ns is None else ns / step_ns
-    return KnownFault(
-        key=key,
-        rules=(rule,),
-        title=key,
-        severity="low",
-        share=share,
-        low_share=share,
-        high_share=share,
-        step_ns=ns,
-    )
 
 
 @pytest.mark.parametrize(

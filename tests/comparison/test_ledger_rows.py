@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.comparison.test_pieces_of_sides import of
-from tests.comparison.test_verdicts import axis
+from tests.comparison.built_sides import axis, of
 from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.comparison.result import DeviceAxis, FaultChange, Row, Word, rows_frame
 from traceanalyzer.version import __version__

@@ -4,36 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.matching import matched
-
-MM: dict[str, Any] = {
-    "annotation": "",
-    "outer": "aten::linear",
-    "op": "aten::mm",
-    "dims": "[8, 8]",
-    "types": "float",
-    "kernel": "gemm",
-    "kind": "compute",
-    "blocks": 100,
-    "count": 10.0,
-}
-Told = list[tuple[str, dict[int, float], dict[int, float]]]
-
-
-def pairs(base: list[dict[str, Any]], new: list[dict[str, Any]]) -> Told:
-    """(rung, rows of base, rows of new) of each pair; what a row does not say is as in `MM`."""
-    tables = [pd.DataFrame([{**MM, **row} for row in rows], columns=list(MM)) for rows in (base, new)]
-    return [
-        (
-            pair.rung,
-            {row: round(part, 6) for row, part in pair.base.items()},
-            {row: round(part, 6) for row, part in pair.new.items()},
-        )
-        for pair in matched(*tables)
-    ]
+from tests.comparison.programs import pairs
 
 
 def test_what_a_rung_leaves_is_matched_by_as_many_executions_as_are_left() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.comparison.test_compare import sums
-from tests.rules.test_metamorphic import all_at_once
+from tests.comparison.programs import sums
 from tests.support.fixtures import SHOWING, name_of
 from tests.support.trace_builder import load_bytes
+from tests.support.trace_changes import all_at_once
 from tests.support.trace_selection import ALL
 from traceanalyzer import Trace, compare
 from traceanalyzer.comparison.result import Word

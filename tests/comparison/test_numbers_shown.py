@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.comparison.test_told_changes import row
-from tests.comparison.test_verdicts import EQUAL, MORE, axis, judged, side
+from tests.comparison.built_sides import EQUAL, MORE, axis, judged, row, side
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.reasons import reasons

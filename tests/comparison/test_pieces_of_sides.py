@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.comparison.test_decisions import fault, host
-from tests.comparison.test_verdicts import side
+from tests.comparison.built_sides import fault, host, of, side, work
 from traceanalyzer.comparison import recorded
 from traceanalyzer.comparison.captures import Captures, _merged
 from traceanalyzer.comparison.compared_rows import (
@@ -21,7 +20,7 @@ from traceanalyzer.comparison.jobs import roles_of
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes
 from traceanalyzer.comparison.recorded import _step_time, _worth
-from traceanalyzer.comparison.result import Word, WorkSide
+from traceanalyzer.comparison.result import Word
 from traceanalyzer.comparison.sides import other_grids, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
 from traceanalyzer.comparison.step_axis import host_pace
@@ -29,32 +28,6 @@ from traceanalyzer.comparison.work_tables import Chosen, exposed_ns
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.registry import Kind
 from traceanalyzer.timeline.device_work import KINDS
-
-
-def work(op: str, count: float, ns: float, **more: Any) -> Any:
-    """A row of a work table."""
-    told: dict[str, Any] = {
-        "op": op,
-        "outer": "",
-        "annotation": "",
-        "kind": "compute",
-        "kernel": op,
-        "name": op,
-        "dims": "",
-    }
-    told |= {"types": "", "blocks": 1, "exposed_ns": ns, "least": count, "most": count}
-    return SimpleNamespace(**(told | {"count": count, "ns": ns, "samples": [], "medians": []} | more))
-
-
-def of(count: float = 1, ns: float = 1_000, **more: Any) -> WorkSide:
-    told: dict[str, Any] = {
-        "exposed_ns": ns,
-        "median_ns": None,
-        "kernels": ("k",),
-        "shapes": "",
-        "types": "",
-    } | more
-    return WorkSide(count=count, ns=ns, **told)
 
 
 def test_a_counter_of_one_side_alone_is_none_on_the_other() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import of, work
 from tests.comparison.programs import ADDED, MM, built
-from tests.comparison.test_pieces_of_sides import of, work
 from tests.rules.kernel_programs import Op
 from traceanalyzer import compare
 from traceanalyzer.comparison.captures import Captures

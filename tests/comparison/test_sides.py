@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.comparison.programs import ADDED, MM, built
-from tests.comparison.test_matching import pairs
-from tests.comparison.test_snapshots import snapshot
+from tests.comparison.built_sides import snapshot
+from tests.comparison.programs import ADDED, MM, built, pairs
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison.baseline import baseline_bytes, load_baseline
 from traceanalyzer.comparison.compare import side_of

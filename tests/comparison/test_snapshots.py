@@ -9,22 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import snapshot
 from tests.comparison.programs import ADDED, MM, US, built
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison import recorded
-from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults
-from traceanalyzer.comparison.snapshot import Snapshot
 from traceanalyzer.comparison.work_tables import Chosen, _put_counts, _samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
-
-
-def snapshot(trace: TraceBuilder) -> Snapshot:
-    ((one,),) = (capture.values() for capture in side_of(trace.load()))
-    return one
 
 
 def test_samples_are_spread_over_all_executions() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.comparison.programs import ADDED, MM, TANH
-from tests.comparison.test_compare_jobs import ranks_of, waiting
-from tests.comparison.test_verdicts import axis, side
+from tests.comparison.built_sides import axis, compared, row, side
+from tests.comparison.programs import ADDED, MM, TANH, ranks_of, waiting
 from traceanalyzer import compare
 from traceanalyzer.comparison.compared_rows import compared_row
 from traceanalyzer.comparison.jobs import slowest
@@ -52,13 +51,6 @@ def test_faults_that_fit_the_step_stand_before_what_is_common_and_others_after_i
     assert (told[1] == "f is new") is fits
     general = reasons([fault(status, said, "launch-bound")], [], [], None, axis(word, difference), "f is new")
     assert general[0] == "f is new"  # that much is launched is no reason of its own
-
-
-def row(base: float | None, new: float | None, **more: Any) -> Any:
-    """A row of so many executions a step on both sides."""
-    sides = [None if count is None else SimpleNamespace(count=count, ns=1_000.0) for count in (base, new)]
-    told = {"op": "aten::mm", "outer": "", "region": "", "kind": "compute", "word": Word.SAME, "note": ""}
-    return SimpleNamespace(**(told | {"base": sides[0], "new": sides[1], "delta_ns": 0} | more))
 
 
 @pytest.mark.parametrize(
@@ -176,13 +168,6 @@ def test_three_captures_say_how_far_executions_must_be_apart(
         for side in (base, new)
     ]
     assert word_of(*sides) is word
-
-
-def compared(ns: float, counts: tuple[float, float] = (100, 100), *, other: bool = True) -> Any:
-    sides = [SimpleNamespace(count=count, ns=ns / 2) for count in counts]
-    shapes = [SimpleNamespace(shapes="[[8, 4]]"), SimpleNamespace(shapes="[[9, 4]]")]
-    lead = SimpleNamespace(op="aten::mm", base=shapes[0], new=shapes[1])
-    return SimpleNamespace(part=SimpleNamespace(base=sides[0], new=sides[1]), row=lead, other_inputs=other)
 
 
 @pytest.mark.parametrize(

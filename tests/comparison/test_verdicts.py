@@ -6,54 +6,13 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.comparison.comparison_verdict import verdict_of
+from tests.comparison.built_sides import EQUAL, MORE, MS, axis, judged, side
 from traceanalyzer.comparison.result import (
-    Axes,
     Counted,
-    DeviceAxis,
     Part,
-    StepAxis,
-    Verdict,
     Waterfall,
     Word,
 )
-from traceanalyzer.comparison.snapshot import Snapshot, StepTime
-
-MS = 1_000_000
-MORE = Counted("launches", 1, 2, (1, 1), (2, 2), Word.MORE)
-EQUAL = Counted("launches", 1, 1, (1, 1), (1, 1), Word.SAME)
-
-
-def axis(word: Word, difference: float, **more: Any) -> StepAxis:
-    """A step of 100 ms that became so much longer."""
-    new = round(100 * MS * (1 + difference))
-    told = {"low": None, "high": None, "needed": 0.14, "pace": 1.0, "predicted": True, "measured": False}
-    told |= {"base_bound": "gpu", "new_bound": "gpu", "captures": (1, 1)} | more
-    return StepAxis(
-        word=word,
-        base_ns=100 * MS,
-        new_ns=new,
-        difference=difference,
-        base_recorded_ns=0,
-        new_recorded_ns=0,
-        base_raw_ns=0,
-        new_raw_ns=0,
-        base_cpu_ns=None,
-        new_cpu_ns=None,
-        **told,
-    )
-
-
-def side(kind: str = "ProfilerStep", *, there: bool = True) -> Snapshot:
-    step = StepTime(1, 1, 1, 1, True) if there else None
-    return Snapshot("a.json", None, (), {}, (), kind, None, None, 1, step, None, {}, ())
-
-
-def judged(step: StepAxis | None, exact: Counted = EQUAL, **more: Any) -> Verdict:
-    device = DeviceAxis(1, 1, 0, more.pop("device", Word.SAME), {})
-    sides = more.pop("sides", (side(), side()))
-    inputs, fall = more.pop("inputs", ""), more.pop("waterfall", None)
-    return verdict_of(Axes((exact,), device, step), ("because",), inputs, False, sides, fall)
 
 
 @pytest.mark.parametrize(

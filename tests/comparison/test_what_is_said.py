@@ -8,9 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.comparison.test_pieces_of_sides import of, work
-from tests.comparison.test_told_changes import compared, row
-from tests.comparison.test_verdicts import axis, side
+from tests.comparison.built_sides import axis, compared, of, row, side, work
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import _note, compared_row
 from traceanalyzer.comparison.formatting import said_and_got

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.renamed import jobs_in, measured_of
+from tests.job.ranks import EARLY, ENDS, LATE, rank
 from tests.support.paths import SHARED
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
@@ -15,18 +16,7 @@ from traceanalyzer.job.cross_rank_indexes import RankKernels, waiting_together
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
 
-Starts = list[int]
 RENAMED = ("jobs/deepseek_v3_train.", "jobs/lightllm_overlap/", "ranks/moe_a2a.fixed.", "ddp/exposed.")
-
-
-def rank(starts: Starts, ends: Starts) -> RankKernels:
-    """A rank with one kernel, times in us."""
-    start, end = np.array(starts, float) * 1_000, np.array(ends, float) * 1_000
-    return RankKernels({"k": (start, end - start)}, frozenset())
-
-
-ENDS = [900, 1_900, 2_900, 3_900, 4_900]
-EARLY, LATE = [100, 1_500, 2_200, 3_700, 4_300], [500, 1_100, 2_700, 3_100, 4_800]
 
 
 @pytest.mark.parametrize("ahead", [0, 7_000_000])

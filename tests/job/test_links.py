@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from tests.job.ranks import US, job, view_of
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.job.clocks import clocks_of
-from traceanalyzer.job.cross_rank_indexes import measured
 from traceanalyzer.job.links import RankLinks, between_two, of_groups, without_links
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, data_bytes, rates
@@ -17,63 +16,6 @@ from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.timeline.device_work import DeviceWork
-
-US = 1_000
-TRANSFERS_US = (30, 4_000, 200, 12_000, 60, 2_000) * 4
-
-
-def job(
-    ranks: int,
-    more: Mapping[int, float],
-    *,
-    what: str = "alltoall",
-    ahead_us: Sequence[int] = (0,),
-    late_us: int = 0,
-    transfers_us: Sequence[int] = TRANSFERS_US,
-    group: str | None = None,
-    first: int = 0,
-) -> dict[int, CollectiveRuns]:
-    """Exchanges with turns at being last.
-
-    Args:
-        more: rank -> by what part of the transfer it leaves later.
-        ahead_us: of each rank's clock.
-        late_us: by how much the first rank leaves later, whatever is moved.
-    """
-    count = len(transfers_us)
-    transfer = np.array(transfers_us) * US
-    begin = np.cumsum(transfer + 5_000 * US)
-    number = np.arange(count)
-    return {
-        first + rank: _runs(
-            begin - 100 * US * ((number + rank) % ranks),
-            begin + (transfer * (1 + more.get(rank, 0.0))).astype(np.int64) + late_us * US * (rank == 0),
-            ahead_us[rank % len(ahead_us)] * US,
-            what,
-            group,
-        )
-        for rank in range(ranks)
-    }
-
-
-def _runs(start: np.ndarray, end: np.ndarray, ahead_ns: int, what: str, group: str | None) -> CollectiveRuns:
-    count = len(start)
-    unknown = np.full(count, -1, np.int64)
-    return CollectiveRuns(
-        np.arange(count),
-        start + ahead_ns,
-        end + ahead_ns,
-        np.full(count, what, object),
-        np.full(count, group or "", object),
-        unknown,
-        np.arange(count),
-        unknown,
-    )
-
-
-def view_of(runs: Mapping[int, CollectiveRuns]) -> JobView:
-    waits, base = measured(runs), dict.fromkeys(runs, 0)
-    return JobView(runs, waits, clocks_of(runs, waits, base), base)
 
 
 def slow_ranks(found: Mapping[int, RankLinks]) -> set[tuple[int, ...]]:

@@ -10,19 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
-from tests.support.trace_builder import TraceBuilder
+from tests.job.ranks import EARLY, ENDS, LATE, rank, reduced
 from traceanalyzer.job.cross_rank_indexes import waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes, roles
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-
-REDUCES = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def rated(busbw: float, *, size: int = 8, data: int = 1 << 20, what: str = "allreduce") -> Rate:
@@ -64,31 +60,6 @@ def test_a_rate_counts_the_ranks_of_its_group_though_traces_of_some_are_missing(
     assert found.overlap == pytest.approx(1 - 250 / 400)
     assert found.algbw == 40.0  # bytes a ns: GB/s
     assert found.busbw == pytest.approx(40.0 * 2 * (size - 1) / size)
-
-
-def reduced(*, desc: str = "", args: dict[str, Any] | None = None, around: str = "") -> Analysis:
-    """An all-reduce of 100 us from 20 us on, and kernels that run beside it until 40 and from 70 to 80 us."""
-    trace = TraceBuilder()
-    told = {
-        "Collective name": "allreduce",
-        "In msg nelems": 1_000,
-        "Out msg nelems": 1_000,
-        "dtype": "BFloat16",
-    }
-    told |= {"Process Group Name": "0", "Process Group Ranks": "[0, 1]"} | (args or {})
-    if desc:
-        told["Process Group Description"] = desc
-    if around:
-        trace.op(around, 500, 18_000)
-    trace.op("record_param_comms", 2_000, 9_000, **told)
-    trace.launch("cudaLaunchKernel", 3_000, 5_000, 1)
-    trace.kernel(20_000, 100_000, 1, name=REDUCES)
-    for number, (begin, end) in enumerate(((15_000, 40_000), (70_000, 80_000)), 2):
-        trace.launch("cudaLaunchKernel", 10_000 + number * 1_000, 500, number)
-        trace.kernel(begin, end - begin, number, stream=13)
-    trace.launch("cudaMemcpyAsync", 16_000, 500, 9)
-    trace.memcpy(90_000, 10_000, 9, stream=15)
-    return Analysis(trace.load())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 import pytest
 
-from tests.job.test_links import job, view_of
+from tests.job.ranks import job, view_of
 from tests.support.paths import SHARED
 from traceanalyzer.job.slowdown import Program, Slowdown, Task, of_job, slowdown, stages_of
 

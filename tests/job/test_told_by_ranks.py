@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.test_joint_ends import EARLY, ENDS, LATE, rank
-from tests.job.test_rates import REDUCES, reduced
+from tests.job.ranks import EARLY, ENDS, LATE, REDUCES, rank, reduced
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.job.cross_rank_indexes import RankKernels, waiting_together, with_waiting
 from traceanalyzer.job.ranks import Here, asked_once

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tests.replay.joint_ranks import rank_of
 from traceanalyzer.model.arrays import no_rows
+from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side
+from traceanalyzer.replay.peer_comparison import excess_by_rank
 from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.recurrence import Block
 
 GAP, OP, CALL, NODE, DRIVER = "gap", "op", "call", "node", "driver"
 USUAL_NS = 10_000.0
@@ -75,3 +80,60 @@ def at(edited: EditedProgram, *places: int) -> np.ndarray:
     chosen = np.zeros(len(edited.kept), bool)
     chosen[list(places)] = True
     return chosen
+
+
+MS, US = 1e6, 1e3
+
+
+def hour(
+    cpu_ns: dict[str, float],
+    compute_ns: float = MS,
+    *,
+    calls: dict[str, float] | None = None,
+    pause_ns: float = 0.0,
+    kernels: dict[int, float] | None = None,
+) -> Any:
+    """What a rank does in a step, `loss` and `mm` as all do."""
+    every = {"mm": MS, "loss": MS} | cpu_ns
+    return SimpleNamespace(
+        cpu_ns=every,
+        calls=dict.fromkeys(every, 1.0) | (calls or {}),
+        compute_ns=compute_ns,
+        pause_ns=pause_ns,
+        pause="before loss",
+        kernels=kernels or {1: 8.0, 2: 2.0},
+    )
+
+
+def beyond(*hours: Any) -> dict[int, Any]:
+    ranks = range(len(hours))
+    return excess_by_rank(
+        dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS)
+    )
+
+
+SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0}
+
+
+def forecast_of(
+    at: int, alone_ns: int, *, measured: bool = False, steps: float = 1.0, meets: bool = True
+) -> Any:
+    low, high = (alone_ns, alone_ns) if measured else (alone_ns - 50, alone_ns + 50)
+    step = StepEstimate(2_000 + at, alone_ns, low, high, f"bound of {at}", "alone", (), 10 * at, at)
+    return RankForecast(step, steps, f"text of {at}", meets)
+
+
+def job(
+    compute_ns: Mapping[int, float], fixed_ns: Mapping[int, float] | None = None, **more: Any
+) -> JobForecast:
+    """Ranks with one kernel of so long and a collective of 10 ns; where a finding is fixed, of another length."""
+
+    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
+        took = {
+            rank: (fixed_ns or {}).get(rank, 0.0) if done else compute_ns[rank]
+            for rank, done in fixes.items()
+        }
+        return {rank: rank_of([ns + SLOWER[side]]) for rank, ns in took.items()}
+
+    forecasts = {rank: forecast_of(rank, round(ns), **more) for rank, ns in compute_ns.items()}
+    return JobForecast.of(forecasts, made, list(compute_ns))

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.replay.built import MS, US, beyond, hour
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.overlap_slowdown import _medians, undisturbed_ns
-from traceanalyzer.replay.peer_comparison import excess_by_rank, late_share
+from traceanalyzer.replay.peer_comparison import late_share
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _less_waiting, _unqueued
 from traceanalyzer.replay.slowdown import Slowed
@@ -158,36 +159,6 @@ def beside_waiting(beside_us: int) -> list[float]:
     waits = CollectiveWaits(collective, np.array([1_000_000]), none, none, np.ones(1, bool))
     own = np.flatnonzero(work.end_ns - work.start_ns == beside_us * 1_000)
     return undisturbed_ns(analysis.trace, work, np.arange(7), waits)[own].tolist()
-
-
-MS, US = 1e6, 1e3
-
-
-def hour(
-    cpu_ns: dict[str, float],
-    compute_ns: float = MS,
-    *,
-    calls: dict[str, float] | None = None,
-    pause_ns: float = 0.0,
-    kernels: dict[int, float] | None = None,
-) -> Any:
-    """What a rank does in a step, `loss` and `mm` as all do."""
-    every = {"mm": MS, "loss": MS} | cpu_ns
-    return SimpleNamespace(
-        cpu_ns=every,
-        calls=dict.fromkeys(every, 1.0) | (calls or {}),
-        compute_ns=compute_ns,
-        pause_ns=pause_ns,
-        pause="before loss",
-        kernels=kernels or {1: 8.0, 2: 2.0},
-    )
-
-
-def beyond(*hours: Any) -> dict[int, Any]:
-    ranks = range(len(hours))
-    return excess_by_rank(
-        dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS)
-    )
 
 
 def test_what_a_rank_does_that_its_peers_do_not_is_told_the_most_first() -> None:

@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from tests.replay.test_joint_replay import rank_of
+from tests.replay.built import SLOWER, forecast_of, job
+from tests.replay.joint_ranks import rank_of
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.step_times import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
-
-SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0}
-
-
-def forecast_of(
-    at: int, alone_ns: int, *, measured: bool = False, steps: float = 1.0, meets: bool = True
-) -> Any:
-    low, high = (alone_ns, alone_ns) if measured else (alone_ns - 50, alone_ns + 50)
-    step = StepEstimate(2_000 + at, alone_ns, low, high, f"bound of {at}", "alone", (), 10 * at, at)
-    return RankForecast(step, steps, f"text of {at}", meets)
-
-
-def job(
-    compute_ns: Mapping[int, float], fixed_ns: Mapping[int, float] | None = None, **more: Any
-) -> JobForecast:
-    """Ranks with one kernel of so long and a collective of 10 ns; where a finding is fixed, of another length."""
-
-    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
-        took = {
-            rank: (fixed_ns or {}).get(rank, 0.0) if done else compute_ns[rank]
-            for rank, done in fixes.items()
-        }
-        return {rank: rank_of([ns + SLOWER[side]]) for rank, ns in took.items()}
-
-    forecasts = {rank: forecast_of(rank, round(ns), **more) for rank, ns in compute_ns.items()}
-    return JobForecast.of(forecasts, made, list(compute_ns))
-
 
 JOB = {0: 500.0, 1: 990.0, 2: 400.0}
 

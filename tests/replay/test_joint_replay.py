@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.replay.joint_ranks import rank_of
 from traceanalyzer.replay.joint_replay import job_step
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.schedule import Schedule
@@ -35,19 +36,6 @@ def test_ranks_that_are_slow_in_turn_add_up() -> None:
     first = rank_of([300.0, 50.0])
     second = rank_of([100.0, 200.0])
     assert job_step({0: first, 1: second}, 1).ns == pytest.approx(300 + 10 + 200 + 10)
-
-
-def rank_of(computes: list[float], first: int = 0) -> Block:
-    """Kernels, each before a collective of 10 ns; these are numbered from `first`."""
-    size = 2 * len(computes)
-    none = np.empty(0, np.int64)
-    dur = np.array([value for compute in computes for value in (compute, 10.0)])
-    meet = np.array([value for at in range(len(computes)) for value in (-1, first + at)])
-    schedule = Schedule(
-        1.0, np.zeros(size), np.zeros(size, np.int64), dur, np.zeros(size), np.zeros(size), np.array([size]),
-        np.array([1.0]), np.zeros(1), np.ones((1, 1), bool), none, none, 1, meet,
-    )  # fmt: skip
-    return Block.of(schedule, meeting=True)
 
 
 def test_a_rank_without_collectives_waits_for_nobody() -> None:

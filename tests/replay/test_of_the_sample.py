@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.replay.test_job_saving import forecast_of, job
-from tests.replay.test_joint_replay import rank_of
+from tests.replay.built import forecast_of, job
+from tests.replay.joint_ranks import rank_of
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.replay.built import beyond, hour
 from tests.replay.programs import Loop, program
-from tests.replay.test_decisions import beyond, hour
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.edited_program import EditedProgram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.replay.test_joint_replay import rank_of
+from tests.replay.joint_ranks import rank_of
 from traceanalyzer.replay.joint_replay import job_step
 from traceanalyzer.replay.peer_comparison import _median_of_others
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_unused_gradient import HEAD, LAYER, FineTuning
+from tests.support.partly_trained import HEAD, LAYER, FineTuning
 
 STEM, BATCH = [1, 197, 512], [64, 197, 512]
 TRAINED = 5  # blocks of 65,536 elements: one of the head, four of the layer

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_recording import _found, stepped
 from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
+from tests.support.marked_recordings import findings_by_cause, stepped
 from traceanalyzer.rules.communication.pipeline_bubble import largest_part
 from traceanalyzer.rules.communication.small_buckets import joined_ns, larger_buckets
 from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
@@ -118,7 +118,7 @@ def test_exchanges_of_two_devices_are_no_pairs() -> None:
 
 def test_launches_of_which_none_has_work_are_counted() -> None:
     """Four steps of forty."""
-    found_ = _found(stepped().load())
+    found_ = findings_by_cause(stepped().load())
     assert found_["no-device-records"].count == 160
     assert found_["no-device-records"].message.startswith("160 launches, but no work of a device")
     assert "lost-work" not in found_

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, Op, changed, found, program
-from tests.rules.test_needless_work import experts
+from tests.support.spectra_and_experts import experts
 
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"

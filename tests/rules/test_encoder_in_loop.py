@@ -7,20 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.kernel_programs import BF16, Op, found, program
-from tests.rules.test_loop_invariant import ADD, ENCODE, KEYS, of_one
-from tests.rules.test_loop_invariant import sampler as conditioned
+from tests.support.sampling_loops import ADD, ENCODE, KEYS, both, conv, of_one
+from tests.support.sampling_loops import sampler as conditioned
 
-CONV = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32"
 IMAGE, LATENT, DEEP = [8, 3, 256, 256], [8, 4, 32, 32], [8, 64, 32, 32]
 HALVES = Op("aten::cat", ADD, 5, [[[4, 3, 256, 256]] * 2, []], ["TensorList", "Scalar"], scalars=["", "0"])
 CLONE = of_one("clone", LATENT, 5)
-
-
-def conv(data: list[int], out: int, us: int, stride: int = 1) -> Op:
-    dims = [data, [out, data[1], 3, 3], [out], [], [], [], []]
-    each = [f"[{stride}, {stride}]", "[1, 1]", "[1, 1]", "1"]
-    types = [BF16, BF16, BF16, *["ScalarList"] * 3, "Scalar"]
-    return Op("aten::conv2d", CONV, us, dims, types, scalars=["", "", "", *each])
 
 
 HINT = [
@@ -32,10 +24,6 @@ HINT = [
     conv([8, 32, 128, 128], 64, 100, 4),
 ]
 SPENT = 300 + 40 + 300 + 40 + 200 + 100
-
-
-def both(name: str, shape: list[int]) -> Op:
-    return Op(f"aten::{name}", ADD, 10, [shape, shape, []], [BF16, BF16, "Scalar"], scalars=["", "", "1"])
 
 
 UP = Op("aten::upsample_nearest2d", ADD, 900, [[8, 64, 16, 16], [], []], [BF16, "", "ScalarList"])

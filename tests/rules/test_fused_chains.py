@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
-from tests.rules.test_kernel_patterns import ADD, ATTENTION, BIG, SMALL, SUM, pointwise
+from tests.support.pointwise_chains import ADD, ATTENTION, BIG, SMALL, SUM, pointwise
 
 PRODUCT = Op("aten::mm", NVJET, 100)
 SLUG = "unfused-pointwise"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import F32, Op, found, program
-from tests.rules.test_product_order import GEMM, MOVE, messages
-from tests.rules.test_reordered_work import LONG, propagated, upsampled
+from tests.support.gathered_products import GEMM, MOVE, messages
+from tests.support.reordered_work import LONG, propagated, upsampled
 
 EDGES = 600_000
 GATHER, _, JOINED, LAYER, PRODUCT = messages()

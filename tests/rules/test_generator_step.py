@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.programs import US, found
-from tests.rules.test_unused_gradient import HEAD, LAYER, FineTuning
+from tests.support.partly_trained import HEAD, LAYER, FineTuning
 
 FIRST, SECOND, OTHER = [32, 1, 5, 1], [64, 32, 5, 1], [32, 2, 5, 1]
 JUDGE = (SECOND, FIRST, [64, 48, 5, 1], OTHER)  # two networks beside each other, in backward's order

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32, Op, by_step, found, program
-from tests.rules.test_reordered_work import GEMM, MOVE, decoded, forecast
+from tests.support.reordered_work import GEMM, MOVE, decoded, forecast
 
 SLUG = "recomputed-prefix"
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.rules.kernel_programs import program
 from tests.rules.programs import found
-from tests.rules.test_unread_results import refined
 from tests.support.trace_builder import TraceBuilder
+from tests.support.unread_refinements import refined
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
+from tests.support.pointwise_chains import ADD, ATTENTION, BIG, SMALL, SOFTMAX, SUM, pointwise
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.analysis import Analysis
@@ -18,17 +18,10 @@ from traceanalyzer.rule import Work
 from traceanalyzer.rules.kernels.dtype_casts import neighbors_of
 from traceanalyzer.rules.kernels.unfused_pointwise import shown
 
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
-SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor> >(ReduceOp)"
 CAST = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
     "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
 )
-BIG, SMALL = [[4096, 4096], [4096, 4096]], [[4096, 1], []]
-
-
-def pointwise(*sizes: Sequence[Any], pause: int = 0) -> list[Op]:
-    return [Op("aten::add", ADD, 40 if size is BIG else 2, size, [F32, F32], pause=pause) for size in sizes]
 
 
 def test_three_pointwise_kernels_over_one_size_are_a_chain() -> None:
@@ -111,16 +104,6 @@ def test_other_code_between_the_launches_cuts_a_chain() -> None:
 def test_an_optimizers_loop_over_parameters_is_no_chain() -> None:
     ops = [Op("aten::add_", ADD, 40, BIG, [F32, F32], inside="Optimizer.step#SGD.step") for _ in range(4)]
     assert found(program(ops), "unfused-pointwise") == []
-
-
-SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
-QK, PV = [[128, 1024, 64], [128, 64, 1024]], [[128, 1024, 1024], [128, 1024, 64]]
-ATTENTION = [
-    Op("aten::bmm", NVJET, 85, QK, [BF16, BF16]),
-    Op("aten::div", ADD, 127, [[128, 1024, 1024], []], [BF16, "long int"]),
-    Op("aten::_softmax", SOFTMAX, 284, [[128, 1024, 1024], [], []], [BF16, "Scalar", "Scalar"]),
-    Op("aten::bmm", NVJET, 82, PV, [BF16, BF16]),
-]
 
 
 def test_attention_by_hand_is_found_forward() -> None:

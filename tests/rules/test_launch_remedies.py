@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.replay.test_alone import recorded
 from tests.rules.hosts import said_by
 from tests.rules.launches import GEMM, POINTWISE, US, Shared, loop, of_rule
 from tests.rules.loops import Loop, loop_of
 from tests.rules.programs import Program, found
 from tests.support.cached_reports import selected
+from tests.support.kernels_alone import recorded
 from tests.support.launching_programs import STACKED, rollout, stepped
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose

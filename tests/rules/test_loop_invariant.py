@@ -9,55 +9,23 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, changed, found, program
+from tests.support.sampling_loops import (
+    ADD,
+    CONTEXT,
+    ENCODE,
+    KEYS,
+    NOISE,
+    NORM,
+    STATE,
+    WIDE,
+    add,
+    attention,
+    layer,
+    linear,
+    of_one,
+    sampler,
+)
 
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-NORM = "void at::native::vectorized_layer_norm_kernel<float>(int)"
-STATE, WIDE, CONTEXT, NOISE = [8, 256, 512], [8, 256, 2_048], [8, 77, 1_024], [8, 256, 64]
-
-
-def linear(data: list[int], out: int, us: int = 100, name: str = "aten::linear") -> Op:
-    dims = [data, [out, data[-1]], [out]]
-    if name == "aten::addmm":
-        dims = [[out], data, [data[-1], out]]
-    elif name == "aten::matmul":
-        dims = [data, [data[-1], out]]
-    return Op(name, NVJET, us, dims, [BF16] * 3)
-
-
-def of_one(name: str, data: list[int], us: int = 20, kind: str = BF16) -> Op:
-    return Op(f"aten::{name}", NORM, us, [data], [kind])
-
-
-def add(one: list[int], other: list[int]) -> Op:
-    return Op("aten::add", ADD, 20, [one, other, []], [BF16, BF16, "Scalar"], scalars=["", "", "1"])
-
-
-def layer(context: Sequence[Op]) -> list[Op]:
-    """A layer of a network that looks at a condition."""
-    attention = Op(
-        "aten::scaled_dot_product_attention", NVJET, 50, [[8, 8, 256, 64], *[[8, 8, 77, 64]] * 2], [BF16] * 3
-    )
-    return [
-        *context,
-        of_one("layer_norm", STATE),
-        linear(STATE, 511),
-        attention,
-        linear(STATE, 2_048),
-        of_one("gelu", WIDE),
-        linear(WIDE, 512),
-        add(STATE, STATE),
-    ]
-
-
-def sampler(
-    context: Sequence[Op], *, iterations: int = 4, layers: int = 3, last: Sequence[Op] = ()
-) -> list[Op]:
-    """Denoising: every iteration begins with what the one before has made."""
-    each = [linear(NOISE, 512), *layer(context) * layers, linear(STATE, 64), add(NOISE, NOISE), *last]
-    return each * iterations
-
-
-KEYS = [linear(CONTEXT, 1_000)]
 CAST = Op("aten::to", ADD, 20, [CONTEXT, [], []], [F32, "Scalar", "Scalar"], scalars=["", "15", "False"])
 FLAT = [616, 1_024]
 
@@ -93,7 +61,6 @@ def test_guided_passes_have_different_conditions() -> None:
     assert found(program(sampler(KEYS, iterations=2)), "loop-invariant") == []
 
 
-ENCODE = Op("library::encode", NVJET, 1, [[8, 77], [49_408, 768]], ["long int", BF16])
 MADE = [linear(STATE, 1_024), Op("aten::bmm", NVJET, 50, [[8, 77, 256], [8, 256, 1_024]], [BF16] * 2)]
 DRAWN = Op("aten::randn", ADD, 5, [[], []], ["ScalarList", ""], scalars=[str(NOISE), ""])
 SCALED = Op("aten::mul", ADD, 5, [CONTEXT, []], [BF16, "double"], scalars=["", ""])
@@ -226,12 +193,6 @@ def test_an_uploaded_condition_may_change() -> None:
 
 TOKEN, INNER, WIDE_STATE = [8, 1, 1_024], [8, 1, 4_096], [8, 77, 2_048]
 SAME = [linear(CONTEXT, 1_024), linear(CONTEXT, 1_024)]  # as wide as the condition
-
-
-def attention(keys: int) -> Op:
-    return Op(
-        "aten::scaled_dot_product_attention", NVJET, 5, [[8, 16, 1, 64], *[[8, 16, keys, 64]] * 2], [BF16] * 3
-    )
 
 
 def decoder_layer(condition: Sequence[Op], cached: int) -> list[Op]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,41 +12,11 @@ import pytest
 from tests.support.cached_reports import reported
 from tests.support.fixtures import SHOWING, TRACES, name_of
 from tests.support.trace_builder import load_bytes
+from tests.support.trace_changes import Events, all_at_once, renumber, shift, shuffle
 from tests.support.trace_selection import ALL
 from traceanalyzer import Report, diagnose, load
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
-
-Events = list[dict[str, Any]]
-ON_CPU = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function")
-
-
-def shuffle(events: Events) -> None:
-    """Another order, and so other event ids."""
-    random.Random(7).shuffle(events)
-
-
-def shift(events: Events) -> None:
-    """A clock that is ahead by a power of two: the double still holds every nanosecond."""
-    for event in events:
-        event["ts"] += 4_096
-
-
-def renumber(events: Events) -> None:
-    """Other processes, threads, correlations and External ids; devices and streams stay."""
-    for event in events:
-        for key in ("pid", "tid") if event.get("cat") in ON_CPU else ():
-            event[key] += 40_000
-        args = event.get("args", {})
-        for key in {"External id", "correlation"} & args.keys():
-            args[key] += 1_000_000
-
-
-def all_at_once(events: Events) -> None:
-    """What each of them must not change, all of them must not."""
-    for change in (renumber, shift, shuffle):
-        change(events)
-
 
 CHANGES: list[Callable[[Events], None]] = [all_at_once, *([shuffle, shift, renumber] if ALL else [])]
 

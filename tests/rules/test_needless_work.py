@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import US, Op, found, program
+from tests.support.spectra_and_experts import (
+    ADD,
+    BF16,
+    C64,
+    F32,
+    FIELD,
+    GEMM,
+    LONG,
+    MOVE,
+    SUM,
+    experts,
+    spectral,
+)
 from traceanalyzer import diagnose
-
-F32, BF16, LONG = "float", "c10::BFloat16", "long int"
-ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
-SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
-GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
-MOVE = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
-"""Names as torch 2.11 gives them, in short."""
 
 
 def pairs(rows: int, *, expanded: bool = False, reduced: bool = True) -> list[Op]:
@@ -100,14 +106,6 @@ def test_compute_on_pairs_is_not_a_memory_pass() -> None:
     assert one.evidence["gpu_share"] < 0.3
 
 
-def experts(kept: int, batched: bool = True) -> list[Op]:
-    gate = Op(
-        "aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", str(kept), "1"]
-    )
-    shapes = [[16, 4096, 512], [16, 512, 1024]] if batched else [[4096, 512], [512, 1024]]
-    return [gate, Op("aten::bmm" if batched else "aten::mm", GEMM, 800, shapes, [BF16, BF16])]
-
-
 def test_experts_that_work_on_all_tokens_are_told_by_topk() -> None:
     (one,) = found(program(experts(2)), "idle-experts")
     assert "topk keeps 2 of 16 experts for each of 4,096 rows" in one.message
@@ -142,21 +140,6 @@ def test_a_product_on_copies_of_rows_belongs_before_the_copies() -> None:
 
 def test_a_product_on_different_rows_stays() -> None:
     assert found(program(edges(64)), "product-of-copies") == []
-
-
-FIELD, C64 = [1_024, 1_024], "c10::complex<float>"
-
-
-def spectral(inverse: str = "aten::real", kind: str = F32) -> list[Op]:
-    """A field to its spectrum, a filter, and back."""
-    fft = "void vector_fft<1024u>(float)"
-    return [
-        Op("aten::fft_fft2", fft, 1, [FIELD], [kind]),
-        Op("aten::_fft_c2c", fft, 199, [FIELD], [C64]),
-        Op("aten::mul", ADD, 100, [FIELD, FIELD], [C64, C64]),
-        Op("aten::fft_ifft2", fft, 200, [FIELD], [C64]),
-        Op(inverse, ADD, 1, [FIELD], [C64]),
-    ]
 
 
 def test_a_real_field_has_half_a_spectrum() -> None:

@@ -10,29 +10,13 @@ import numpy as np
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, changed, found, program
-from tests.rules.test_readers import in_order
 from tests.support.op_calls import op
+from tests.support.partly_used_results import CAST, ROW, SMALL, WHOLE, between, head, in_order, select
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import Trace
 from traceanalyzer.rules.tensors.partly_used import Thresholds, chains
 from traceanalyzer.rules.tensors.partly_used.sources import cuts_alike
 from traceanalyzer.tensors.signatures import Signature
-
-WHOLE = [8, 512, 32_000]
-SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
-
-
-def head(view: Op | None, reader: list[int], between: Op | None = None) -> list[Op]:
-    """A product of all positions, a view of it, and what reads that."""
-    product = Op("aten::linear", NVJET, 900, [[8, 512, 1024], [32_000, 1024]], [BF16, BF16])
-    last = Op("aten::argmax", SMALL, 10, [reader, []], [BF16, "Scalar"])
-    return [product, *(one for one in (between, view) if one), last]
-
-
-def select(*scalars: Any) -> Op:
-    return Op(
-        "aten::select", SMALL, 1, [WHOLE, [], []], [BF16, "Scalar", "Scalar"], scalars=list(map(str, scalars))
-    )
 
 
 def test_the_last_position_of_many_is_all_that_is_used() -> None:
@@ -86,13 +70,6 @@ def test_a_sum_of_products_of_different_matrices_stays() -> None:
     assert found(program([product, total]), "partly-used") == []
 
 
-def between(name: str, dims: list[Any], types: list[str], *scalars: Any) -> Op:
-    """An op that passes over the whole result, for half of the product's time."""
-    return Op(name, SMALL, 450, dims, types, scalars=list(map(str, scalars)))
-
-
-ROW = [8, 32_000]
-CAST = between("aten::to", [WHOLE, [], []], [BF16, "Scalar", "Scalar"], "", 6, False)
 LOGITS = between("aten::log_softmax", [WHOLE, [], []], [BF16, "Scalar", ""], "", -1, "")
 FLAT = Op("aten::reshape", SMALL, 1, [WHOLE, []], [BF16, "ScalarList"], scalars=["", "[4096, 32000]"])
 

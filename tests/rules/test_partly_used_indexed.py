@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, Op, found, program
-from tests.rules.test_partly_used_sources import signature
+from tests.support.partly_used_results import signature
 from traceanalyzer.tensors.ops.table import result_shape
 
 HALF = "c10::Half"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import F32
+from tests.support.partly_used_results import signature
 from traceanalyzer.rules.tensors.partly_used.sources import (
     is_diagonal,
     joined,
@@ -16,15 +16,6 @@ from traceanalyzer.rules.tensors.partly_used.sources import (
     viewed,
 )
 from traceanalyzer.tensors.ops.table import result_shape
-from traceanalyzer.tensors.signatures import Signature
-
-
-def signature(name: str, dims: list[Any], *scalars: str) -> Signature:
-    """An op of tensors and, after them, numbers."""
-    types = [F32] * len(dims) + ["Scalar"] * len(scalars)
-    return Signature(
-        f"aten::{name}", (*dims, *[[]] * len(scalars)), tuple(types), ("",) * len(dims) + scalars
-    )
 
 
 @pytest.mark.parametrize(

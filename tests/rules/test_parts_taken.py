@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, Op, found, program
-from tests.rules.test_partly_used import CAST, ROW, SMALL, WHOLE, between, head, select
-from tests.rules.test_partly_used_sources import signature
+from tests.support.partly_used_results import CAST, ROW, SMALL, WHOLE, between, head, select, signature
 from traceanalyzer.rules.tensors.partly_used.sources import (
     is_diagonal,
     joined,

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 from tests.support.op_calls import op, signature
-from traceanalyzer.rules.tensors.partly_used.sources import Cut, Readers, cut_at
+from tests.support.partly_used_results import in_order
+from traceanalyzer.rules.tensors.partly_used.sources import Cut, cut_at
 from traceanalyzer.tensors.signatures import Signature
 
 MUL, ADD = op("mul", [4, 5]), op("add", [4, 5], [4, 5])
 UNKNOWN = Signature("aten::nobody_knows", (), (), ())
-
-
-def in_order(*ops: Signature, views: Sequence[int] = (), others: int = 0) -> Readers:
-    """Ops of one thread, the last `others` of another one.
-
-    Args:
-        views: positions of what only views.
-    """
-    known = list(dict.fromkeys(map(repr, ops)))
-    number = np.array([known.index(repr(one)) for one in ops])
-    signatures = [next(one for one in ops if repr(one) == text) for text in known]
-    thread = np.array([1] * (len(ops) - others) + [2] * others)
-    return Readers.of(number, signatures, np.isin(np.arange(len(ops)), views), thread)
 
 
 def test_the_next_op_alike_is_of_the_same_thread() -> None:

@@ -9,13 +9,12 @@ import pytest
 
 from tests.rules.hosts import said_by
 from tests.rules.loops import Loop, loop_of
-from tests.support.cached_reports import selected
+from tests.support.marked_recordings import MS, US, findings_by_cause, stepped
 from tests.support.trace_builder import H200, TraceBuilder
-from traceanalyzer import Finding, Trace, diagnose, load
+from traceanalyzer import Trace, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity, Status
 
 Shared = Callable[[str], Path]
-US, MS = 1_000, 1_000_000
 FULL, LOW = 1980.0, 1320.0
 DIP = [FULL] * 4 + [LOW] * 3 + [FULL]
 
@@ -138,24 +137,6 @@ def test_overlapping_work_does_not_delay_the_step() -> None:
     assert said_by(loop_of(body), "activity-buffer-request") == []
 
 
-def _found(trace: Trace | Path, rule: str = "trace-health") -> dict[str, Finding]:
-    report = selected(trace, rule) if isinstance(trace, Path) else diagnose(trace, select=[rule])
-    assert [outcome for outcome in report.outcomes if outcome.status is Status.FAILED] == []
-    return {found.cause: found for found in report.findings}
-
-
-def stepped(pieces: int = 40, *, first: int = 3, steps: int = 4) -> TraceBuilder:
-    """Steps of 1 ms with some launches each, without their work."""
-    trace = TraceBuilder()
-    for number in range(steps):
-        trace.step(first + number, number * MS, MS - 10 * US)
-        for piece in range(pieces):
-            at = number * MS + (piece + 1) * 20 * US
-            trace.op("aten::mm", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + US, 5 * US, number * pieces + piece + 1)
-    return trace
-
-
 def worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
     """With the work of those launches."""
     for event in [event for event in trace.events if event["name"] == "cudaLaunchKernel"]:
@@ -166,13 +147,13 @@ def worked(trace: TraceBuilder, which: Callable[[int], bool]) -> TraceBuilder:
 
 
 def test_a_complete_recording_only_says_what_was_left_out() -> None:
-    found = _found(worked(stepped(), lambda _: True).load())
+    found = findings_by_cause(worked(stepped(), lambda _: True).load())
     assert list(found) == ["left-out"]
     assert "record_shapes=True and with_stack=True" in found["left-out"].advice
 
 
 def test_launches_without_any_device_record(shared: Shared) -> None:
-    found = _found(shared("public/hta_a100_no_kernels"))["no-device-records"]
+    found = findings_by_cause(shared("public/hta_a100_no_kernels"))["no-device-records"]
     assert found.message.startswith("77 launches, but no work of a device: CUPTI")
     assert "another profiler" in found.message
     assert found.severity is Severity.INFO
@@ -180,12 +161,13 @@ def test_launches_without_any_device_record(shared: Shared) -> None:
 
 def test_a_trace_of_the_cpu_alone_lost_nothing(shared: Shared) -> None:
     assert (
-        not {"no-device-records", "lost-work", "lost-launches"} & _found(shared("public/hta_cpu_only")).keys()
+        not {"no-device-records", "lost-work", "lost-launches"}
+        & findings_by_cause(shared("public/hta_cpu_only")).keys()
     )
 
 
 def test_launches_whose_work_is_missing_here_and_there() -> None:
-    found = _found(worked(stepped(), lambda number: number % 4 != 0).load())["lost-work"]
+    found = findings_by_cause(worked(stepped(), lambda number: number % 4 != 0).load())["lost-work"]
     assert found.evidence["missing"] == found.count == 40
 
 
@@ -197,7 +179,7 @@ def test_ten_launches_and_one_in_a_hundred_without_work_are_said(
 ) -> None:
     """Four steps of so many launches; those without work are here and there, not at the end."""
     trace = worked(stepped(pieces), lambda number: number > missing)
-    assert ("lost-work" in _found(trace.load())) is said
+    assert ("lost-work" in findings_by_cause(trace.load())) is said
 
 
 def test_a_device_lane_that_ends_early() -> None:
@@ -205,7 +187,7 @@ def test_a_device_lane_that_ends_early() -> None:
     trace = worked(stepped(), lambda number: number <= 100)
     trace.launch("cudaLaunchKernel", 3 * MS, 900 * US, 9_000, tid=77)
     trace.events.insert(0, trace.events.pop())
-    found = _found(trace.load())
+    found = findings_by_cause(trace.load())
     assert "lost-work" not in found
     evidence = found["truncated-device-lane"].evidence
     assert evidence["missing"] == 61
@@ -216,26 +198,26 @@ def test_launches_in_a_capture_start_nothing() -> None:
     trace = worked(stepped(), lambda number: number <= 120)
     trace.launch("cudaStreamBeginCapture", 3 * MS + 5 * US, US, 0)
     trace.launch("cudaStreamEndCapture", 3 * MS + 900 * US, US, 0)
-    assert not {"lost-work", "truncated-device-lane"} & _found(trace.load()).keys()
+    assert not {"lost-work", "truncated-device-lane"} & findings_by_cause(trace.load()).keys()
 
 
 def test_work_without_launches() -> None:
     trace = worked(stepped(), lambda _: True)
     for piece in range(20):
         trace.kernel(2 * MS + piece * 20 * US, 2 * US, 5_000 + piece)
-    assert _found(trace.load())["lost-launches"].count == 20
+    assert findings_by_cause(trace.load())["lost-launches"].count == 20
 
 
 def test_work_that_was_queued_before_the_recording_is_not_lost(shared: Shared) -> None:
     for name in ("pairs4/effnet_nchw.bad", "ddp/exposed.rank0", "real/gpt2_train.eager"):
-        assert "lost-launches" not in _found(shared(name))
+        assert "lost-launches" not in findings_by_cause(shared(name))
 
 
 @pytest.mark.parametrize(
     ("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())]
 )
 def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> None:
-    found = _found(worked(stepped(first=first, steps=steps), lambda _: True).load())
+    found = findings_by_cause(worked(stepped(first=first, steps=steps), lambda _: True).load())
     assert found.keys() - {"left-out"} == causes
 
 
@@ -246,7 +228,7 @@ def test_how_many_steps_there_are_is_said_where_they_are_few(steps: int, said: s
     trace = worked(stepped(steps=max(steps, 1)), lambda _: True)
     if not steps:
         trace.events = [event for event in trace.events if "ProfilerStep" not in event["name"]]
-    assert _found(trace.load())["few-steps"].message.startswith(f"{said}, which is too few")
+    assert findings_by_cause(trace.load())["few-steps"].message.startswith(f"{said}, which is too few")
 
 
 @pytest.mark.parametrize(("shapes", "stacks"), [(True, False), (False, True), (True, True)])
@@ -258,7 +240,7 @@ def test_only_what_was_left_out_is_to_be_recorded(shapes: bool, stacks: bool) ->
     if stacks:
         trace.header["with_stack"] = 1
         trace.python("train.py(3): step", 0, MS, python_id=1)
-    found = _found(trace.load())
+    found = findings_by_cause(trace.load())
     assert ("left-out" in found) is not (shapes and stacks)
     if "left-out" in found:
         advice = found["left-out"].advice
@@ -269,12 +251,14 @@ def test_only_what_was_left_out_is_to_be_recorded(shapes: bool, stacks: bool) ->
 def test_a_lane_is_cut_that_ends_a_twentieth_of_the_window_early(last: int, cause: str) -> None:
     """Of 4 ms, with 160 launches every 20 us: the last work ends 194 us and 214 us before the last launch."""
     trace = worked(stepped(), lambda number: number <= last)
-    assert [one for one in _found(trace.load()) if one in ("lost-work", "truncated-device-lane")] == [cause]
+    assert [
+        one for one in findings_by_cause(trace.load()) if one in ("lost-work", "truncated-device-lane")
+    ] == [cause]
 
 
 @pytest.mark.of_shared(wanted=lambda name: name.startswith(("public/", "seeds/")))
 def test_all_of_it_is_info(shared_trace: Path) -> None:
-    severities = {found.severity for found in _found(shared_trace).values()}
+    severities = {found.severity for found in findings_by_cause(shared_trace).values()}
     assert severities <= {Severity.INFO}
 
 
@@ -286,7 +270,7 @@ def test_only_what_starts_before_its_launch_is_early(delay_ns: int, early: int) 
     trace = stepped()
     for call in [event for event in trace.events if event["name"] == "cudaLaunchKernel"]:
         trace.kernel(round(call["ts"] * 1_000) + delay_ns, 4 * US, call["args"]["correlation"])
-    found = _found(trace.load(), "lane-offset")
+    found = findings_by_cause(trace.load(), "lane-offset")
     assert {cause: one.count for cause, one in found.items()} == ({"clock-error": early} if early else {})
 
 
@@ -295,7 +279,7 @@ def test_clocks_disagree_by_as_much_as_the_earliest_start() -> None:
     calls = [event for event in trace.events if event["name"] == "cudaLaunchKernel"]
     for place, call in enumerate(calls):
         trace.kernel(round(call["ts"] * 1_000) - 1_000 * (1 + place % 7), 4 * US, call["args"]["correlation"])
-    assert _found(trace.load(), "lane-offset")["clock-error"].evidence["worst_ns"] == 7_000
+    assert findings_by_cause(trace.load(), "lane-offset")["clock-error"].evidence["worst_ns"] == 7_000
 
 
 # -- throttling -------------------------------------------------------------------------------------------------------
@@ -324,7 +308,7 @@ def clocked(**series: list[float]) -> Trace:
 )
 def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, cause: str) -> None:
     powers = [700.0] * 4 + [power] * 3 + [700.0]
-    found = _found(clocked(clock=DIP, power=powers, heat=[heat] * 8), "throttling")
+    found = findings_by_cause(clocked(clock=DIP, power=powers, heat=[heat] * 8), "throttling")
     assert list(found) == [cause]
     assert found[cause].count == 30
     assert found[cause].cost_ns == 30 * 25 * US
@@ -333,21 +317,21 @@ def test_a_clock_that_falls_is_told_with_its_reason(power: float, heat: float, c
 
 
 def test_where_power_is_not_recorded_it_is_not_told() -> None:
-    (one,) = _found(clocked(clock=DIP), "throttling").values()
+    (one,) = findings_by_cause(clocked(clock=DIP), "throttling").values()
     assert (one.cause, one.evidence["power_w"], one.evidence["temperature_c"]) == ("clocks", None, None)
     assert "1,320 of 1,980 MHz: kernels take" in one.message
-    (hot,) = _found(clocked(clock=DIP, power=[700.0] * 8, heat=[83.0] * 8), "throttling").values()
+    (hot,) = findings_by_cause(clocked(clock=DIP, power=[700.0] * 8, heat=[83.0] * 8), "throttling").values()
     assert hot.cause == "thermal"
     assert " at 83 C" in hot.message
 
 
 @pytest.mark.parametrize("clock", [[FULL] * 8, [FULL, 1900.0] * 4, [LOW] * 3 + [FULL] * 5])
 def test_steady_clocks_boost_and_ramp_are_no_throttling(clock: list[float]) -> None:
-    assert _found(clocked(clock=clock), "throttling") == {}
+    assert findings_by_cause(clocked(clock=clock), "throttling") == {}
 
 
 def test_only_work_after_full_clock_is_throttled() -> None:
-    found = _found(clocked(clock=[LOW] * 3 + [FULL] * 3 + [LOW] * 2), "throttling")
+    found = findings_by_cause(clocked(clock=[LOW] * 3 + [FULL] * 3 + [LOW] * 2), "throttling")
     assert {cause: one.count for cause, one in found.items()} == {"clocks": 20}
 
 
@@ -363,7 +347,7 @@ def test_only_work_after_full_clock_is_throttled() -> None:
 def test_power_and_temperature_are_told_where_they_are_known(
     series: dict[str, list[float]], said: str
 ) -> None:
-    (one,) = _found(clocked(clock=DIP, **series), "throttling").values()
+    (one,) = findings_by_cause(clocked(clock=DIP, **series), "throttling").values()
     assert one.message.startswith(said)
 
 
@@ -400,4 +384,4 @@ def test_each_device_is_held_against_its_own_highest_clock() -> None:
 def test_steps_without_work_are_no_steps_to_judge_by(worked_in: int, few: bool) -> None:
     """Five are marked."""
     trace = worked(stepped(steps=5), lambda correlation: correlation <= 40 * worked_in)
-    assert ("few-steps" in _found(trace.load())) is few
+    assert ("few-steps" in findings_by_cause(trace.load())) is few

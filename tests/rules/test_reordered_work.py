@@ -7,30 +7,17 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import Op, found, program
-
-F32, LONG = "float", "long int"
-MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
-SUM = "void at::native::indexFuncLargeIndex<float>(float)"
-GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
-SHAPES = [F32, "ScalarList", "Scalar", ""]
-
-
-def upsampled(*between: Op, narrow: int = 7, kernel: int = 1) -> list[Op]:
-    """128 channels made four times as large, and a convolution of them."""
-    wide = [8, 128, 512, 512]
-    return [
-        Op(
-            "aten::upsample_bilinear2d",
-            MOVE,
-            2_400,
-            [[8, 128, 128, 128], [], [], []],
-            SHAPES,
-            scalars=["", "[512, 512]"],
-        ),
-        *between,
-        Op("aten::conv2d", GEMM, 800, [wide, [narrow, 128, kernel, kernel], [narrow]], [F32, F32, F32]),
-        Op("aten::relu", MOVE, 100, [[8, narrow, 512, 512]], [F32]),
-    ]
+from tests.support.reordered_work import (
+    F32,
+    GEMM,
+    MOVE,
+    SHAPES,
+    SUM,
+    decoded,
+    forecast,
+    propagated,
+    upsampled,
+)
 
 
 def test_a_classifier_moves_before_upsampling() -> None:
@@ -56,31 +43,6 @@ def test_nonlinear_or_wide_layers_stay_after_upsampling() -> None:
     relu = Op("aten::relu", MOVE, 100, [[8, 128, 512, 512]], [F32])
     for ops in (upsampled(relu), upsampled(narrow=96), upsampled(kernel=3), [*upsampled(), relu]):
         assert found(program(ops), "late-projection") == []
-
-
-def propagated(*between: Op, narrow: int = 64, nodes: int = 80_000) -> list[Op]:
-    """Rows of 500 gathered for 1,280,000 edges, scaled, summed by node, and projected."""
-    wide = [1_280_000, 500]
-    return [
-        Op(
-            "aten::index_select",
-            MOVE,
-            1_300,
-            [[nodes, 500], [], wide[:1]],
-            [F32, "Scalar", LONG],
-            scalars=["", "0", ""],
-        ),
-        Op("aten::mul", MOVE, 1_900, [wide, [wide[0], 1]], [F32, F32]),
-        *between,
-        Op(
-            "aten::index_add",
-            SUM,
-            4_100,
-            [[nodes, 500], [], wide[:1], wide, []],
-            [F32, "Scalar", LONG, F32, "Scalar"],
-        ),
-        Op("aten::linear", GEMM, 150, [[nodes, 500], [narrow, 500]], [F32, F32]),
-    ]
 
 
 def test_neighbours_are_summed_after_the_layer_that_narrows_them() -> None:
@@ -128,28 +90,6 @@ def test_nonlinear_or_few_messages_stay() -> None:
         assert found(program(ops), "late-projection") == []
 
 
-def forecast(
-    *,
-    first: int = 96,
-    lengths: int = 12,
-    by: int = 1,
-    both: bool = False,
-    joined: bool = True,
-    again: bool = True,
-) -> list[Op]:
-    """An LSTM over a history that each call makes longer, or over the new element alone."""
-    ops = []
-    for size in range(first, first + by * lengths, by):
-        length = size if again else by
-        scalars = ["", "", "", "True", "2", "0.", "False", str(both), "True"]
-        types = [F32, "TensorList", "TensorList", *["Scalar"] * 6]
-        dims = [[1_024, length, 9], [[2, 1_024, 64]], [[256, 9]], [], [], [], [], [], []]
-        ops.append(Op("aten::lstm", GEMM, 15 * length, dims, types, scalars=scalars))
-        ends = [[1_024, size], [1_024, by]] if joined else [[1_024, 5], [1_024, 5]]
-        ops.append(Op("aten::cat", MOVE, 2, [ends, []], ["TensorList", "Scalar"], scalars=["", "1"]))
-    return ops
-
-
 @pytest.mark.parametrize("by", [1, 4])
 def test_a_recurrent_layer_need_not_reread_its_history(by: int) -> None:
     (one,) = found(program(forecast(by=by)), "recomputed-prefix")
@@ -166,21 +106,6 @@ def test_a_recurrent_layer_need_not_reread_its_history(by: int) -> None:
 def test_unjoined_or_few_lengths_are_not_a_prefix() -> None:
     for changed in ({"both": True}, {"joined": False}, {"lengths": 5}, {"again": False}):
         assert found(program(forecast(**changed)), "recomputed-prefix") == []
-
-
-def decoded(*, causal: bool = True, cache: bool = False) -> list[Op]:
-    """Ten tokens, each by one attention layer over all of them, or over the new one and what is kept."""
-    ops = []
-    for size in range(300, 310):
-        length = 1 if cache else size
-        head, keys = [4, 8, length, 64], [4, 8, size, 64]
-        scalars = ["", "", "", "", "0.", str(causal), "", ""]
-        types = [F32, F32, F32, "", "Scalar", "Scalar", "", ""]
-        ops.append(Op("aten::cat", MOVE, 2, [[[4, size], [4, 1]], []], ["TensorList", "Scalar"]))
-        ops.append(Op("aten::linear", GEMM, length, [[4, length, 512], [512, 512]], [F32, F32]))
-        name = "aten::scaled_dot_product_attention"
-        ops.append(Op(name, GEMM, length, [head, keys, keys, [], [], [], [], []], types, scalars=scalars))
-    return ops
 
 
 def test_decoding_without_cache_recomputes_the_prefix() -> None:

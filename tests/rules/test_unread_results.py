@@ -8,42 +8,32 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import BF16, US, Op, begun_later, found, program
-from tests.rules.test_encoder_in_loop import both, conv
-from tests.rules.test_loop_invariant import ADD, of_one
+from tests.support.sampling_loops import ADD, both, conv, of_one
 from tests.support.trace_builder import H200, TraceBuilder
+from tests.support.unread_refinements import (
+    BEFORE,
+    HEAD,
+    IMAGE,
+    INNER,
+    LARGE,
+    MASK,
+    SHUFFLE,
+    SOFTMAX,
+    STATE,
+    UPDATE,
+    refined,
+)
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
 from traceanalyzer.rules.tensors.unread_results import Made
 from traceanalyzer.tensors.signatures import Signature
 
 SLUG = "unread-results"
-IMAGE, STATE, INNER, MASK, LARGE = (
-    [8, 3, 32, 32],
-    [8, 64, 32, 32],
-    [8, 96, 32, 32],
-    [8, 36, 32, 32],
-    [8, 9, 64, 64],
-)
-BEFORE = [conv(IMAGE, 64, 50), of_one("tanh", STATE)]
-UPDATE = [conv(STATE, 96, 300), of_one("relu", INNER), conv(INNER, 64, 300), both("add", STATE)]
-SOFTMAX = Op("aten::softmax", ADD, 30, [MASK, [], []], [BF16, "Scalar", ""], scalars=["", "1", ""])
-SHUFFLE = Op("aten::pixel_shuffle", ADD, 50, [MASK, []], [BF16, "Scalar"], scalars=["", "2"])
-HEAD = [conv(STATE, 36, 100), SOFTMAX, SHUFFLE]
 SPENT = 100 + 30 + 50
 
 
 def of_list(name: str, count: int) -> Op:
     return Op(name, ADD, 5, [[LARGE] * count, []], ["TensorList", "Scalar"], scalars=["", "0"])
-
-
-def refined(
-    head: Sequence[Op] = HEAD,
-    *,
-    update: Sequence[Op] = UPDATE,
-    times: int = 5,
-    after: Sequence[Op] = (),
-) -> list[Op]:
-    return [*BEFORE, *[*update, *head] * times, *after]
 
 
 def test_results_of_all_iterations_but_the_last_are_needless() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.programs import US
-from tests.rules.test_unused_gradient import HEAD, LAYER, FineTuning
+from tests.support.partly_trained import HEAD, LAYER, FineTuning
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (

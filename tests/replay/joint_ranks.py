@@ -1,0 +1,21 @@
+"""Blocks of ranks that meet in collectives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.schedule import Schedule
+
+
+def rank_of(computes: list[float], first: int = 0) -> Block:
+    """Kernels, each before a collective of 10 ns; these are numbered from `first`."""
+    size = 2 * len(computes)
+    none = np.empty(0, np.int64)
+    dur = np.array([value for compute in computes for value in (compute, 10.0)])
+    meet = np.array([value for at in range(len(computes)) for value in (-1, first + at)])
+    schedule = Schedule(
+        1.0, np.zeros(size), np.zeros(size, np.int64), dur, np.zeros(size), np.zeros(size), np.array([size]),
+        np.array([1.0]), np.zeros(1), np.ones((1, 1), bool), none, none, 1, meet,
+    )  # fmt: skip
+    return Block.of(schedule, meeting=True)
