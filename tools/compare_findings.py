@@ -30,7 +30,7 @@ _LEFT_OUT = re.compile(r"\.(table|et)\.json|/et/|/dataflow/|/broken/")
 
 
 def answers(inputs: Sequence[str]) -> dict[str, Answer]:
-    """Name of each input -> its lines: "findings", "verdict" and "texts". Diagnosed by the package that Python imports.
+    """Each input -> its lines: "findings", "verdict" and "texts". Diagnosed by the package that Python imports.
 
     An input is the path of a trace, or several separated by os.pathsep: the ranks of a job.
     """
@@ -84,7 +84,12 @@ def diagnose_all(inputs: Sequence[str], package: Path, processes: int) -> dict[s
     parts = [inputs[start::processes] for start in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
         results = pool.map(_in_process, parts, [package] * processes)
-        return {name: answer for result in results for name, answer in result.items()}
+        return {_name(files): answer for result in results for files, answer in result.items()}
+
+
+def _name(files: str) -> str:
+    """The same for every clone: paths within this one are relative to it."""
+    return files.replace(f"{ROOT}{os.sep}", "")
 
 
 def _in_process(inputs: Sequence[str], package: Path) -> dict[str, Answer]:
@@ -150,7 +155,7 @@ def main() -> int:
     else:
         before = at_commit(options.base, inputs, options.jobs)
     changed = 0
-    for name in inputs:
+    for name in map(_name, inputs):
         lines = (
             list(differences(before[name], after[name], options.texts))
             if name in before
