@@ -329,9 +329,11 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstima
     others, all_do = (
         (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the other ranks wait", "all")
     )
+    where = f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}"
+    if step is not None and step.measured:
+        return f"{where}; {all_do} do the same work, and the step was measured without the profiler"
     return (
-        f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}; {all_do} do the "
-        "same work, so do not trust this wait: time some steps without the profiler"
+        f"{where}; {all_do} do the same work, so do not trust this wait: time some steps without the profiler"
     )
 
 

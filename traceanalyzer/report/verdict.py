@@ -289,8 +289,9 @@ def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
 
 
 def _settled(trace: TraceReport) -> str:
-    """What settles an open limit."""
-    return _SETTLES if trace.step is not None and trace.step.open else ""
+    """What settles an open limit; nothing where the recorder has measured the step."""
+    is_open = trace.step is not None and trace.step.open and trace.measured is None
+    return _SETTLES if is_open else ""
 
 
 def _alike(step: StepEstimate) -> bool:

@@ -41,6 +41,8 @@ class Hits:
         info: worth saying, but nobody's loss: the severity stays info.
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
+        measured_share: share of the step (0 to 1) that the recorder measured without the profiler. It decides the
+            severity, and goes before what is predicted. None where nothing was measured.
         fault_key: findings of two rules with the same key are one fault of the program, whatever their fixes take.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
@@ -62,6 +64,7 @@ class Hits:
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
+    measured_share: float | None = None
     recurring_share: float = 0.0
     normal_share: float = 0.0
     fault_key: str = ""

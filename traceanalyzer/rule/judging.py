@@ -211,6 +211,8 @@ class _Judge:
         hits, least = pending.hits, self.rules[pending.rule].min_share
         enough = pending.cost_ns >= least * self.scope.length_ns if pending.lost.owner.size else hits.info
         sure = saving is not None and (saving.low_share > 0 or saving.share >= _LIKELY)
+        if hits.measured_share is not None:
+            return hits.measured_share >= least
         return enough or hits.of_job or (saving is not None and sure and saving.share >= least)
 
 

@@ -28,6 +28,8 @@ def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share
         saving: what fixing it saves; None where its cost has to do.
         idle_share: share of the unprofiled step in which the device idles; None where nothing can be replayed.
     """
+    if hits.measured_share is not None and not hits.info:
+        return Severity.of(hits.measured_share).at_most(hits.max_severity)
     worth = cost_share if saving is None else saving.share
     if hits.info or worth < hits.normal_share or lengthens_step(saving):
         return Severity.INFO
@@ -89,6 +91,9 @@ def blocking_severity(finding: Finding) -> Severity:
     return Severity.LOW if late and finding.severity is Severity.INFO else finding.severity
 
 
+MEASURED_SHARE = "measured_share"
+"""Evidence of a finding that the recorder measured without the profiler; before what is predicted."""
+
 _LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
 
 
@@ -130,6 +135,7 @@ def _place(finding: Finding) -> tuple[Any, ...]:
     names = finding.rule, finding.cause, finding.by or ""
     return (
         finding.severity.rank,
+        MEASURED_SHARE not in finding.evidence,
         (finding.saving is None and about is None)
         or (finding.severity is Severity.LOW and not _saves(finding)),
         -worth,

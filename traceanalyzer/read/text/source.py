@@ -282,6 +282,7 @@ def _zstd_decompressor() -> _Decompressor:
 
 
 # A name that begins with "._" is a file's attributes as macOS packs them.
+_EXECUTION_TRACE = re.compile(r"\.et\.json(\.\w+)?$")
 _TRACE_NAME = re.compile(r"^(?!\._).*\.json(\.gz|\.zst)?$", re.IGNORECASE)
 _MARK = slice(257, 262)
 _OPENED_BYTES = 64 << 10
@@ -289,8 +290,9 @@ _REMEDY = "Pass an archive of one .json, .json.gz or .json.zst; or unpack it and
 
 
 def is_trace_name(path: str) -> bool:
-    """Whether a file of this path may be a trace."""
-    return bool(_TRACE_NAME.match(path.rpartition("/")[2]))
+    """Whether a file of this path may be a trace; execution traces, `NAME.et.json.gz`, are none."""
+    name = path.rpartition("/")[2]
+    return bool(_TRACE_NAME.match(name)) and not _EXECUTION_TRACE.search(name)
 
 
 def is_archive(first: bytes) -> bool:

@@ -1,0 +1,156 @@
+"""What the recorder measured before and after the recorded steps, while no profiler ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.step_times import RECORDING
+from traceanalyzer.model.trace import Trace
+
+_MS = 1e6
+# Time to fetch a batch that is ready: up to 0.15 ms on the host of an H200, torch 2.11.
+_READY_MS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A Python thread beside the one that runs the steps: its name, and the share of the time that it computes."""
+
+    name: str
+    cpu_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSteps:
+    """Steps in a row without a profiler, and what was measured meanwhile.
+
+    Attributes:
+        step_ms: time of each step; of each group of `every` steps their mean.
+        wall_s: of all of them.
+        collecting_share: of the time, spent in garbage collections (0 to 1).
+        collections: garbage collections, of which `full` of the oldest generation.
+        full: those of the oldest generation.
+        waiting_share: of the time, spent in waits for batches of workers after which the GPU was idle (0 to 1).
+        late_batches: such waits.
+        workers: of the DataLoader; 0 without any.
+        drained_share: of the steps at whose end the GPU had nothing left to do (0 to 1); None where that is unknown.
+        cpu_share: of the time, in which the thread of the steps used the CPU (0 to 1); None where that is unknown.
+        lock_ms: time that this thread needs to get the interpreter's lock back; None where that was not measured.
+        threads: other Python threads that used the CPU.
+        gpu_busy_share: of the time, in which the GPU ran kernels of any process (0 to 1); None without NVML.
+        others: pids of processes of other programs that use the GPU, each with its share of the SMs' time or None.
+    """
+
+    step_ms: Floats
+    wall_s: float = 0.0
+    collecting_share: float = 0.0
+    collections: int = 0
+    full: int = 0
+    waiting_share: float = 0.0
+    late_batches: int = 0
+    workers: int = 0
+    drained_share: float | None = None
+    cpu_share: float | None = None
+    lock_ms: float | None = None
+    threads: tuple[Thread, ...] = ()
+    gpu_busy_share: float | None = None
+    others: Mapping[int, float | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, part: Mapping[str, Any]) -> Self:
+        """From what the recorder wrote; what is missing or no number counts as not measured."""
+        wall_s = _number(part.get("wall_s")) or 0.0
+        collections = _mapping(part.get("collections"))
+        waits, workers = _late_waits(_mapping(part.get("loader")))
+        gpu = _mapping(part.get("gpu"))
+        busy = _number(gpu.get("busy_percent"))
+        return cls(
+            step_ms=np.array([ms for ms in _numbers(part.get("step_ms")) if ms > 0], np.float64),
+            wall_s=wall_s,
+            collecting_share=_share(_number(collections.get("ms")), wall_s),
+            collections=int(_number(collections.get("count")) or 0),
+            full=int(_number(collections.get("full")) or 0),
+            waiting_share=_share(sum(waits), wall_s),
+            late_batches=len(waits),
+            workers=workers,
+            drained_share=_number(part.get("drained_share")),
+            cpu_share=_number(part.get("thread_cpu")),
+            lock_ms=_number(part.get("lock_ms")),
+            threads=tuple(
+                Thread(str(entry.get("name")), _number(entry.get("cpu")) or 0.0)
+                for entry in _mappings(part.get("threads"))
+            ),
+            gpu_busy_share=None if busy is None else busy / 100,
+            others={
+                int(entry["pid"]): None if (use := _number(entry.get("sm_percent"))) is None else use / 100
+                for entry in _mappings(gpu.get("other_processes"))
+                if isinstance(entry.get("pid"), int)
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unprofiled:
+    """What the recorder measured, before the recorded steps and after them; at least one of both."""
+
+    parts: tuple[TimedSteps, ...]
+
+    @classmethod
+    def build(cls, trace: Trace) -> Self:
+        measured = _mapping(_mapping(trace.meta.extra.get(RECORDING)).get("measured"))
+        parts = [TimedSteps.of(_mapping(measured.get(name))) for name in ("before", "after")]
+        known = tuple(part for part in parts if len(part.step_ms))
+        if not known:
+            raise Unavailable(
+                "no measurements without the profiler", "record with `traceanalyzer record` or its profile()"
+            )
+        return cls(known)
+
+    def least(self, name: str) -> float:
+        """The smallest value of an attribute of the parts: what holds before and after."""
+        return min(float(getattr(part, name) or 0.0) for part in self.parts)
+
+    @property
+    def step_ns(self) -> float:
+        """Mean step, ns."""
+        return float(np.concatenate([part.step_ms for part in self.parts]).mean()) * _MS
+
+
+def _late_waits(loader: Mapping[str, Any]) -> tuple[list[float], int]:
+    """(ms of each wait for a batch that was not ready and left the GPU idle, number of workers)."""
+    waits = _numbers(loader.get("wait_ms"))
+    idle = loader.get("idle_after")
+    idle = idle if isinstance(idle, list) and len(idle) == len(waits) else [None] * len(waits)
+    late = [ms for ms, is_idle in zip(waits, idle, strict=True) if ms > _READY_MS and is_idle is not False]
+    return late, int(_number(loader.get("workers")) or 0)
+
+
+def _share(part_ms: float | None, wall_s: float) -> float:
+    return min(max((part_ms or 0.0) / (wall_s * 1e3), 0.0), 1.0) if wall_s > 0 else 0.0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(values: Any) -> Iterator[Mapping[str, Any]]:
+    return (value for value in values if isinstance(value, Mapping)) if isinstance(values, list) else iter(())
+
+
+def _numbers(values: Any) -> Sequence[float]:
+    numbers = [_number(value) for value in values] if isinstance(values, list) else []
+    return [number for number in numbers if number is not None]
+
+
+def _number(value: Any) -> float | None:
+    """A finite number that is not negative; None of all else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
