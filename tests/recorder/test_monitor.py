@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from traceanalyzer.recorder import monitor, session, timer
+from traceanalyzer.recorder import monitor, process, timer
 from traceanalyzer.recorder.monitor import Monitor
 from traceanalyzer.recorder.nvml import others, reasons_of
 from traceanalyzer.recorder.timer import StepTimer, parts_of
@@ -263,4 +263,4 @@ def test_the_rank_is_that_of_the_job_or_the_launcher(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert session.rank_and_world() == known
+    assert process.rank_and_world() == known

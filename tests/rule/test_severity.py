@@ -41,7 +41,7 @@ def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(vi
     is less than the replay's error, low at most."""
     occurrences: Any = analysed(FIXTURES / "scheduler-gap" / "bad.json.gz").index(view)
     for cost, idle, most in product(SHARES, (None, *SHARES), MOST):
-        hits: Any = SimpleNamespace(info=False, normal_share=0.0, max_severity=most, occurrences=occurrences)
+        hits = hits_of(max_severity=most, occurrences=occurrences)
         bounds = [Severity.of(cost), most]
         if view is IdleTime and idle is not None and idle < MIN_OPEN_SHARE:
             bounds += [Severity.of(idle), Severity.LOW]
@@ -52,9 +52,29 @@ def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(vi
 @pytest.mark.parametrize(("share", "severity"), [(0.05, Severity.MEDIUM), (0.0499, Severity.INFO)])
 def test_what_is_normal_is_less_than_the_normal_share(share: float, severity: Severity) -> None:
     """Of what it costs, or of what its fix saves."""
-    hits: Any = SimpleNamespace(info=False, normal_share=0.05, max_severity=Severity.HIGH, occurrences=())
+    hits = hits_of(normal_share=0.05, max_severity=Severity.HIGH, occurrences=())
     assert severity_of(hits, share, None, None) is severity
     assert severity_of(hits, 0.0, saved(share, share), None) is severity
+
+
+def hits_of(**fields: Any) -> Any:
+    """What severity looks at of hits."""
+    usual = {"info": False, "normal_share": 0.0, "max_severity": Severity.HIGH, "measured_share": None}
+    return SimpleNamespace(**{**usual, "occurrences": (), **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "severity"),
+    [
+        ({"measured_share": 0.3}, Severity.HIGH),
+        ({"measured_share": 0.04}, Severity.MEDIUM),
+        ({"measured_share": 0.3, "max_severity": Severity.MEDIUM}, Severity.MEDIUM),
+        ({"measured_share": 0.3, "info": True}, Severity.INFO),
+    ],
+)
+def test_a_measured_share_decides_the_severity(fields: dict[str, Any], severity: Severity) -> None:
+    """Whatever it cost in the trace, and whatever a fix is predicted to save."""
+    assert severity_of(hits_of(**fields), 0.0, saved(0.01, 0.0), None) is severity
 
 
 def saved(share: float, low: float) -> Saving:
@@ -80,7 +100,7 @@ def saved(share: float, low: float) -> Saving:
 def test_a_saving_counts_at_both_its_ends(share: float, low: float, severity: Severity) -> None:
     """Whatever it cost."""
     assert graded(0.5, saved(share, low)) is severity
-    hits: Any = SimpleNamespace(info=False, normal_share=0.0, max_severity=Severity.INFO, occurrences=())
+    hits = hits_of(normal_share=0.0, max_severity=Severity.INFO, occurrences=())
     assert severity_of(hits, 0.0, saved(share, low), 0.0) is severity
     hits.info = True
     assert severity_of(hits, 0.5, saved(share, low), None) is Severity.INFO

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.recorder.session import rank_and_world
+from traceanalyzer.recorder.process import rank_and_world
 
 _ANALYSIS_S = 300.0  # after which a window is given up; chosen
 _OTHERS_S = 60.0  # to wait for the summaries of other ranks; chosen

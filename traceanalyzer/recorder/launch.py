@@ -19,8 +19,9 @@ from typing import Any
 
 from .files import Recording, saved_recordings
 from .notes import NO_STEP, NOTED, NOTHING, READY, RIVAL, STARTED, STEPPING
+from .process import counted
 from .program import VARIABLE
-from .session import METADATA, counted
+from .session import METADATA
 
 _HOOK = Path(__file__).parent / "hook"
 _PREFIX = ".traceanalyzer-record-"

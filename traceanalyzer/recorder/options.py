@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 WARM_STEPS = 2  # under the profiler before the window: its first steps load its code
 SETTLE_STEPS = 4  # after the window, before steps are timed again: the profiler's buffers are being freed
@@ -58,6 +60,12 @@ class Options:
         if steps < self.timed or not alone or not self.max_wait:
             return steps >= self.timed or (alone and elapsed_s >= LONG_S and steps >= FEWEST)
         return elapsed_s >= SHORT_S or steps >= LONGEST_MULTIPLE * self.timed
+
+    def wants_tensors(self, times_ms: Sequence[float], world: int) -> bool:
+        """Whether an execution trace is recorded of steps that take so long, in a job of so many ranks."""
+        if self.tensors is False or (self.tensors is None and world > 1):
+            return False
+        return not times_ms or median(times_ms) <= TENSORS_MOST_S * 1e3
 
     def enough_skipped(self, steps: int, elapsed_s: float, *, alone: bool) -> bool:
         """Whether so many steps, since so many seconds, were warm-up enough."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from statistics import median
@@ -15,19 +13,14 @@ from typing import Any
 from .files import Recording, path_of_rank
 from .metadata import described
 from .monitor import Monitor
-from .notes import NO_STEP, NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
-from .options import (
-    FEWEST,
-    LONG_STEP_S,
-    SETTLE_STEPS,
-    TENSORS_MOST_S,
-    WARM_STEPS,
-    Options,
-)
+from .notes import NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
+from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, WARM_STEPS, Options
 from .patches import Patches
+from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
+from .reasons import RIVAL_TEXT, doubts, what_is_missing, why_nothing
 from .rivals import Rivals
 from .tensors import Tensors
-from .timer import StepTimer, parts_of
+from .timer import StepTimer, parts_of, rounded, settled
 from .window import Window
 
 METADATA = "traceanalyzer_recording"
@@ -35,13 +28,8 @@ METADATA = "traceanalyzer_recording"
 
 FORMAT = 2
 _ATTEMPTS = 3  # to record between the windows of a profiler of the program
-_SETTLED = (
-    0.8  # of the time of the first third of the steps is the least that the last third of settled ones takes
-)
 _REPEATS = 3  # timings that are thrown away for that
 _SHORTEST_MS = 0.5  # a step of less is not marked by itself
-_WORKING_S = 10.0  # for the device to finish at the end of the program
-_LISTED = 4096  # times of steps that are stored
 
 SKIPPING, TIMING, WAITING, RECORDING, OBSERVING, SETTLING, AGAIN = (
     *("skipping", "timing", "waiting", "recording", "observing", "settling", "timing again"),
@@ -103,7 +91,7 @@ class Session:
         if self.closed:
             return
         try:
-            if _capturing():
+            if capturing():
                 return
             self._unit = unit
             self.seen += 1
@@ -151,7 +139,7 @@ class Session:
 
     def _time(self, every: int) -> None:
         """Steps are timed from here on, without any profiler."""
-        self._compiled = _compilations()
+        self._compiled = compilations()
         self._timer = StepTimer(every)
         self._monitor = Monitor(self.options.root or os.getpid())
         self._monitor.start()
@@ -165,8 +153,9 @@ class Session:
         if not self._timed():
             return
         waited_s = time.perf_counter() - self._timing_from_s
-        if self._alone and self.options.max_wait and not self._has_settled():
-            compiling = self._compiled != _compilations()
+        compiling = self._compiled != compilations()
+        waits = self._alone and self.options.max_wait
+        if waits and (compiling or not settled(self._timer.clock_ms)):
             self._repeats += not compiling
             if waited_s < self.options.max_wait and self._repeats <= _REPEATS:
                 self._begin_timing_again()
@@ -184,14 +173,6 @@ class Session:
         self._monitor.step()
         return self.options.enough_timed(self._timer.steps, self._timer.elapsed_s, alone=self._alone)
 
-    def _has_settled(self) -> bool:
-        """Whether the last steps take as long as the first, and nothing was compiled."""
-        if self._compiled != _compilations():
-            return False
-        times = self._timer.clock_ms
-        third = len(times) // 3
-        return third < 1 or median(times[-third:]) >= _SETTLED * median(times[:third])
-
     def _begin_timing_again(self) -> None:
         if self._monitor is not None:
             self._monitor.drop()
@@ -203,8 +184,8 @@ class Session:
         measured = monitor.stop()
         self._results[name] = {
             "every": timer.every,
-            "step_ms": _rounded(timer.step_ms()),
-            "clock_ms": _rounded(timer.clock_ms),
+            "step_ms": rounded(timer.step_ms()),
+            "clock_ms": rounded(timer.clock_ms),
             "drained_share": timer.drained_share,
             **measured,
         }
@@ -232,7 +213,7 @@ class Session:
                 self.options, min(self.options.steps, 2) if long_steps else self.options.steps
             )
             self._window.start(graphs=self.graphs)
-        self._compiled = _compilations()
+        self._compiled = compilations()
         self._enter(RECORDING)
 
     def _while_recording(self) -> None:
@@ -246,7 +227,7 @@ class Session:
     def _finish_window(self) -> None:
         """The window is over: its trace goes to a file of its own until the times after it are known."""
         assert self._window is not None
-        self._results["window"] = {"compilations": _compilations() - self._compiled}
+        self._results["window"] = {"compilations": compilations() - self._compiled}
         self._window.export(self._notes.workspace(self.options.path))
         if (
             self._notes.folder is not None
@@ -254,7 +235,7 @@ class Session:
             self._recording().save()
 
     def _after_window(self) -> None:
-        if self._wants_tensors():
+        if self.options.wants_tensors(self._results["before"]["clock_ms"], self._world):
             self._start_tensors()
         else:
             self._enter(SETTLING)
@@ -279,12 +260,6 @@ class Session:
             raise SystemExit(0)
 
     # -- execution traces --------------------------------------------------------------------------------
-
-    def _wants_tensors(self) -> bool:
-        times = self._results["before"]["clock_ms"]
-        if self.options.tensors is False or (self.options.tensors is None and self._world > 1):
-            return False
-        return not times or median(times) <= TENSORS_MOST_S * 1e3
 
     def _start_tensors(self) -> None:
         try:
@@ -346,15 +321,9 @@ class Session:
             self.give_up(error)
 
     def _give_up_for_rival(self) -> None:
-        self._notes.tell(NOTHING, self._rival_text(), seen=self.seen)
+        self._notes.tell(NOTHING, RIVAL_TEXT, seen=self.seen)
         self._report_rivals()
         self._end()
-
-    def _rival_text(self) -> str:
-        return (
-            "the program has a profiler of its own, which leaves no room for another; "
-            "run it without its profiler, or diagnose the trace that its profiler writes"
-        )
 
     def _report_rivals(self) -> None:
         for path in self._rivals.traces:
@@ -370,7 +339,7 @@ class Session:
         try:
             if self._notes.abandoned:
                 return
-            if not _device_works():
+            if not device_works():
                 self._leave_failed_device()
             elif self._phase == RECORDING and self._window is not None and self._window.recorded:
                 with self._rivals.recorder_acts():
@@ -379,7 +348,7 @@ class Session:
             if self._window is not None and self._window.raw is not None:
                 self._write()
             else:
-                self._notes.tell(NOTHING, self._why_nothing(), seen=self.seen, error=_error())
+                self._notes.tell(NOTHING, self._why_nothing(), seen=self.seen, error=error_name())
         except Exception as error:  # the program ends as it would have ended
             self._notes.tell(NOTHING, f"the recording could not be written: {error}")
         finally:
@@ -389,7 +358,7 @@ class Session:
     def give_up(self, error: Exception) -> None:
         """Record no more: the program goes on as if nobody had watched."""
         self.closed = True
-        if not _device_works():
+        if not device_works():
             self._leave_failed_device()
         reason = str(error).partition("\n")[0]
         self._notes.tell(NOTHING, f"the recording failed: {reason}", seen=self.seen)
@@ -431,22 +400,14 @@ class Session:
             self._keep_times("after")
 
     def _why_nothing(self) -> str:
-        if not self.seen:
-            return NO_STEP
         running = self._phase != RECORDING and self._rivals.running()
-        if running or (self._rivals.seen and self._phase in (TIMING, WAITING)):
-            return self._rival_text()
-        if self.device_failed:
-            return "the device failed within the recorded steps, so their trace cannot be read"
-        steps = counted(self.seen)
-        if _error():
-            return f"the program failed with {_error()} after {steps}, before any were recorded"
-        if self._phase == TIMING and self.seen > self.options.skip + 2 * self.options.timed:
-            return f"the program ended after {steps}, and their times had not settled; lower --max-wait"
-        needed = self.options.skip + self.options.timed + WARM_STEPS + 2
-        return (
-            f"the program ended after {steps}, and the first recorded step ends with step {needed}; "
-            "lower --skip or --timed, or let it run for longer"
+        timing, options = self._phase == TIMING, self.options
+        return why_nothing(
+            self.seen,
+            rival=running or (self._rivals.seen and self._phase in (TIMING, WAITING)),
+            device_failed=self.device_failed,
+            unsettled=timing and self.seen > options.skip + 2 * options.timed,
+            needed=options.skip + options.timed + WARM_STEPS + 2,
         )
 
     def _remember_rank(self) -> None:
@@ -471,7 +432,7 @@ class Session:
             "settled": self._settled,
             "rank": self._rank,
             "world": self._world,
-            "error": _error(),
+            "error": error_name(),
             "measured": self._results,
             "options": {k: v for k, v in options.items() if k not in ("path", "notes", "root", "force")},
         }
@@ -494,7 +455,10 @@ class Session:
     def _write(self) -> None:
         """Hand the recording over to the command, or publish it where there is none."""
         recording = self._recording(
-            complete=True, tensors=self._tensor_file(), missing=self._missing(), notes=tuple(self._doubts())
+            complete=True,
+            tensors=self._tensor_file(),
+            missing=self._missing(),
+            notes=tuple(doubts(self.doubt(), self._settled, self.options.max_wait)),
         )
         if self._notes.folder is not None:
             recording.save()
@@ -522,87 +486,9 @@ class Session:
             self._notes.tell(NOTED, f"the execution trace could not be written: {error}")
             return None
 
-    def _doubts(self) -> Iterator[str]:
-        doubt = self.doubt()
-        if doubt:
-            yield f"not sure what a step is: {doubt}; to name it: --every-call-of pkg.module:function"
-        if not self._settled:
-            wait = f"{self.options.max_wait:g} s"
-            yield f"step times had not settled after {wait}; raise --max-wait or --skip"
-
     def _missing(self) -> str | None:
-        """What the recording lacks; None where it is whole."""
         assert self._window is not None
-        recorded, wanted = self._window.recorded, self._window.steps
-        if recorded == wanted and "after" in self._results:
-            return None
-        missing = "steps were not timed again after the window"
-        if recorded < wanted:
-            missing = f"only {recorded} of {wanted} steps were recorded, and {missing}"
-        if self._rivals.seen:
-            return f"a profiler of the program started, so {missing}"
-        how = f"failed with {_error()}" if _error() else "ended"
-        return f"the program {how} after {counted(self.seen)}, so {missing}"
-
-
-def counted(steps: int) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{steps} step{'s' * (steps != 1)}"
-
-
-def rank_and_world() -> tuple[int, int]:
-    """As torch.distributed knows them, else as the launcher set them."""
-    import torch.distributed as job
-
-    if job.is_available() and job.is_initialized():
-        return job.get_rank(), job.get_world_size()
-    try:
-        return int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
-    except ValueError:
-        return 0, 1
-
-
-def _rounded(times: list[float]) -> list[float]:
-    return [round(ms, 4) for ms in times[:_LISTED]]
-
-
-def _capturing() -> bool:
-    """Whether a CUDA graph is being captured: nothing may be waited for then, and no step takes place."""
-    import torch
-
-    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
-
-
-def _compilations() -> int:
-    """Frames that torch.compile has compiled so far."""
-    module = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(module, "counters", None)
-    return int(counters["frames"]["total"]) if counters and "frames" in counters else 0
-
-
-def _error() -> str | None:
-    """Name of the exception that ends this process; None where none does."""
-    kind = getattr(sys, "last_type", None)
-    return getattr(kind, "__name__", None)
-
-
-def _device_works() -> bool:
-    """Whether the device finishes its work: after a failed assertion it fails, after a lost rank it may wait."""
-    import torch
-
-    if not torch.cuda.is_initialized():
-        return True
-    works: list[bool] = []
-    device = torch.cuda.current_device()
-
-    def wait() -> None:
-        try:
-            torch.cuda.synchronize(device)
-        except Exception:
-            return
-        works.append(True)
-
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-    waiting.join(_WORKING_S)
-    return bool(works)
+        timed = "after" in self._results
+        return what_is_missing(
+            self.seen, self._window.recorded, self._window.steps, timed_again=timed, rival=self._rivals.seen
+        )

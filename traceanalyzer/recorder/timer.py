@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
+from statistics import median
 from typing import Any
 
+_SETTLED = 0.8  # of the first third of the times is the least that the last third takes
+_LISTED = 4096
 PARTS = 3  # of the timed steps: the spread of their means says how sure the time of a step is
 
 
@@ -83,6 +86,17 @@ def parts_of(times: list[float]) -> list[float]:
     bounds = [len(times) * part // count for part in range(count + 1)] if count else [0]
     spans = itertools.pairwise(bounds)
     return [sum(times[begin:end]) / (end - begin) for begin, end in spans]
+
+
+def settled(times: list[float]) -> bool:
+    """Whether the last third of the times is about as long as the first."""
+    third = len(times) // 3
+    return third < 1 or median(times[-third:]) >= _SETTLED * median(times[:third])
+
+
+def rounded(times: list[float]) -> list[float]:
+    """Times as they are stored: 0.1 µs, and no more than 4,096."""
+    return [round(ms, 4) for ms in times[:_LISTED]]
 
 
 def _differences(ends: list[float], scale: float) -> list[float]:

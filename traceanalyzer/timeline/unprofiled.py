@@ -98,7 +98,11 @@ class TimedSteps:
 
 @dataclass(frozen=True, slots=True)
 class Unprofiled:
-    """What the recorder measured, before the recorded steps and after them; at least one of both."""
+    """What the recorder measured while no profiler ran.
+
+    Attributes:
+        parts: steps before the recorded ones and after them; at least one of both.
+    """
 
     parts: tuple[TimedSteps, ...]
 
