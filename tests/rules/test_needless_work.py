@@ -68,6 +68,17 @@ def test_pairs_that_are_small_or_the_result_are_left_alone() -> None:
     assert found(program(pairs(1_000, reduced=False)), "materialised-pairs") == []
 
 
+@pytest.mark.parametrize(("rows", "reported"), [(15, 0), (16, 1)])
+def test_pairs_have_eight_times_as_many_numbers_as_inputs(rows: int, reported: int) -> None:
+    """16 x 16 rows of 65,536 numbers are 8 times as many as 2 x 16 rows; 15 x 15 are 7.5 times as many."""
+    whole = [rows, rows, 65_536]
+    ops = [
+        Op("aten::sub", ADD, 900, [[rows, 1, 65_536], [1, rows, 65_536]], [F32, F32]),
+        Op("aten::sum", SUM, 700, [whole, []], [F32, "ScalarList"], scalars=["", "[2]"]),
+    ]
+    assert len(found(program(ops), "materialised-pairs")) == reported
+
+
 def test_a_number_for_each_pair_that_later_ops_read_stays() -> None:
     """Distances whose inverse is summed: a product gives them too, but writes and reads all of them."""
     rows, F, whole, each = 4_096, [F32, F32], [4_096, 4_096, 4], [4_096, 4_096]

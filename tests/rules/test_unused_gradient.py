@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.rules.kernel_programs import changed as with_changed_events
 from tests.rules.programs import US, found
 from tests.support.partly_trained import HEAD, LAYER, FineTuning, tuned
 from traceanalyzer import diagnose
@@ -283,3 +286,24 @@ def test_without_an_optimizers_step_nothing_is_unused() -> None:
         run.layer(LAYER)
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     assert outcome.status is Status.CLEAR
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "recorded", "costs_ns"),
+    [
+        (adversaries(), "aten::mm", 1, [3 * 2 * 55 * US]),
+        (of_loss(), "aten::convolution_backward", 2, []),
+    ],
+)
+def test_a_layer_may_lack_its_last_recorded_inputs(
+    run: FineTuning, name: str, recorded: int, costs_ns: list[int]
+) -> None:
+    """A product needs no weight's shape if its node is needless anyway; a convolution's weight is its third input."""
+
+    def cut(event: dict[str, Any]) -> None:
+        if event.get("name") == name:
+            event["args"]["Input Dims"] = event["args"]["Input Dims"][:recorded]
+
+    report = diagnose(with_changed_events(run.trace.load(), cut), select=["unused-gradient"])
+    assert report.outcomes[0].status is (Status.FOUND if costs_ns else Status.CLEAR)
+    assert [finding.cost_ns for finding in report.findings] == costs_ns
