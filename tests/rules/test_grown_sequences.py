@@ -53,6 +53,17 @@ def test_cat_joins_one_new_position_to_those_that_are_known(parts: list[list[int
     assert len(found(program(ops), SLUG)) == said
 
 
+@pytest.mark.parametrize(("joined", "reported"), [(6, 0), (7, 1)])
+def test_two_equal_parts_extend_no_sequence(joined: int, reported: int) -> None:
+    """Lengths 1 to 12, of which 2 to 6 or 7 are extended; cat of [64, 1] and [64, 1] or [64, 7] twice is no growth."""
+    ops = []
+    for place, size in enumerate(range(1, 13)):
+        parts = [[64, size], [64, 1]] if place < joined else [[64, 7], [64, 7]]
+        ops.append(Op("aten::cat", MOVE, 2, [parts, []], ["TensorList", "Scalar"], scalars=["", "1"]))
+        ops.append(Op("aten::linear", GEMM, 100, [[64, size, 512], [512, 512]], [F32, F32]))
+    assert len(found(program(ops), SLUG)) == reported
+
+
 @pytest.mark.parametrize(("name", "said"), [("aten::slice", 1), ("aten::narrow", 0)])
 def test_a_slice_may_end_one_position_later_each_time(name: str, said: int) -> None:
     ops = rows(range(300, 308))

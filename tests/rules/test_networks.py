@@ -119,6 +119,17 @@ def test_passes_are_told_that_make_half_of_a_step_s_launches(others: int, said: 
     assert ("passes" in causes) is said
 
 
+def test_four_equal_blocks_are_not_two_passes() -> None:
+    """Blocks of 23 launches are layers, though a layer elsewhere recurs after 46 ops."""
+    deep = [("aten::conv2d", [FEATURES, [64, 64, 3, 3]]), ("aten::relu", [FEATURES])] * 10
+    ends = ("aten::conv2d", [IMAGE, [64, 4, 3, 3]]), ("aten::conv2d", [FEATURES, [4, 64, 3, 3]])
+    layer = ("aten::linear", [[3, 5], [5, 5]])
+    others = [("aten::mul", [[7, number]]) for number in range(45)]
+    ops = [*[EMBEDDING, ends[0], *deep, ends[1]] * 4, ("aten::sub", [IMAGE] * 2), layer, *others, layer]
+    trace = steps_of([(name, {"Input Dims": dims}) for name, dims in ops], read="aten::to", backward_tid=1001)
+    assert [one.cause for one in of_rule(trace, "repeated-calls") if one.cause] == []
+
+
 def ensemble(
     *,
     parts: int = 7,

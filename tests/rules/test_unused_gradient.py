@@ -307,3 +307,37 @@ def test_a_layer_may_lack_its_last_recorded_inputs(
     report = diagnose(with_changed_events(run.trace.load(), cut), select=["unused-gradient"])
     assert report.outcomes[0].status is (Status.FOUND if costs_ns else Status.CLEAR)
     assert [finding.cost_ns for finding in report.findings] == costs_ns
+
+
+WIDE = [256, 512]
+
+
+def passed_through(*product: list[int]) -> FineTuning:
+    """Four steps: backward of a layer whose gradient is never cleared, on its way to a layer that is trained."""
+    run = FineTuning(900 * US)
+    for number in range(4):
+        run.step(number)
+        start = run.now
+        run.now += 2 * US
+        run.op("aten::mm", [64, 256], WIDE)
+        run.op("aten::mm", *product)
+        run.trace.op("autograd::engine::evaluate_function: MmBackward0", start, run.now - start)
+        run.gradient(WIDE, added=True)
+        run.layer(HEAD)
+        _fused(run, 1)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("product", "costs_ns"),
+    [
+        (([256, 64], [64, 512]), [4 * (50 + 5) * US]),
+        (([512, 64], [64, 256]), [4 * (50 + 5) * US]),  # of the transposed weight
+        (([512, 64], [64, 255]), []),
+    ],
+)
+def test_only_the_product_that_makes_a_weights_gradient_is_needless(
+    product: tuple[list[int], list[int]], costs_ns: list[int]
+) -> None:
+    findings = found(passed_through(*product).trace, "unused-gradient")
+    assert [finding.cost_ns for finding in findings] == costs_ns
