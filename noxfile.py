@@ -1,9 +1,10 @@
 """The tests on other versions of Python and of what the analyzer needs. `pipx run nox` or `uvx nox` runs them all.
 
 nox -s tests-3.13      # one Python, newest releases
+nox -s launchers       # programs of real libraries under `record`; installs torch
 nox -s oldest          # the oldest releases that pyproject.toml allows
 
-torch is left out: the tests that need it skip themselves. A Python that is not installed is skipped, too.
+torch is left out of the others: the tests that need it skip themselves. A Python that is not installed is skipped, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,23 @@ def oldest(session: nox.Session) -> None:
     pinned = [need.replace(">=", "==") for need in PYPROJECT["project"]["dependencies"]]
     session.install(".", *pinned, *TOOLS)
     _run(session)
+
+
+@nox.session(python=OLDEST_PYTHON)
+def launchers(session: nox.Session) -> None:
+    """`record` on programs of real libraries and through real launchers, on the CPU."""
+    session.install(
+        ".",
+        "torch",
+        "torchvision",
+        "transformers",
+        "accelerate",
+        "lightning",
+        "timm",
+        "nbconvert",
+        "ipykernel",
+    )
+    session.run("python", "benchmarks/recording/launchers.py", *session.posargs)
 
 
 def _run(session: nox.Session) -> None:

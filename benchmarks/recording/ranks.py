@@ -59,7 +59,12 @@ def ddp_resnet(steps: int) -> None:
 
 
 def _spawned_rank(rank: int, steps: int) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(29_500 + os.getppid() % 900),
+    }
     _train(steps)
 
 

@@ -9,8 +9,7 @@ from statistics import median
 WARM_STEPS = 2  # under the profiler before the window: its first steps load its code
 SETTLE_STEPS = 4  # after the window, before steps are timed again: the profiler's buffers are being freed
 TENSOR_STEPS = 2  # with an execution trace
-SHORT_S = 0.02  # timed steps go on until they took this long, so that a clock's error does not matter
-LONGEST_MULTIPLE = 8  # of `timed`, which they stop at
+SHORT_S = 0.02  # steps that took less in all may differ by chance: they count as settled
 LONG_S = 60.0  # after which fewer steps than wanted are skipped or timed
 FEWEST = 3  # steps that are skipped or timed in any case
 LONG_STEP_S = 10.0  # of such steps 2 are recorded
@@ -57,9 +56,7 @@ class Options:
 
     def enough_timed(self, steps: int, elapsed_s: float, *, alone: bool) -> bool:
         """Whether so many steps, which took so long, are timed well. Ranks of a job count steps only: all the same."""
-        if steps < self.timed or not alone or not self.max_wait:
-            return steps >= self.timed or (alone and elapsed_s >= LONG_S and steps >= FEWEST)
-        return elapsed_s >= SHORT_S or steps >= LONGEST_MULTIPLE * self.timed
+        return steps >= self.timed or (alone and elapsed_s >= LONG_S and steps >= FEWEST)
 
     def wants_tensors(self, times_ms: Sequence[float], world: int) -> bool:
         """Whether an execution trace is recorded of steps that take so long, in a job of so many ranks."""

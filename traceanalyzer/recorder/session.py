@@ -14,7 +14,7 @@ from .files import Recording, path_of_rank
 from .metadata import described
 from .monitor import Monitor
 from .notes import NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
-from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, WARM_STEPS, Options
+from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options
 from .patches import Patches
 from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
 from .reasons import RIVAL_TEXT, doubts, what_is_missing, why_nothing
@@ -155,7 +155,8 @@ class Session:
         waited_s = time.perf_counter() - self._timing_from_s
         compiling = self._compiled != compilations()
         waits = self._alone and self.options.max_wait
-        if waits and (compiling or not settled(self._timer.clock_ms)):
+        long = self._timer.elapsed_s >= SHORT_S
+        if waits and (compiling or (long and not settled(self._timer.clock_ms))):
             self._repeats += not compiling
             if waited_s < self.options.max_wait and self._repeats <= _REPEATS:
                 self._begin_timing_again()
