@@ -6,11 +6,13 @@ import gzip
 import json
 from collections.abc import Iterable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rules.recordings import RECORDINGS
+from tests.support.paths import REPOSITORY
 from tests.support.trace_builder import H200, TraceBuilder, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
 
@@ -20,8 +22,8 @@ LARGE_BYTES = 70_000
 OTHER, FAR = 77_777, 1_000_000  # another thread, and correlations that nothing has
 
 
-def document_of(slug: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(gzip.decompress(RECORDINGS[slug].read_bytes()))
+def document_of(recording: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(gzip.decompress(recording.read_bytes()))
     document["deviceProperties"] += [{**document["deviceProperties"][0], "id": 1}]
     return document
 
@@ -88,7 +90,7 @@ def _parameters(slugs: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("slug", _parameters(sorted(RECORDINGS.keys() - OF_ALL_DEVICES)))
 def test_another_device_with_other_work_changes_nothing(slug: str) -> None:
-    document = document_of(slug)
+    document = document_of(RECORDINGS[slug])
     alone = found(document, slug)
     document["traceEvents"] = with_other_work(document["traceEvents"])
     beside = found(document, slug)
@@ -98,16 +100,27 @@ def test_another_device_with_other_work_changes_nothing(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", _parameters(RECORDINGS))
 def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> None:
-    document = document_of(slug)
+    document = document_of(RECORDINGS[slug])
     alone = shares(found(document, slug), 0)
     document["traceEvents"] = twice(document["traceEvents"])
     both = found(document, slug)
     assert (shares(both, 0), shares(both, 1)) == (alone, alone)
 
 
+def test_gathered_pairs_cost_the_same_beside_a_second_device() -> None:
+    """What stays after a fix is that of the calls on the same device."""
+    document = document_of(REPOSITORY / "tests/programs/pnn_ranker.json.gz")
+    document["traceEvents"] = twice(document["traceEvents"])
+    both = found(document, "materialised-pairs")
+    assert [(one.cause, one.device, one.cost_ns) for one in both] == [
+        ("gathered", 0, 17_313_447),
+        ("gathered", 1, 17_313_447),
+    ]
+
+
 @pytest.mark.parametrize("known", [0, 1])
 def test_unknown_device_does_not_hide_the_other(known: int) -> None:
-    document = document_of("far-from-bound")
+    document = document_of(RECORDINGS["far-from-bound"])
     document["traceEvents"] = twice(document["traceEvents"])
     document["deviceProperties"][1 - known]["name"] = "A GPU that is in no table"
     both = found(document, "far-from-bound")

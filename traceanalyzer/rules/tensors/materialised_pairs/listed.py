@@ -43,6 +43,7 @@ _COMBINES = ("aten::mul", "aten::sub")
 _SQUARES = ("aten::pow", "aten::square", "aten::mul")
 _SUMS = ("aten::sum", "aten::mean")
 _NORMS = ("aten::linalg_vector_norm", "aten::norm")
+_CHAIN_LENGTH = 4  # ops: two gathers, what combines them, and the op after it
 _READERS = frozenset((*_COMBINES, *_SQUARES, *_SUMS, *_NORMS))
 _GATHERED_ADVICE = (
     "Multiply all rows with each other, x @ x.transpose(-1, -2), or use torch.cdist for distances, and take the needed "
@@ -220,23 +221,24 @@ def gathered_pairs(
     ops = without_views(calls[calls.is_top_op]).in_order()
     backward = work.outer_op.name.matches(_BACKWARD)
     for pairs, places in _chains(ops, limits).items():
-        forward = work.launch.index_of_enclosing(ops[places]) >= 0
+        place = work.launch.index_of_enclosing(ops[places])
+        forward = place >= 0
         of_pairs = np.array([pairs.pairs in tensors(op) for op in inputs.signatures], bool)[inputs.number]
         reading = np.unique(inputs.number[of_pairs & ~backward & ~forward])
         if any(inputs.signatures[which].name not in _READERS for which in reading.tolist()):
             continue
         member = (forward | of_pairs) & work.kind.one_of("compute", "copy_d2d")
         for device, pieces in work[member].by_device():
-            yield from _gathered_hits(
-                pairs, pieces, len(places) // 4, work[work.device == device], gpus, limits
-            )
+            on_device = work.device == device
+            count = len(np.unique(place[member & on_device & forward] // _CHAIN_LENGTH))
+            yield from _gathered_hits(pairs, pieces, count, work[on_device], gpus, limits)
 
 
 def _gathered_hits(
     pairs: Gathered, pieces: Work, count: int, whole: Work, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
     peaks, share = gpus[int(pieces.device[0])].peaks, pieces.total_ns / max(whole.total_ns, 1)
-    if share < limits.min_gpu_share or peaks is None:
+    if count == 0 or share < limits.min_gpu_share or peaks is None:
         return
     back = pieces.outer_op.name.matches(_BACKWARD)
     gram = pairs.all_pairs * pairs.item
@@ -273,7 +275,7 @@ def _chains(ops: Calls, limits: Limits) -> dict[Gathered, Rows]:
         following = [signatures[which] for which in number[place : place + 5].tolist()]
         pairs = _gathered_by(following, limits)
         if pairs is not None:
-            chains.setdefault(pairs, []).extend(range(place, place + 4))
+            chains.setdefault(pairs, []).extend(range(place, place + _CHAIN_LENGTH))
     return {pairs: np.array(places) for pairs, places in chains.items()}
 
 
