@@ -63,6 +63,21 @@ def test_what_comes_back_has_as_many_elements_of_another_width(down: int, up: in
     assert len(copies(("DtoH", down), ("HtoD", up)).down) == 1
 
 
+@pytest.mark.parametrize(("first_ends_us", "trips"), [(1_000, 1), (1_001, 0), (1_300, 0)])
+def test_copies_of_ops_that_overlap_are_no_round_trip(first_ends_us: int, trips: int) -> None:
+    """The op around the copy up begins after 1 ms; that around the copy down ends then, later, or around both."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.op("aten::to", 0, first_ends_us * US)
+    trace.op("aten::to", 1_000 * US, 200 * US)
+    for number, (at, way) in enumerate(
+        [(10, "DtoH (Device -> Pageable)"), (1_010, "HtoD (Pageable -> Device)")]
+    ):
+        trace.launch("cudaMemcpyAsync", at * US, 150 * US, number + 1)
+        trace.memcpy((at + 20) * US, 100 * US, number + 1, name=f"Memcpy {way}", size=4_096)
+    assert len(Analysis(trace.load()).index(HostRoundTrips).down) == trips
+
+
 def test_round_trips_stay_in_one_step_and_the_host_waits() -> None:
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=2_000).down) == 1
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=1_000).down) == 0

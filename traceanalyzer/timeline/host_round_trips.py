@@ -61,8 +61,8 @@ class HostRoundTrips:
         syncs: SyncCalls,
     ) -> Self:
         """A trip: the CPU waits for a copy down, the next copy of its thread goes up and has as many elements, both
-        in one step, and in that step every copy of those sizes belongs to a trip: a loop that sends batches and
-        fetches results of the same size has a copy up before its first copy down.
+        in one step, but in different ops. In that step every copy of those sizes belongs to a trip: a loop that sends
+        batches and fetches results of the same size has a copy up before its first copy down.
         """
         if not (work.call >= 0).any():
             raise Unavailable("no launch calls in the trace: where the host waits cannot be seen")
@@ -78,8 +78,12 @@ class HostRoundTrips:
         down, up = down[closed], up[closed]
         order = np.argsort(work.call_start_ns[down], kind="stable")
         down, up = down[order], up[order]
+        start, end = nesting.start_ns, nesting.end_ns
         first, last = (called.or_self(work.call[entries]) for entries in (down, up))
-        start, end, thread = nesting.start_ns, nesting.end_ns, pick(nesting.thread, first)
+        # The host does nothing between two copies of the same op.
+        apart = end[first] <= start[last]
+        down, up, first, last = down[apart], up[apart], first[apart], last[apart]
+        thread = pick(nesting.thread, first)
         following = _following(nesting, thread, end[last])
         return cls(down, up, start[first], end[first], start[last], end[last], following, thread)
 
