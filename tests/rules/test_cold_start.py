@@ -6,6 +6,7 @@ import pytest
 
 from tests.rules.hosts import MS, Shared, said_by
 from tests.rules.loops import Loop, loop_of
+from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Severity
 
 
@@ -70,6 +71,16 @@ def test_a_window_without_usual_steps_is_cold_as_a_whole(shared: Shared) -> None
     assert public.severity is Severity.HIGH
     kinds = public.evidence["kinds"]  # one cudaFree in the first convolution takes 6 s
     assert (kinds["first use of a library"] > 42_000 * MS, kinds["allocating"] < 1_000 * MS) == (True, True)
+
+
+@pytest.mark.parametrize(("start_ms", "end_ms"), [(0, 20), (10, 30), (30, 50)])
+def test_of_a_stall_only_what_lies_in_the_window_counts(start_ms: int, end_ms: int) -> None:
+    """It lasts from 0.06 ms to 50.06 ms."""
+    window = start_ms * MS, end_ms * MS
+    (found,) = diagnose(loop_of(_cold, steps=1), select=["cold-start"], window=window).findings
+    length = (end_ms - max(start_ms, 0.06)) * MS
+    assert found.evidence["stall_ns"] == pytest.approx(length, rel=0.01)
+    assert sum(found.evidence["kinds"].values()) == found.evidence["stall_ns"]
 
 
 def test_what_recurs_is_no_cold_start(shared: Shared) -> None:

@@ -88,6 +88,10 @@ def cold_start(
         np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),
         np.concatenate((stalls.rows, late.rows, charged.call.rows)),
     )
+    # A call may begin before the window, or end after it.
+    start, end = np.maximum(start, steps.window_start_ns), np.minimum(end, steps.window_end_ns)
+    inside = start < end
+    start, end, rows = start[inside], end[inside], rows[inside]
     spans = intervals.union(start, end)
     if intervals.length(spans) < limits.min_excess_ns:
         return
@@ -96,7 +100,7 @@ def cold_start(
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
     usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
-    kinds = _by_kind(calls, once, activity, charged, late)
+    kinds = _by_kind(calls, once, activity, charged, late, steps)
     yield Hits(
         occurrences=longest,
         lost=lost,
@@ -148,9 +152,14 @@ def longest_rows(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Ro
 
 
 def _by_kind(
-    calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: CallsAfterCpuGaps
+    calls: Calls,
+    once: FirstUse,
+    activity: Activity,
+    charged: IdleTime,
+    late: CallsAfterCpuGaps,
+    steps: Steps,
 ) -> dict[str, int]:
-    """Time in ns by kind, each nanosecond once, longest first."""
+    """Time within the window in ns by kind, each nanosecond once, longest first."""
     nesting, covered = calls.events.nesting, intervals.EMPTY
     spent: dict[str, int] = {}
     parts = [(kind, once.row[once.kind == position]) for position, kind in enumerate(KINDS)]
@@ -158,7 +167,8 @@ def _by_kind(
     if len(parts[0][1]):  # a capture is more than the calls that begin it
         sets[0] = KINDS[0], activity.sets["capture"]
     sets.append((KINDS[-1], intervals.union(charged.start_ns, charged.end_ns)))
-    for kind, spans in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
+    for kind, whole in [*sets, (_PYTHON, intervals.union(late.start_ns, late.end_ns))]:
+        spans = intervals.clip(whole, steps.window_start_ns, steps.window_end_ns)
         spent[kind] = spent.get(kind, 0) + intervals.length(intervals.difference(spans, covered))
         covered = intervals.union(*map(np.concatenate, zip(covered, spans, strict=True)))
     return dict(sorted(((kind, ns) for kind, ns in spent.items() if ns), key=lambda item: -item[1]))
