@@ -1,6 +1,6 @@
 """The version of the tool and of what it writes, alone so that reading them imports nothing."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 DISTRIBUTION = "torch-traceanalyzer"
 """Name on a package index. The import and the command are called `traceanalyzer`."""
