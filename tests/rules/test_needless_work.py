@@ -93,6 +93,19 @@ def test_a_number_for_each_pair_that_later_ops_read_stays() -> None:
     assert one.cost_ns > 6 * 1_190 * US
 
 
+def test_of_two_sums_over_pairs_the_larger_stays() -> None:
+    """Of 1024 x 1024 x 2 x 64 differences, sums of 64 and of 2 are read again: half of the numbers stay."""
+    rows, F, whole = 1_024, [F32, F32], [1_024, 1_024, 2, 64]
+    sums, reads = [], []
+    for dim, size in ((3, 2), (2, 64)):
+        dims = [whole, []]
+        sums.append(Op("aten::sum", SUM, 4_000, dims, [F32, "ScalarList"], scalars=["", f"[{dim}]"]))
+        reads.append(Op("aten::pow", ADD, 100, [[rows, rows, size], []], [F32, "Scalar"]))
+    ops = [Op("aten::sub", ADD, 8_000, [[rows, 1, 2, 64], [1, rows, 2, 64]], F), *sums, *reads]
+    (one,) = found(program(ops), "materialised-pairs")
+    assert one.cost_ns == 6 * (8_000 + 4_000 + 4_000) * US // 2
+
+
 def test_a_bias_or_a_mask_that_is_broadcast_is_no_pair() -> None:
     masked = [
         Op("aten::add", ADD, 900, [[8, 12, 512, 512], [8, 1, 512, 512]], [F32, F32]),
