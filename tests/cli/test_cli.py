@@ -190,13 +190,13 @@ def test_rules_are_listed_with_their_titles() -> None:
         "never-applicable",
         "nothing-wrong",
     ]
-    assert "Nothing runs on the device (rule)" in lines[1]
+    assert "Nothing runs on the device (support)" in lines[1]
     assert {line.index(line.split(maxsplit=1)[1]) for line in lines} == {len("never-applicable") + 2}
 
 
 def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
-    assert "idle-device  (group rule, added in version 0.1)" in page
+    assert "idle-device  (group support, added in version 0.1)" in page
     assert "Between two kernels the device waits" in page
     assert "\n  min_share=0.0, min_gap_ns=10000, least=0.5\n" in page
     assert "a launch takes about as long" not in page
@@ -216,10 +216,10 @@ def test_version_and_help() -> None:
 
 
 def test_explain_takes_groups_and_causes() -> None:
-    assert "always-failing  (group rule, added in version 0.1)" in call("explain", "rule").stdout
-    assert "idle-device  (group rule, added in version 0.1)" in call("explain", "rule").stdout
+    assert "always-failing  (group support, added in version 0.1)" in call("explain", "support").stdout
+    assert "idle-device  (group support, added in version 0.1)" in call("explain", "support").stdout
     by_cause = call("explain", "gap").stdout
-    assert "idle-device  (group rule, added in version 0.1)" in by_cause
+    assert "idle-device  (group support, added in version 0.1)" in by_cause
     for spelt in ("host code", "host-code", "host_code"):
         page = call("explain", spelt).stdout
         assert "holds if" in page
