@@ -31,7 +31,7 @@ def test_events_without_an_address_free_no_other_block() -> None:
     assert device_of(trace).kept["blocks"].tolist() == [1]
 
 
-def test_events_are_taken_by_their_time_and_not_by_their_place_in_the_file() -> None:
+def test_events_are_ordered_by_time_not_by_file_position() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.memory(300, -500, address=1, allocated=0)
     trace.memory(100, 500, address=1, allocated=500)
@@ -40,7 +40,7 @@ def test_events_are_taken_by_their_time_and_not_by_their_place_in_the_file() -> 
     assert device.curve["time_ns"].tolist() == [100, 300]
 
 
-def test_the_host_and_a_device_of_one_number_have_each_their_own_events() -> None:
+def test_host_and_device_of_one_number_have_separate_events() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.memory(100, 500, address=1, allocated=500)
     trace.memory(200, 30, address=2, allocated=30, device_type=0)
@@ -48,7 +48,7 @@ def test_the_host_and_a_device_of_one_number_have_each_their_own_events() -> Non
     assert [(device.device, device.peak_bytes) for device in view.devices] == [("CUDA:0", 500), ("CPU", 30)]
 
 
-def test_where_an_event_has_no_total_all_are_sums_of_what_is_recorded() -> None:
+def test_totals_are_sums_where_an_event_has_none() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.memory(100, 500, address=1, allocated=5_500)
     trace.memory(200, 30, address=2)

@@ -152,7 +152,7 @@ def test_curves_of_all_devices_are_in_one_frame() -> None:
     assert frame["device"].unique().tolist() == ["CUDA:0"]
 
 
-def test_the_sparkline_holds_the_most_of_each_part_and_the_last_value_between() -> None:
+def test_sparkline_has_the_maximum_of_each_part() -> None:
     values, at = np.array([0, 70, 10, 35]), np.array([0, 10, 11, 100])
     line = sparkline(values, at, bars="01234567", width=10)
     assert line == "0711111113"
@@ -167,7 +167,7 @@ def test_of_two_equal_peaks_the_first_is_told() -> None:
     assert (device.peak_bytes, device.peak_ns) == (64, 1_000)
 
 
-def test_most_that_was_reserved_may_come_after_the_peak_of_what_was_allocated() -> None:
+def test_peak_reserved_may_come_after_peak_allocated() -> None:
     trace = TraceBuilder(profile_memory=1)
     for at, change, total, reserved in ((1_000, 64, 64, 128), (2_000, -64, 0, 128), (3_000, 32, 32, 256)):
         trace.memory(at, change, allocated=total, reserved=reserved)
@@ -187,13 +187,13 @@ def test_the_largest_amount_of_the_devices_memory_comes_first() -> None:
     assert ops_by_memory(trace.load())["name"].tolist() == [f"aten::op{number}" for number in (1, 3, 2, 0)]
 
 
-def test_amounts_before_and_after_and_how_many_were_allocated_and_freed() -> None:
+def test_amounts_before_after_allocated_and_freed() -> None:
     (device,) = Analysis(built()).index(MemoryView).devices
     assert (device.allocations, device.frees) == (3, 3)
     assert (device.start_bytes, device.end_bytes) == (1_000, 70)
 
 
-def test_gpus_come_first_by_their_numbers_and_are_named_by_their_kind() -> None:
+def test_gpus_come_first_by_number_and_are_named_by_kind() -> None:
     trace = TraceBuilder(profile_memory=1)
     kinds = ((0, -1), (6, 1), (1, 10), (1, 9), (99, 0), (20, -1))
     for number, (kind, device) in enumerate(kinds):
@@ -218,7 +218,7 @@ def test_a_block_is_freed_by_the_next_event_of_its_address_alone() -> None:
     assert device.kept["bytes"].tolist() == [100]
 
 
-def test_who_allocated_is_told_by_the_innermost_op_and_line_of_that_thread() -> None:
+def test_allocation_names_innermost_op_and_line_of_its_thread() -> None:
     trace = TraceBuilder(profile_memory=1, with_stack=1)
     trace.annotation("forward", 0, 1_000)
     trace.op("aten::mm", 100, 300)
@@ -259,7 +259,7 @@ def test_calls_of_the_driver_that_allocate_come_by_their_time() -> None:
     ]
 
 
-def test_ops_that_only_free_are_listed_by_how_much_and_those_without_memory_are_not() -> None:
+def test_ops_that_only_free_are_listed_ops_without_memory_not() -> None:
     trace = TraceBuilder(profile_memory=1)
     for number, (on_device, on_host) in enumerate(((-30, 0), (0, -50), (0, 20), (0, 0), (10, 0))):
         at = 1_000 * number

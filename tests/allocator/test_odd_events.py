@@ -13,7 +13,7 @@ def only(trace: TraceBuilder) -> DeviceMemory:
     return device
 
 
-def test_what_is_freed_by_the_event_of_the_peak_is_not_alive_at_it() -> None:
+def test_block_freed_by_the_peak_event_is_not_alive_at_it() -> None:
     """1000 bytes were allocated in between, of which the file has no event."""
     trace = TraceBuilder(profile_memory=1)
     trace.memory(1_000, 100, address=1, allocated=100, reserved=2_000)
@@ -25,7 +25,7 @@ def test_what_is_freed_by_the_event_of_the_peak_is_not_alive_at_it() -> None:
     assert device.before_bytes == 1_000
 
 
-def test_events_count_in_the_order_of_time_whatever_that_of_the_file() -> None:
+def test_events_count_in_time_order_not_file_order() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.memory(3_000, -64, address=1, allocated=32, reserved=128)
     trace.memory(2_000, 32, address=2, allocated=96, reserved=128)
@@ -49,7 +49,7 @@ def test_without_addresses_no_event_frees_the_block_of_another() -> None:
     assert device.curve["reserved_bytes"].isna().all()
 
 
-def test_blocks_of_one_op_are_told_by_each_of_the_lines_that_called_it() -> None:
+def test_blocks_of_one_op_are_split_by_calling_line() -> None:
     trace = TraceBuilder(profile_memory=1, with_stack=1)
     for number, (line, size) in enumerate((("a.py(3): f", 10), ("b.py(9): g", 70), ("a.py(3): f", 20))):
         at = 1_000 * number
@@ -64,7 +64,7 @@ def test_blocks_of_one_op_are_told_by_each_of_the_lines_that_called_it() -> None
     ]
 
 
-def test_calls_that_only_have_the_drivers_name_in_theirs_allocate_nothing() -> None:
+def test_calls_with_only_the_drivers_name_allocate_nothing() -> None:
     """A plugin's call that wraps it is another call."""
     trace = TraceBuilder(profile_memory=1)
     trace.memory(0, 64)

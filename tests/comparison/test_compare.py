@@ -110,7 +110,7 @@ def test_one_copy_more_is_told_by_the_exact_axis_with_its_op() -> None:
     assert sums(found)
 
 
-def test_a_read_back_is_told_with_its_op_and_makes_the_step_slower() -> None:
+def test_read_back_names_its_op_and_slows_the_step() -> None:
     found = compare(built([MM, ADDED]).load(), built([MM, ADDED], syncs=1).load())
     waits = counter(found, "synchronisations")
     assert (waits.base, waits.new, waits.where) == (0, 1, ("aten::item",))
@@ -143,7 +143,7 @@ def test_less_than_the_floor_is_no_difference_however_sure() -> None:
     assert found.verdict.word is Word.SAME
 
 
-def test_another_kernel_of_the_same_op_matches_by_path_and_says_so() -> None:
+def test_another_kernel_of_the_same_op_matches_by_path() -> None:
     simt = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
     found = compare(built([MM]).load(), built([replace(MM, kernel=simt, dur=2_000)]).load())
     row = found.rows[0]
@@ -178,7 +178,7 @@ def test_more_executions_of_one_op_stay_one_row() -> None:
     assert (rows[0].word, rows[0].base.count, rows[0].new.count) == (Word.MORE, 1, 3)
 
 
-def test_pointwise_ops_and_what_a_compiler_makes_of_them_match_by_family() -> None:
+def test_pointwise_ops_and_compiled_kernel_match_by_family() -> None:
     eager = [replace(ADDED, name="aten::tanh", kernel=TANH), ADDED]
     fused = replace(ADDED, name="triton_poi_fused_add_tanh_0", kernel="triton_poi_fused_add_tanh_0", dims=())
     found = compare(built(eager).load(), built([fused]).load())
@@ -235,7 +235,7 @@ def test_a_timed_step_is_what_the_verdict_is_of() -> None:
             compare(trace, other, base_ms=wrong_ms, new_ms=1.0)
 
 
-def test_a_fault_that_alone_is_gone_has_said_and_got_and_a_row_of_the_ledger() -> None:
+def test_fixed_fault_has_a_ledger_row_predicted_and_measured() -> None:
     folder = FIXTURES / "no-tensor-cores"
     found = compare(folder / "bad.json.gz", folder / "good.json.gz", base_ms=10.0, new_ms=3.0)
     (gone,) = [fault for fault in found.faults if fault.status == "gone"]

@@ -87,7 +87,7 @@ def served(mark: str) -> Trace:
 
 
 @pytest.mark.parametrize("mark", ["step[DECODE bs=16]", "step[EXTEND bs=8 toks=512]"])
-def test_another_batch_or_phase_of_serving_is_said_and_not_compared(mark: str) -> None:
+def test_another_batch_or_serving_phase_is_not_compared(mark: str) -> None:
     found = compare(served("step[DECODE bs=8]"), served(mark))
     assert found.verdict.word is Word.UNKNOWN
     assert "the steps are of decode with 8 requests and of " in found.verdict.why

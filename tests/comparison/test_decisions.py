@@ -28,7 +28,7 @@ from traceanalyzer.comparison.step_axis import at_pace, host_pace
         ((1, 3), (2, 4), (2.5, 2.5), Word.SAME),
     ],
 )
-def test_counts_that_overlap_are_the_same_only_if_their_means_are(
+def test_overlapping_counts_are_equal_only_if_means_are(
     base: tuple[float, float], new: tuple[float, float], means: tuple[float, float], word: Word
 ) -> None:
     assert _word((base, new), means) is word
@@ -44,14 +44,14 @@ def test_counts_that_overlap_are_the_same_only_if_their_means_are(
         ("launches", (True, False), True),
     ],
 )
-def test_flops_are_compared_where_both_recorded_shapes_or_neither(
+def test_flops_need_shapes_on_both_sides_or_neither(
     counter: str, shapes: tuple[bool, bool], known: bool
 ) -> None:
     sides: Any = [SimpleNamespace(recorded=("shapes",) if one else ("stacks",)) for one in shapes]
     assert _counted(counter, *sides) is known
 
 
-def test_a_counter_changed_where_the_difference_is_largest_whichever_way_it_went() -> None:
+def test_counter_with_the_largest_difference_is_named() -> None:
     calls: Any = [
         SimpleNamespace(counter=counter, outer=outer, call="cudaLaunchKernel", base=base, new=new)
         for counter, outer, base, new in (
@@ -68,7 +68,7 @@ def test_a_counter_changed_where_the_difference_is_largest_whichever_way_it_went
 
 
 @pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
-def test_a_new_function_is_told_where_it_takes_half_of_the_difference(added_ns: float, told: bool) -> None:
+def test_new_function_is_named_from_half_the_difference(added_ns: float, told: bool) -> None:
     base: Any = SimpleNamespace(functions={("g", "main"): 1e6}, step=SimpleNamespace(recorded_ns=10e6))
     new: Any = SimpleNamespace(
         functions={("g", "main"): 1e6, ("f", "main"): added_ns}, step=SimpleNamespace(recorded_ns=20e6)
@@ -149,7 +149,7 @@ def test_gates_in_shares_are_of_what_the_base_took(gate: str, said: list[str]) -
     assert broken(found, gates_of([gate])) == said
 
 
-def test_a_counter_breaks_its_gate_where_every_step_has_more_than_it_may() -> None:
+def test_counter_breaks_its_gate_if_every_step_exceeds_it() -> None:
     """However far the means are apart: steps of one program differ. Of steps that overlap nothing is known."""
     for width, new_width, apart, most in product(range(0, 7, 3), range(0, 7, 3), range(-1, 5), range(4)):
         base, new = (2, 2 + width), (2 + width + apart, 2 + width + apart + new_width)
@@ -195,9 +195,7 @@ def test_hosts_of_other_gpus_or_versions_have_no_pace_in_common() -> None:
         (105_100, 100_000, Word.FASTER),
     ],
 )
-def test_times_differ_by_a_share_and_by_more_than_medians_of_short_kernels_do(
-    base_ns: float, new_ns: float, word: Word
-) -> None:
+def test_times_differ_beyond_a_share_and_the_median_noise(base_ns: float, new_ns: float, word: Word) -> None:
     sides = [WorkSide(4, 4 * ns, 0, ns, ("k",), "", "") for ns in (base_ns, new_ns)]
     row: Any = SimpleNamespace(base=sides[0], new=sides[1], kind="compute")
     assert _by_time(row, new_ns / base_ns, ([], [])) is word
@@ -216,7 +214,7 @@ def test_a_program_is_another_where_it_does_other_work(words: dict[str, Word], c
     assert program_changed(counters) is changed
 
 
-def test_a_step_at_another_pace_is_read_off_between_the_paces_that_were_replayed() -> None:
+def test_step_at_another_pace_is_interpolated() -> None:
     """Of a CPU-bound half: at twice the CPU's time 20 of 30 ms, and by the logarithm between."""
     step = StepTime(30, 0, 0, 0, True, paces=((0.5, 10e6), (1.0, 20e6), (2.0, 40e6)))
     assert [at_pace(step, factor) for factor in (0.5, 1.0, 2.0, 4.0)] == [15, 30, 60, 60]
@@ -242,7 +240,7 @@ def test_a_fault_changes_by_a_share_of_itself_and_of_the_step(
     assert (one.status, one.got_share) == (status, None)
 
 
-def test_what_the_step_lost_is_said_of_the_fault_that_alone_is_gone() -> None:
+def test_lost_step_time_belongs_to_the_only_gone_fault() -> None:
     gone, other = fault("a", "x", 2_000), fault("b", "y", 1_000)
     (alone,) = fault_changes([gone], [], 0.3)
     assert (alone.status, alone.said_share, alone.got_share) == ("gone", 0.2, 0.3)
@@ -254,7 +252,7 @@ def test_what_the_step_lost_is_said_of_the_fault_that_alone_is_gone() -> None:
     assert [(one.status, one.got_share) for one in worse] == [("gone", None), ("worse", None)]
 
 
-def test_faults_are_paired_by_what_they_are_about_before_they_are_by_their_rule() -> None:
+def test_faults_pair_by_subject_before_rule() -> None:
     """The largest first of one status; an op that got another name is the same fault."""
     base = [fault("a", "x", 1_000), fault("a", "y", 3_000), fault("c", "old", 500)]
     found = fault_changes(base, [fault("a", "y", 3_000), fault("c", "new", 500)], None)

@@ -58,7 +58,7 @@ def test_a_name_with_other_letters_is_none(name: str) -> None:
         baseline_path(name)
 
 
-def test_a_timed_step_is_as_long_as_it_was_timed_and_has_no_interval() -> None:
+def test_timed_step_has_its_time_and_no_interval() -> None:
     """Of each rank that has a step; 0.0000996 ms are 100 ns."""
     ranks: Side = [{0: kept(0, step=STEP), 1: kept(1, step=None)}]
     (found,) = timed(ranks, 0.0000996)

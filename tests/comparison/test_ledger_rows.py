@@ -34,7 +34,7 @@ def compared(*faults: FaultChange, real_ms: float | None = 0.0, difference: floa
     return SimpleNamespace(axes=axes, faults=faults, base=base, new=new)
 
 
-def test_a_row_of_the_ledger_is_of_the_base_and_of_the_rule_that_saves_most() -> None:
+def test_ledger_row_is_the_bases_and_its_largest_rule() -> None:
     (row,) = ledger_rows(compared(fault(0.25, 0.33333)), 0.01234)
     assert row == {
         "program": "train",
@@ -66,7 +66,7 @@ def test_what_nobody_knows_is_left_empty_in_the_ledger() -> None:
     ]  # fmt: skip
 
 
-def test_only_faults_whose_saving_was_said_and_is_known_have_a_row() -> None:
+def test_only_faults_with_a_known_saving_have_a_row() -> None:
     faults = fault(0.2, None), fault(None, 0.3), fault(0.1, 0.0), fault(-0.1, -0.2)
     assert [(row["said"], row["true"]) for row in ledger_rows(compared(*faults), None)] == [
         ("0.1000", "0.0000"),
@@ -80,9 +80,7 @@ def test_only_faults_whose_saving_was_said_and_is_known_have_a_row() -> None:
 @pytest.mark.parametrize(
     ("real_ms", "kind"), [(-20, "work"), (-19.9, "host"), (0, "host"), (20, "host"), (None, "host")]
 )
-def test_a_fix_is_one_of_work_where_half_of_what_the_step_lost_or_took_more_is_the_device_s(
-    real_ms: float | None, kind: str
-) -> None:
+def test_fix_is_one_of_work_from_half_the_device_difference(real_ms: float | None, kind: str) -> None:
     """The step lost 40 ms, or took 40 ms more."""
     (row,) = ledger_rows(compared(fault(0.2, 0.4), real_ms=real_ms), None)
     assert row["kind"] == kind
@@ -112,7 +110,7 @@ def row(word: Word, base: Any, new: Any, **more: Any) -> Row:
     return Row(op="aten::mm", word=word, base=base, new=new, **told)
 
 
-def test_a_frame_has_both_sides_of_a_row_and_null_for_what_is_missing() -> None:
+def test_frame_has_both_sides_and_null_for_missing() -> None:
     sides = of(2, 100, exposed_ns=60, median_ns=50), of(4, 300, exposed_ns=90, median_ns=75)
     frame = rows_frame(
         [row(Word.SLOWER, *sides, ratio=1.5, p=0.01, delta_ns=30, note="n"), row(Word.NEW, None, sides[1])]

@@ -9,7 +9,7 @@ import pytest
 from tests.comparison.programs import pairs
 
 
-def test_what_a_rung_leaves_is_matched_by_as_many_executions_as_are_left() -> None:
+def test_rest_of_a_rung_is_matched_by_remaining_executions() -> None:
     """Six of ten run the same kernel and four another: nothing is left, and nothing counts twice."""
     assert pairs([{}], [{"count": 6.0}, {"kernel": "other", "count": 4.0}]) == [
         ("path", {0: 0.6}, {0: 1.0}),
@@ -18,7 +18,7 @@ def test_what_a_rung_leaves_is_matched_by_as_many_executions_as_are_left() -> No
 
 
 @pytest.mark.parametrize("more", ["base", "new"])
-def test_a_remainder_that_nothing_matches_goes_to_the_first_pair_of_its_row(more: str) -> None:
+def test_unmatched_remainder_goes_to_its_rows_first_pair(more: str) -> None:
     many: list[dict[str, Any]] = [{}]
     few = [{"count": 6.0}, {"kernel": "other", "count": 3.0}]
     told = pairs(many, few) if more == "base" else pairs(few, many)
@@ -48,7 +48,7 @@ def test_work_is_the_same_by_the_most_that_it_has_in_common(changed: dict[str, A
     )
 
 
-def test_kernels_of_other_ops_are_paired_with_those_on_a_grid_of_about_their_size() -> None:
+def test_kernels_of_other_ops_pair_by_similar_grid() -> None:
     """Of as many bits: 100 blocks are like 64 and like 127, and unlike 63 and 128."""
     for alike, unlike in ((64, 63), (127, 128)):
         new = [
@@ -59,22 +59,20 @@ def test_kernels_of_other_ops_are_paired_with_those_on_a_grid_of_about_their_siz
 
 
 @pytest.mark.parametrize(("kind", "rung"), [("copy_d2d", "family"), ("copy_h2d", "none")])
-def test_a_kernel_may_take_the_place_of_a_copy_on_the_device_and_of_none_over_the_link(
-    kind: str, rung: str
-) -> None:
+def test_kernel_may_replace_a_device_copy_but_no_link_copy(kind: str, rung: str) -> None:
     copy = {"outer": "aten::copy_", "op": "aten::copy_", "kernel": "Memcpy", "kind": kind}
     kernel = {"outer": "aten::clone", "op": "aten::clone", "kernel": "direct_copy_kernel"}
     assert [one[0] for one in pairs([copy], [kernel])] == ([rung] if rung == "family" else ["none", "none"])
 
 
-def test_regions_hold_all_that_is_left_in_them_whatever_its_number() -> None:
+def test_regions_hold_all_that_is_left_in_them() -> None:
     """Blocks of one name whose kernels all differ: two rows a step against one that runs nine times."""
     base = [{"annotation": "block", "outer": name, "op": name, "kernel": name} for name in ("a", "b")]
     new = [{"annotation": "block", "outer": "c", "op": "c", "kernel": "c", "count": 9.0}]
     assert pairs(base, new) == [("region", {0: 1.0, 1: 1.0}, {0: 1.0})]
 
 
-def test_what_nothing_matches_is_told_op_by_op_and_without_an_op_by_kernel() -> None:
+def test_unmatched_work_is_listed_by_op_or_else_by_kernel() -> None:
     ops = [{"kernel": name} for name in ("x", "y")]
     kernels = [{"outer": "", "op": "", "kernel": name} for name in ("x", "y")]
     assert pairs([*ops, *kernels], []) == [

@@ -104,7 +104,7 @@ def test_a_count_that_is_the_same_is_shown_once(
 
 
 @pytest.mark.parametrize(("word", "sign"), [(Word.FASTER, -1), (Word.SAME, 1), (Word.SLOWER, 1)])
-def test_a_small_difference_is_told_by_a_device_that_says_the_same(word: Word, sign: int) -> None:
+def test_small_difference_is_shown_by_a_device_that_agrees(word: Word, sign: int) -> None:
     """10 %, less than noise: the quicker step waits for the GPU alone, whose work takes 10 ns more or less."""
     step = StepTime(100, 90, 110, 150, True, bound="gpu")
     device = DeviceAxis(100, 100, 10 * sign, word, {})
@@ -178,7 +178,7 @@ def test_work_of_no_duration_makes_no_difference_by_its_count(ns: tuple[float, f
     assert (part.delta_ns, part.by_count_ns, part.by_duration_ns, part.by_overlap_ns) == (1, 0, 0, 1)
 
 
-def test_what_runs_inside_of_a_longer_piece_is_hidden_after_a_short_one_too() -> None:
+def test_piece_inside_a_longer_piece_is_hidden() -> None:
     start, end = _in_turn(np.array([0, 10, 50, 90]), np.array([100, 20, 60, 130]))
     assert (end - start).tolist() == [100, 0, 0, 30]
 

@@ -188,7 +188,7 @@ def test_the_recorded_step_is_the_mean_of_the_chosen_ones() -> None:
         (Severity.INFO, "other", -0.009, False),
     ],
 )
-def test_of_what_costs_nothing_choices_of_a_known_saving_are_kept(
+def test_free_choices_with_a_known_saving_stay(
     severity: Severity, kind: str, share: float | None, worth: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "kind_of", lambda rule, cause: Kind.CHOICE if kind == "choice" else None)

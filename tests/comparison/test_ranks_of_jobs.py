@@ -41,7 +41,7 @@ def rank(step_ms: float | None, waiting_ms: float | None, culprit: bool = False,
         ({None: (5, None)}, None),
     ],
 )
-def test_the_pace_is_set_by_the_one_that_waits_least_of_those_that_take_longest(
+def test_pace_is_set_by_the_slow_rank_that_waits_least(
     ranks: dict[int | None, tuple[float | None, float | None]], expected: int | None
 ) -> None:
     assert slowest({number: rank(*one) for number, one in ranks.items()}) == expected
@@ -101,7 +101,7 @@ def side(*late: int, ranks: int = 3, captures: int = 1) -> Any:
     ],
 )
 @pytest.mark.parametrize("captures", [1, 2])
-def test_how_long_others_wait_for_a_late_rank_is_said_where_its_own_waits_are_known(
+def test_time_others_wait_for_a_late_rank_needs_its_waits(
     before: tuple[int, ...], after: tuple[int, ...], waits: Any, told: list[str], captures: int
 ) -> None:
     """A rank is late of which any capture says so."""
@@ -150,7 +150,7 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
         ({1: (0, 1), 0: (0, 0)}, (1, 1), ["ranks that do other work in NEW: 1"]),
     ],
 )
-def test_ranks_that_do_other_work_are_named_and_so_are_those_that_set_the_pace(
+def test_ranks_with_other_work_and_pacing_ranks_are_named(
     roles: dict[int, Any], slow: tuple[int, int], told: list[str]
 ) -> None:
     sides: Any = [{at: rank(20 if at == longest else 10, 0) for at in range(3)} for longest in slow]
@@ -165,7 +165,7 @@ def captured(number: int | None, step_ns: int, waiting_ns: int | None) -> Captur
     return Captures.of([replace(one, rank=number, step=step, waiting_ns=waiting_ns)])
 
 
-def test_each_rank_of_either_side_has_its_times_and_a_word_where_both_know_it() -> None:
+def test_each_rank_has_times_of_both_sides() -> None:
     base = {10: captured(10, 1_000, 5), 2: captured(2, 1_000, None), None: captured(None, 9, 7)}
     new = {2: captured(2, 2_000, 6), 11: captured(11, 1_000, 8)}
     told = [

@@ -64,9 +64,7 @@ def steps_of(count: int, **changes: Any) -> Any:
         (steps_of(4, batch=[8, 4, 8, 8], phase=["a", "a", "a", "b"]), [-1, -1, 0, -1]),
     ],
 )
-def test_warm_whole_steps_of_the_commonest_kind_are_compared_but_for_the_first(
-    steps: Any, places: list[int]
-) -> None:
+def test_warm_whole_steps_of_the_commonest_kind_are_compared(steps: Any, places: list[int]) -> None:
     work: Any = SimpleNamespace()
     chosen = _chosen(work, steps, 3)
     assert chosen.place.tolist() == [*places, -1]
@@ -82,7 +80,7 @@ def test_warm_whole_steps_of_the_commonest_kind_are_compared_but_for_the_first(
         ((9, 1, 2, 3), (9, 10, 20, 60), False, (1, 2, 3)),  # one window: the device's time
     ],
 )
-def test_a_step_that_cannot_be_replayed_is_the_mean_of_the_longer_of_cpu_and_device(
+def test_other_step_is_the_mean_of_the_longer_side(
     device_ns: tuple[int, ...], cpu_ns: tuple[int, ...], marked: bool, each: tuple[int, ...]
 ) -> None:
     steps: Any = SimpleNamespace(
@@ -96,7 +94,7 @@ def test_a_step_that_cannot_be_replayed_is_the_mean_of_the_longer_of_cpu_and_dev
 
 
 @pytest.mark.parametrize("replayable", [True, False])
-def test_a_step_that_can_be_replayed_is_told_at_several_paces_of_the_cpu(
+def test_replayable_step_is_given_at_several_cpu_paces(
     replayable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice as quick a CPU as it was is half of the slowdown that the replay takes for typical."""
@@ -146,7 +144,7 @@ def saving(share: float) -> Saving:
         (INFO, -0.01, False, True),  # what does not pay
     ],
 )
-def test_of_what_is_only_said_choices_and_what_does_not_pay_are_told(
+def test_listed_choices_and_unprofitable_fixes_are_shown(
     severity: Severity, saved: float | None, choice: bool, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "kind_of", lambda rule, cause: Kind.CHOICE if choice else Kind.FAULT)
@@ -155,7 +153,7 @@ def test_of_what_is_only_said_choices_and_what_does_not_pay_are_told(
     assert bool(known_faults(head, [finding("r")])) is told
 
 
-def test_a_fault_is_known_by_its_first_finding_and_has_the_rules_of_all() -> None:
+def test_fault_is_known_by_first_finding_and_all_rules() -> None:
     findings = [finding("b", "late"), finding("a", "early", "train.py(3)"), finding("b"), finding("c")]
     faults = [
         Fault("F1", "", saving(0.25), HIGH, (2, 1, 3)),

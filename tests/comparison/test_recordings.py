@@ -47,7 +47,7 @@ def test_an_item_is_one_synchronisation_more(shared: Shared) -> None:
     assert (waits.base, waits.new, waits.where) == (0, 1, ("aten::item",))
 
 
-def test_a_stage_in_float32_is_slower_on_the_device_and_in_the_step(shared: Shared) -> None:
+def test_float32_stage_is_slower_on_device_and_in_step(shared: Shared) -> None:
     found = of(shared, "resnet.a1", "resnet.fp32")
     assert found.axes.device is not None
     assert found.axes.device.word is Word.SLOWER
@@ -116,7 +116,7 @@ def test_what_differs_is_named_first(shared: Shared, program: str, named: str) -
 
 
 @pytest.mark.slow
-def test_of_a_job_idle_time_that_makes_the_difference_is_named_first() -> None:
+def test_idle_time_of_a_job_that_explains_it_comes_first() -> None:
     sides = SHARED / "jobs/torchrec_a2a", SHARED / "jobs/torchrec_sleep"
     if not all(side.is_dir() for side in sides):
         pytest.skip("no shared traces of this job")
@@ -126,7 +126,7 @@ def test_of_a_job_idle_time_that_makes_the_difference_is_named_first() -> None:
     assert "rank 2 is late in both: others wait 59.9 ms and 1.01 s a step for it" in found.notes
 
 
-def test_steps_of_two_machines_are_apart_where_their_intervals_are(shared: Shared) -> None:
+def test_steps_of_two_machines_differ_if_intervals_do(shared: Shared) -> None:
     found = compare(shared("public/hta_v100_ns"), shared("public/hta_a100_nccl"))  # ResNet-50 both
     assert found.rungs["path"] > 0.8
     assert found.axes.step is not None

@@ -66,7 +66,7 @@ def test_a_remainder_is_not_given_to_another_op_s_region() -> None:
 
 
 @pytest.mark.parametrize(("dims", "rung"), [("[8, 8]", "op"), ("", "region")])
-def test_without_shapes_an_op_of_another_kernel_is_the_same_by_its_region_alone(dims: str, rung: str) -> None:
+def test_without_shapes_an_op_matches_by_region_alone(dims: str, rung: str) -> None:
     changed = {"dims": dims, "outer": "aten::matmul", "kernel": "other"}
     assert pairs([{"dims": dims}], [changed]) == [(rung, {0: 1.0}, {0: 1.0})]
 
@@ -90,7 +90,7 @@ def test_what_the_host_does_after_the_last_step_is_of_none() -> None:
         assert totals.loc[[counter]].to_numpy().tolist() == [[2, 2, 2]]
 
 
-def test_a_driver_s_call_inside_of_a_runtime_s_is_no_second_launch() -> None:
+def test_driver_call_inside_a_runtime_call_is_no_launch() -> None:
     trace = built([MM, ADDED], steps=3)
     for event in [one for one in trace.events if one.get("name") == "cudaLaunchKernel"]:
         inner = {
@@ -104,7 +104,7 @@ def test_a_driver_s_call_inside_of_a_runtime_s_is_no_second_launch() -> None:
     assert totals.loc[["launches"]].to_numpy().tolist() == [[2, 2, 2]]
 
 
-def test_work_of_another_device_is_no_part_of_the_main_one_s_step() -> None:
+def test_work_of_another_device_is_not_in_the_main_step() -> None:
     """In each step 500 us on device 0, and beside it 100 us on device 1."""
     trace = TraceBuilder(devices=({"id": 0, "name": "H200"}, {"id": 1, "name": "H200"}))
     for at in range(4):

@@ -70,7 +70,7 @@ def test_warm_steps_of_the_commonest_kind_are_chosen(steps: Any, chosen: list[in
     assert (found.count, found.place[-1]) == (len(chosen), -1)
 
 
-def test_the_device_on_which_work_takes_longest_is_the_one_that_is_compared() -> None:
+def test_device_with_the_longest_work_is_compared() -> None:
     device, start, end = np.array([3, 3, 5, 5]), np.array([0, 10, 0, 0]), np.array([5, 20, 9, 7])
     work: Any = SimpleNamespace(device=device, start_ns=start, end_ns=end)
     assert _main_device(work) == 5
@@ -84,7 +84,7 @@ def test_the_device_on_which_work_takes_longest_is_the_one_that_is_compared() ->
         ((9, 10, 29), (9, 20, 20), False, (10, 29)),  # of a window without steps nobody knows
     ],
 )
-def test_a_recorded_step_is_as_long_as_the_device_or_the_cpu_whichever_takes_longer(
+def test_recorded_step_is_the_longer_of_device_and_cpu(
     device: tuple[int, ...], cpu: tuple[int, ...], marked: bool, each: tuple[int, ...]
 ) -> None:
     steps: Any = SimpleNamespace(
@@ -114,7 +114,7 @@ def fault(severity: Severity, share: float | None, *findings: int) -> Any:
         (Severity.INFO, None, False),
     ],
 )
-def test_faults_are_kept_that_a_program_without_them_would_differ_by(
+def test_faults_that_would_make_a_difference_are_stored(
     severity: Severity, share: float | None, kept: bool
 ) -> None:
     found: Any = [
@@ -145,7 +145,7 @@ def test_counters_and_idle_time_are_those_of_a_step() -> None:
     assert work["exposed_ns"].sum() + idle["ns"].sum() == pytest.approx(one.step.recorded_ns, rel=0.02)
 
 
-def test_the_drawn_step_is_that_of_median_length_with_its_longest_pieces(
+def test_drawn_step_has_median_length_and_longest_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Steps of 1.1, 1.3, 1.2 and 1.4 ms, the first cold: of the rest that of 1.3 ms."""

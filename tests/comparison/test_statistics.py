@@ -58,7 +58,7 @@ def test_the_interval_covers_the_difference_of_captures() -> None:
 
 
 @pytest.mark.parametrize(("base", "new"), [(3, 3), (3, 12), (5, 5)])
-def test_the_interval_misses_the_truth_at_either_side_as_seldom_as_it_says(base: int, new: int) -> None:
+def test_interval_misses_the_truth_equally_on_both_sides(base: int, new: int) -> None:
     """Of captures that differ by 5 % by chance: one in forty at each side, though captures are few."""
     generator = np.random.default_rng(7)
     found = []
@@ -73,7 +73,7 @@ def test_the_interval_misses_the_truth_at_either_side_as_seldom_as_it_says(base:
     ("fewer", "wider"),
     [(1, 1.0), (2, 1.41), (3, 1.74), (4, 1.44), (5, 1.32), (6, 1.10), (8, 1.07), (20, 1.07)],
 )
-def test_the_side_with_fewer_captures_says_how_much_wider_the_interval_is(fewer: int, wider: float) -> None:
+def test_side_with_fewer_captures_widens_the_interval(fewer: int, wider: float) -> None:
     """Of eight captures that differ, and of others all alike; on whichever side these are."""
     differing = [[100.0 + capture] for capture in range(8)]
     for swapped in (False, True):

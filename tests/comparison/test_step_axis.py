@@ -37,9 +37,7 @@ def step(ns: int = 100, low_ns: int = 90, high_ns: int = 110, **more: Any) -> St
         (-0.009, -0.001, Word.SAME),
     ],
 )
-def test_an_interval_beside_nothing_and_beyond_a_hundredth_is_a_difference(
-    low: float, high: float, word: Word
-) -> None:
+def test_difference_needs_a_hundredth_beyond_the_interval(low: float, high: float, word: Word) -> None:
     assert _by_interval((low, high)) is word
 
 
@@ -58,7 +56,7 @@ def test_what_one_recording_leaves_open_is_by_what_sets_the_pace(
     assert _needed(*(step(bound=bound) for bound in bounds), pace, changed) == needed
 
 
-def test_steps_of_two_machines_are_apart_where_their_intervals_are() -> None:
+def test_steps_of_two_machines_differ_if_intervals_do() -> None:
     """Up to 10 % more than the quicker, and the slower down to 20 % less than it is said to take."""
     apart = _apart(step(100, 90, 110), step(200, 160, 260))
     assert apart == pytest.approx(1.1 * 1.25 - 1)
@@ -117,7 +115,7 @@ def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
     assert means["count"].to_dict() == {"mm": 2.0, "add": 1.5}
 
 
-def test_captures_of_one_program_differ_by_the_medians_of_their_kernels() -> None:
+def test_captures_of_one_program_differ_by_kernel_medians() -> None:
     columns = [*TABLES["work"]]
     rows = [
         {
@@ -175,7 +173,7 @@ def idle(*rows: tuple[str, str, float]) -> Any:
     return SimpleNamespace(tables={"idle": table})
 
 
-def test_the_parts_of_two_steps_add_up_and_say_what_makes_the_difference() -> None:
+def test_parts_of_two_steps_add_up_and_explain_the_difference() -> None:
     """More and shorter products; a copy that is hidden better; idle time in the proportion that was recorded."""
     work = [
         BusyPart("compute", "mm", Busy(2, 400, 400), Busy(4, 600, 600)),
@@ -208,7 +206,7 @@ def test_the_parts_of_two_steps_add_up_and_say_what_makes_the_difference() -> No
     }
 
 
-def test_a_prediction_that_is_shorter_than_its_work_is_a_part_of_its_own() -> None:
+def test_prediction_shorter_than_its_work_is_a_separate_part() -> None:
     work = [BusyPart("compute", "mm", Busy(1, 400, 400), Busy(1, 400, 400))]
     found = waterfall_of((300, 400), work, (idle(("late", "mm", 9.0)), idle()))
     assert [(one.group, one.name, one.base_ns, one.new_ns) for one in found.parts[:1]] == [
@@ -217,7 +215,7 @@ def test_a_prediction_that_is_shorter_than_its_work_is_a_part_of_its_own() -> No
     assert sum(one.base_ns for one in found.parts) == 300
 
 
-def test_functions_that_every_chosen_step_calls_have_their_time_in_a_step() -> None:
+def test_functions_called_in_every_chosen_step_have_a_time() -> None:
     """Three steps of 100 ns, of which the last two are chosen: f in both, by main and once by itself; g in one."""
     calls = [
         (110, 150, 0, 9),

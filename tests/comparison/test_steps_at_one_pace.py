@@ -39,7 +39,7 @@ def axis(base: Captures, new: Captures, *, changed: bool = False) -> StepAxis:
     return found
 
 
-def test_a_host_that_was_slower_in_one_recording_makes_no_difference() -> None:
+def test_slower_host_in_one_recording_makes_no_difference() -> None:
     """Twice as long for the same calls: both steps are told for a host between the two."""
     found = axis(side(1_000), side(2_000, mm_us=20))
     assert (found.pace, found.base_ns, found.new_ns) == (2.0, 1_414, 1_414)
@@ -58,7 +58,7 @@ def test_a_host_that_was_slower_in_one_recording_makes_no_difference() -> None:
         ((1, 1), ({"predicted": False}, {}), 1.0),  # as recorded
     ],
 )
-def test_steps_are_brought_to_one_pace_where_both_are_predicted_from_few_captures(
+def test_few_captures_are_brought_to_one_pace(
     captures: tuple[int, int], more: tuple[dict[str, Any], dict[str, Any]], pace: float
 ) -> None:
     sides = side(captures=captures[0], **more[0]), side(captures=captures[1], mm_us=20, **more[1])
@@ -96,7 +96,7 @@ def test_without_a_step_on_either_side_there_is_no_axis(missing: dict[str, int] 
     assert step_axis(side(), none, None, False) is None
 
 
-def test_the_interval_of_many_captures_is_half_as_wide_as_what_is_needed_says() -> None:
+def test_interval_of_many_captures_is_half_the_needed_width() -> None:
     found = axis(side(1_000, captures=3), side(1_100, captures=3))
     assert found.low == found.high == pytest.approx(0.1)
     assert (found.word, found.needed) == (Word.SLOWER, 0.01)  # no step is known better

@@ -43,7 +43,7 @@ def fault(status: str, said: float | None, rule: str = "implicit-sync") -> Fault
         ("worse", 0.1, Word.SLOWER, 0.1, False),
     ],
 )
-def test_faults_that_fit_the_step_stand_before_what_is_common_and_others_after_it(
+def test_fitting_faults_precede_common_ones_others_follow(
     status: str, said: float, word: Word, difference: float, fits: bool
 ) -> None:
     told = reasons([fault(status, said)], [], [], None, axis(word, difference), "f is new")
@@ -82,9 +82,7 @@ def test_work_runs_more_often_where_four_fifths_of_it_do(
     ("word", "idle_ms", "told"),
     [(Word.SLOWER, 11, True), (Word.SLOWER, 10, False), (Word.UNKNOWN, 11, False)],
 )
-def test_idle_time_is_a_reason_from_a_tenth_of_what_the_step_differs(
-    word: Word, idle_ms: int, told: bool
-) -> None:
+def test_idle_time_is_a_reason_from_a_tenth_of_the_difference(word: Word, idle_ms: int, told: bool) -> None:
     parts = [SimpleNamespace(group="idle", name="late: aten::item", delta_ns=idle_ms * MS)]
     fall: Any = SimpleNamespace(base_ns=100 * MS, new_ns=200 * MS, parts=parts)
     said = reasons([], [], [], fall, axis(word, 1.0), "")
@@ -92,7 +90,7 @@ def test_idle_time_is_a_reason_from_a_tenth_of_what_the_step_differs(
     assert list(said) == [phrase] * told
 
 
-def test_a_proven_change_stands_before_idle_time_that_is_less_than_half_of_the_difference() -> None:
+def test_proven_change_precedes_idle_below_half_the_difference() -> None:
     def first(idle_ms: int) -> str:
         parts = [SimpleNamespace(group="idle", name="late: loader", delta_ns=idle_ms * MS)]
         fall: Any = SimpleNamespace(base_ns=100 * MS, new_ns=200 * MS, parts=parts)
@@ -124,7 +122,7 @@ def word_of(base: Any, new: Any, rung: Any = "path") -> Word:
         ((3, 5), (2, 3), Word.UNKNOWN),
     ],
 )
-def test_work_is_done_more_often_where_no_steps_of_both_do_it_as_often(
+def test_work_is_more_frequent_if_no_steps_agree_on_it(
     base: tuple[int, int], new: tuple[int, int], word: Word
 ) -> None:
     sides = [work(count=sum(one) / 2, least=one[0], most=one[1]) for one in (base, new)]
@@ -142,7 +140,7 @@ def test_work_is_done_more_often_where_no_steps_of_both_do_it_as_often(
         ("path", "compute", 300e3, Word.SLOWER),
     ],
 )
-def test_work_of_other_ops_is_compared_by_its_total_and_collectives_are_not(
+def test_other_ops_compare_by_total_and_collectives_do_not(
     rung: str, kind: str, new_ns: float, word: Word
 ) -> None:
     once = {"kind": kind, "name": "ncclDevKernel_AllReduce" if kind == "communication" else "add"}
@@ -174,7 +172,7 @@ def test_three_captures_say_how_far_executions_must_be_apart(
     ("own", "counts", "told"),
     [(30, (100, 100), True), (29.9, (100, 100), False), (60, (98, 100), True), (60, (97, 100), False)],
 )
-def test_inputs_are_others_where_three_tenths_of_the_time_got_other_sizes_as_often(
+def test_inputs_differ_from_three_tenths_of_other_sizes(
     own: float, counts: tuple[float, float], told: bool
 ) -> None:
     rows = [compared(own, counts), compared(100 - own, counts, other=False)]
@@ -201,7 +199,7 @@ def test_what_makes_recordings_hard_to_compare_is_noted() -> None:
     assert notes_of(base, base, 0.96) == []
 
 
-def test_of_two_kinds_of_ranks_that_resemble_one_of_base_one_alone_has_its_role() -> None:
+def test_kind_of_ranks_only_in_base_has_one_role() -> None:
     tanh = replace(ADDED, name="aten::tanh", kernel=TANH, dur=500)
     found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM, tanh]))
     assert [one.roles for one in found.ranks] == [(0, 0), (0, 1)]
@@ -218,7 +216,7 @@ def test_of_two_kinds_of_ranks_that_resemble_one_of_base_one_alone_has_its_role(
         ((100, 99, 101), (1, None, 3), 2),  # who waits is not known: the longest
     ],
 )
-def test_of_ranks_that_take_about_as_long_the_one_that_waits_least_sets_the_pace(
+def test_similar_rank_that_waits_least_sets_the_pace(
     steps_ms: Sequence[int], waits_ms: Sequence[int | None], rank: int
 ) -> None:
     ranks = waiting(0, 0, 0, culprit=None)

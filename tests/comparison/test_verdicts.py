@@ -71,9 +71,7 @@ def test_steps_that_one_side_alone_marks_are_not_compared(kinds: tuple[str, str]
         ),
     ],
 )
-def test_a_difference_rests_on_its_size_or_on_the_work_or_on_captures(
-    difference: float, more: dict[str, Any], why: str
-) -> None:
+def test_difference_rests_on_size_work_or_captures(difference: float, more: dict[str, Any], why: str) -> None:
     """A seventh more is as much as an eighth less: 1.14 and 1 / 1.14."""
     found = judged(axis(Word.SLOWER if difference > 0 else Word.FASTER, difference, **more))
     assert (found.why, found.settle) == (why, "")
@@ -114,9 +112,7 @@ def test_the_same_is_said_with_what_is_not_excluded(
         ),
     ],
 )
-def test_a_step_of_which_nothing_is_known_is_the_same_where_the_program_and_its_work_are(
-    exact: Counted, device: Word, told: str
-) -> None:
+def test_unknown_step_is_equal_if_program_and_work_are(exact: Counted, device: Word, told: str) -> None:
     found = judged(axis(Word.UNKNOWN, 0.1), exact, device=device)
     assert told in found.why
     assert found.word is (Word.SAME if told.startswith("launches") else Word.UNKNOWN)
@@ -126,9 +122,7 @@ def test_a_step_of_which_nothing_is_known_is_the_same_where_the_program_and_its_
 @pytest.mark.parametrize(
     ("gain_ms", "loss_ms", "said"), [(5, 5, True), (4.9, 5, False), (5, 4.9, False), (20, 30, True)]
 )
-def test_what_one_group_gives_another_takes_from_a_twentieth_of_the_step(
-    gain_ms: float, loss_ms: float, said: bool
-) -> None:
+def test_shift_between_groups_counts_from_a_twentieth(gain_ms: float, loss_ms: float, said: bool) -> None:
     groups = {
         "compute": (40 * MS, round((40 + loss_ms) * MS), round(loss_ms * MS)),
         "idle": (10 * MS, 10 * MS, 0),
@@ -147,6 +141,6 @@ def test_what_one_group_gives_another_takes_from_a_twentieth_of_the_step(
     )
 
 
-def test_with_other_inputs_nothing_is_said_of_a_step_however_long() -> None:
+def test_other_inputs_give_no_statement_about_the_step() -> None:
     found = judged(axis(Word.SLOWER, 3.0), MORE, inputs="other shapes")
     assert (found.word, found.why, found.because) == (Word.UNKNOWN, "other shapes", ("because",))

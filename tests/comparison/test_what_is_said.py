@@ -19,7 +19,7 @@ from traceanalyzer.comparison.sides import _identical, other_grids, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES
 
 
-def test_of_ops_with_other_inputs_the_one_that_takes_most_is_named() -> None:
+def test_longest_op_with_other_inputs_is_named() -> None:
     rows = [compared(20), compared(60), compared(10)]
     for one, name in zip(rows, ("aten::add", "aten::mm", "aten::sum"), strict=True):
         one.row.op = name
@@ -37,7 +37,7 @@ def test_other_grids_are_noted_from_three_tenths_of_the_time(ns: float, noted: s
     assert [one.partition(" of GPU")[0] for one in other_grids(rows)] == [f"for {noted}"] * bool(noted)
 
 
-def test_kernels_that_run_more_often_on_other_grids_are_no_hint_of_other_inputs() -> None:
+def test_more_runs_on_other_grids_do_not_mean_other_inputs() -> None:
     table = [work("mm", 1, 10)], [work("mm", 2, 20, blocks=2)]
     assert not compared_row(Pair("op", {0: 1.0}, {0: 1.0}), table).other_grids
     other = [work("mm", 1, 10)], [work("mm", 1, 10, blocks=2, name="tanh")]
@@ -59,9 +59,7 @@ def test_what_waits_is_told_at_its_outer_op() -> None:
 
 
 @pytest.mark.parametrize(("delta", "idle", "said"), [(4, 5, True), (5, 5, True), (6, 5, False)])
-def test_idle_time_is_most_of_what_an_op_adds_from_as_much_as_its_work(
-    delta: int, idle: int, said: bool
-) -> None:
+def test_idle_time_is_most_of_an_op_from_as_much_as_its_work(delta: int, idle: int, said: bool) -> None:
     fall = Waterfall(1_000, 2_000, (Part("idle", "late: aten::mm", 0, idle, 1_000 * idle),), {})
     slower = row(1, 1, word=Word.SLOWER, delta_ns=1_000 * delta)
     (found,) = reasons([], [slower], [], fall, axis(Word.SLOWER, 0.5), "")

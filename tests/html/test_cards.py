@@ -39,7 +39,7 @@ def found(**changes: Any) -> Finding:
     return samples.finding(30 * MS, length=4 * MS, **changes)
 
 
-def test_the_place_of_an_example_is_told_by_all_that_is_known_of_it() -> None:
+def test_example_place_gives_all_that_is_known() -> None:
     one = found(device=0, stream=0, step=0, thread=None)
     (summary,) = [at.text for at in shown(card(one)).elements if at.name == "summary"]
     assert summary.replace("\u00a0", " ") == "At 30.000 ms, 4.00 ms long, step 0, device 0, stream 0"
@@ -116,7 +116,7 @@ def test_only_what_is_on_a_timeline_leads_there() -> None:
     assert not shown(card(found())).of_class("to-timeline")
 
 
-def test_a_title_has_the_ranks_the_cause_and_the_op_that_leads_to_its_row() -> None:
+def test_title_has_ranks_cause_and_op_link() -> None:
     one = found(cause="late", by="aten::mm", rank=1, ranks=(0, 1, 3))
     page = shown(card(one, several=True, ops={"aten::mm": "op-0-2"}))
     assert text_of(page, "apart") == ["late", "aten::mm", "also of 0, 3"]
@@ -205,7 +205,7 @@ def page_of(findings: Sequence[Finding], *, ranks: int = 1, **changes: Any) -> P
     return parsed(f"<main>{cards(given)}</main>".encode())
 
 
-def test_cards_are_those_to_fix_then_what_is_worth_knowing_then_what_is_small() -> None:
+def test_cards_are_ordered_fix_then_worth_then_small() -> None:
     high, info = found(), found(severity=Severity.INFO, cost_share=0.2)
     small = replace(info, cost_ns=1, cost_share=0.001)
     page = page_of([high, small, info, replace(high, severity=Severity.LOW)])
@@ -225,7 +225,7 @@ def test_cards_are_those_to_fix_then_what_is_worth_knowing_then_what_is_small() 
     assert not page.of_class("nothing")
 
 
-def test_findings_beyond_forty_are_lines_and_beyond_160_in_the_json() -> None:
+def test_findings_beyond_40_are_lines_beyond_160_in_json() -> None:
     page = page_of([found()] * 161)
     assert len(page.of_class("card")) == 40
     rows = [one for one in page.elements if one.name == "tr" and "id" in one.attributes]

@@ -136,7 +136,7 @@ def test_a_step_that_is_not_kept_is_not_drawn() -> None:
     assert strips_drawing(strips(None, None)) is None
 
 
-def test_work_is_as_wide_as_its_longer_side_and_of_the_colour_of_its_change() -> None:
+def test_work_is_as_wide_as_its_longer_side() -> None:
     """Of 8 ms on 1000 px: 4 ms are new, 3 ms were 2, 1 ms is the same."""
     rows = (
         row("aten::add", Word.SAME, base=replace(WORK, ns=1e6), new=replace(WORK, ns=0.5e6)),

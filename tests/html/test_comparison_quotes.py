@@ -91,7 +91,7 @@ def test_tables_have_a_head_for_each_column() -> None:
     assert rows_of(page, "axes") == ["launches35moreaten::mm"]
 
 
-def test_a_side_without_a_name_is_a_recording_and_names_of_any_bytes_are_shown() -> None:
+def test_unnamed_side_is_a_recording_and_any_name_is_shown() -> None:
     bare = page_of(base=replace(SOURCE, names=()), new=replace(SOURCE, names=("caf\udce9.json", "c.json")))
     (title,) = [one.text for one in bare.elements if one.name == "title"]
     assert title == r"slower: recording and caf\udce9.json, traceanalyzer compare"
@@ -109,7 +109,7 @@ def test_a_verdict_without_reasons_has_no_list() -> None:
     assert strong == "NEW is slower."
 
 
-def test_each_line_of_the_waterfall_has_its_name_at_the_left_and_its_value_at_the_right() -> None:
+def test_waterfall_line_has_name_left_and_value_right() -> None:
     """24 px a line; a part that does not change has none."""
     page = shown(fall_drawing(whole(100, 0, 5)))
     texts = [one for one in page.elements if one.name == "text"]
@@ -140,7 +140,7 @@ def test_a_long_name_of_the_waterfall_is_cut(letters: int, cut: bool) -> None:
     assert titles[1] == f"idle: {'x' * letters}: +5.00 ms"
 
 
-def test_a_piece_of_a_step_says_what_it_is_and_lies_on_the_line_of_its_stream() -> None:
+def test_step_piece_is_labelled_and_lies_on_its_stream() -> None:
     """A stream without work keeps its line."""
     made = replace(NEW, pieces=(Piece(2, MS, 2 * MS, "memset", "fill"),), left_out=0)
     page = shown(strips_drawing(strips(made, None)))
@@ -161,7 +161,7 @@ def flame(*rows: Any) -> list[str]:
     return [title.partition(":")[0] for title in titles]
 
 
-def test_of_many_callers_and_of_many_ops_of_one_the_largest_sixty_are_drawn_by_name_where_equal() -> None:
+def test_largest_sixty_callers_and_ops_are_drawn() -> None:
     names = [f"op {at:02}" for at in range(61)]
     one = row("k", Word.SAME, base=None, new=replace(WORK, ns=2.0), outer="")
     apart = [replace(one, op=name) for name in reversed(names)]
@@ -171,7 +171,7 @@ def test_of_many_callers_and_of_many_ops_of_one_the_largest_sixty_are_drawn_by_n
     assert flame(*apart[1:], larger)[0] == names[60]
 
 
-def test_a_caller_is_slower_or_faster_by_the_sum_of_its_ops_of_which_one_changed_beyond_noise() -> None:
+def test_caller_changes_by_the_sum_of_its_ops() -> None:
     """3 and 5 ms were 4 and 2: in all it takes longer, though the one beyond noise is faster."""
     rows = (
         row("aten::mm", Word.FASTER, base=replace(WORK, ns=4e6), new=replace(WORK, ns=3e6)),

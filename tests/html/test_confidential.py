@@ -103,7 +103,7 @@ def frames_of(node: Node | None) -> list[str]:
     return [] if node is None else [node.name, *(name for one in node.inside for name in frames_of(one))]
 
 
-def test_what_is_drawn_is_veiled_where_that_is_asked_for_and_whole_elsewhere() -> None:
+def test_drawings_are_veiled_only_on_request() -> None:
     """The GPU waits for an op of the phase, too."""
     made = private_trace()
     made.annotation("secret phase", 41_000_000, 6_000_000)

@@ -113,7 +113,7 @@ def test_many_ranks_and_findings_stay_small() -> None:
     assert len(render_html(whole)) <= MOST_OF_PAGE
 
 
-def test_a_page_that_is_too_large_has_half_of_its_drawings_then_half_of_its_ranks() -> None:
+def test_too_large_page_halves_drawings_then_ranks() -> None:
     analysis, report = analysed(ONE), reported(ONE)
     traces = tuple(replace(report.traces[0], rank=rank) for rank in range(5))
     findings = tuple(replace(finding, rank=rank) for finding in report.findings[:1] for rank in range(5))
@@ -225,9 +225,7 @@ def test_the_shown_command_runs(
     ("start_ns", "end_ns", "window"),
     [(-50, 400, "0.000ms:0.001ms"), (2_000_000, 5_250_000, "2.000ms:5.250ms")],
 )
-def test_the_command_of_a_finding_that_is_not_drawn_has_its_window_which_is_none_too_short(
-    start_ns: int, end_ns: int, window: str
-) -> None:
+def test_command_of_an_undrawn_finding_has_its_window(start_ns: int, end_ns: int, window: str) -> None:
     made = page(ONE)
     origin, findings = made.report.traces[0].meta.origin_ns, made.report.findings
     moved = replace(findings[0], start_ns=origin + start_ns, end_ns=origin + end_ns)

@@ -25,7 +25,7 @@ def test_mappings_of_texts_are_left_to_the_json() -> None:
     assert rows_of({"mixed": {"a": 1, "b": "x"}, "one": 1}) == {"one": "1"}
 
 
-def test_shares_of_parts_are_of_their_sum_and_keep_their_exact_value() -> None:
+def test_shares_of_parts_are_of_their_sum_and_exact() -> None:
     found = replace(
         samples.findings()[0], evidence={"by": "x", "by_op": {"a": 1.0, "b": 3.0}, "zero": {"c": 0}}
     )

@@ -27,7 +27,7 @@ def test_names_are_there_once_and_nodes_point_to_them() -> None:
     assert data["told"] == {}  # each is in what is shown
 
 
-def test_names_that_look_alike_are_told_apart_and_still_found_as_findings_name_them() -> None:
+def test_similar_names_stay_distinct_and_searchable() -> None:
     kernels = [f"void at::native::gemm_kernel<{kind}, 4>(int)" for kind in ("float", "half")]
     data = flame_data(Node(ENGINE, "op", 2, 2, [Node(name, "kernel", 1, 1, []) for name in kernels]))
     assert data is not None
@@ -38,7 +38,7 @@ def test_names_that_look_alike_are_told_apart_and_still_found_as_findings_name_t
     assert len(set(shorts)) == 2
 
 
-def test_a_kernel_is_told_as_findings_name_it_where_neither_of_its_names_has_that() -> None:
+def test_kernel_is_named_as_in_findings() -> None:
     """Names of more than 160 characters lose their middle; of two that look alike the shorter keeps its beginning."""
     filled, far = "int, " * 30, "a::" * 30
     kernels = [f"void {far}hidden_kernel<{filled * 2}int>(int)"]

@@ -47,7 +47,7 @@ def bars(step: StepEstimate | None, together: StepEstimate | None = None) -> lis
     return list(zip(heads, texts, widths, strict=True))
 
 
-def test_a_step_is_told_as_recorded_without_the_profiler_and_after_the_fixes() -> None:
+def test_step_is_shown_recorded_unprofiled_and_fixed() -> None:
     """On the scale of the longest; the change is that of the step without the profiler."""
     assert bars(samples.estimate(), samples.estimate(9 * MS)) == [
         ("recorded", "25.0 ms", "100.00%"),
@@ -176,7 +176,7 @@ def test_the_first_three_to_fix_are_named_with_what_they_save(count: int, more: 
     assert not alone.of_class("rank")
 
 
-def test_the_place_of_a_finding_is_its_first_or_of_a_job_a_typical_one() -> None:
+def test_finding_place_is_its_first_or_a_typical_one() -> None:
     one = samples.finding(0, 5 * MS, 9 * MS)
     typical = replace(one, start_ns=ORIGIN + 5 * MS)
     elsewhere = replace(one, start_ns=ORIGIN + 1)
@@ -212,7 +212,7 @@ def test_devices_that_work_are_named_or_all_where_none_does() -> None:
     ]
 
 
-def test_the_window_is_told_with_its_place_where_it_was_asked_for() -> None:
+def test_requested_window_is_shown_with_its_place() -> None:
     window = AnalysedWindow(ORIGIN + 2 * MS, ORIGIN + 5 * MS)
     assert ("window", "3.00 ms") in facts_of(samples.trace(window=window))
     asked = samples.trace(window=replace(window, asked=True))
@@ -230,7 +230,7 @@ def test_steps_are_told_with_median_least_and_most() -> None:
     assert "steps" not in dict(facts_of(samples.trace(steps=None)))
 
 
-def test_what_was_not_understood_is_counted_and_damage_told_of_several_ranks() -> None:
+def test_ignored_events_are_counted_and_damage_has_ranks() -> None:
     meta = samples.meta(
         counted={"odd": 1_200, "even": 34},
         unknown_categories={"b": 2, "a": 3},

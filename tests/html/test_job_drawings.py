@@ -98,7 +98,7 @@ def test_cells_are_as_dark_as_the_wait_and_lead_to_the_step() -> None:
 
 
 @pytest.mark.parametrize(("count", "left"), [(48, 0), (50, 2)])
-def test_of_many_ranks_culprits_and_those_that_wait_most_are_drawn(count: int, left: int) -> None:
+def test_culprits_and_longest_waiters_of_many_ranks_are_drawn(count: int, left: int) -> None:
     ranks = [replace(ONE, rank=rank, waiting_ns=rank) for rank in range(count)]
     page = drawn(ranks, culprits=(0,))
     names = [
@@ -134,7 +134,7 @@ def test_ranks_without_steps_have_no_drawing() -> None:
     assert job_drawings(page) is None
 
 
-def test_the_verdict_of_a_job_has_its_what_ifs_and_the_ranks_that_are_missing() -> None:
+def test_job_verdict_has_what_ifs_and_missing_ranks() -> None:
     """The step is not said again where bars show it."""
     job = JobReport((ONE,), missing=(2, 3), summary=Verdict("not known", "the GPU", "nothing"))
     job = replace(job, as_peers={"1": samples.estimate()})

@@ -16,7 +16,7 @@ def verdict(job: JobReport) -> Parsed:
     return parsed(str(job_verdict(job)).encode())
 
 
-def test_each_line_of_a_job_s_verdict_is_at_its_place_in_the_json() -> None:
+def test_job_verdict_lines_match_their_json_places() -> None:
     peers = {"1": samples.estimate(), "2, 3": samples.estimate(9 * MS)}
     page = verdict(JobReport((ONE,), summary=Verdict("12 ms", "the GPU", "faster"), as_peers=peers))
     assert [(path, text) for path, _, _, text in quotes(page)] == [
@@ -50,7 +50,7 @@ def test_the_heat_map_has_a_column_for_each_step_of_any_rank() -> None:
     assert names == ["rank 1", "rank 0"] * 2
 
 
-def test_rows_of_steps_are_named_and_clocks_told_where_there_are_any() -> None:
+def test_step_rows_are_named_and_clocks_shown_if_any() -> None:
     page = drawn([replace(ONE, clock=None), replace(TWO, clock=None, start_ns=(0, 10 * MS))])
     labels = [one.attributes["aria-label"] for one in page.of_class("rank-steps")]
     assert labels == ["Steps of rank 0", "Steps of rank 1"]

@@ -57,11 +57,11 @@ def test_numbers_are_written_by_their_unit(unit: str, value: Any, text: str) -> 
 @pytest.mark.parametrize(
     ("value", "text"), [(99.94, "99.9"), (100.4, "100"), (-1_234.0, "-1,234"), (-99.94, "-99.9"), (0.0, "0")]
 )
-def test_a_number_has_three_digits_and_all_of_them_before_the_point(value: float, text: str) -> None:
+def test_number_has_three_digits_and_all_before_the_point(value: float, text: str) -> None:
     assert rounded(value) == text
 
 
-def test_attributes_and_children_that_are_zero_or_empty_are_written() -> None:
+def test_zero_or_empty_attributes_and_children_are_written() -> None:
     assert tag("li", 0, value=0) == '<li value="0">0</li>'
     assert tag("option", "", value="") == '<option value=""></option>'
     assert tag("p", None, hidden=False, title=None) == "<p></p>"
@@ -73,7 +73,7 @@ def test_attributes_and_children_that_are_zero_or_empty_are_written() -> None:
     assert tag("meta", name_="x") == '<meta name="x">'
 
 
-def test_markup_is_not_escaped_again_and_long_texts_lose_their_middle() -> None:
+def test_markup_is_escaped_once_and_long_texts_are_cut() -> None:
     assert together([Html("<b>"), None, "<", 0]) == "<b>&lt;0"
     assert escaped(Html("<" * 5_000)) == "<" * 5_000
     assert len(escaped("a" * 5_000)) == 1_600

@@ -42,7 +42,7 @@ def text_of(content: object) -> str:
 # -- bars -------------------------------------------------------------------------------------------------
 
 
-def test_parts_of_a_bar_lie_side_by_side_and_those_with_room_have_letters() -> None:
+def test_bar_parts_lie_side_by_side_and_wide_ones_have_letters() -> None:
     """From 7 % of the width on."""
     page = parsed(
         str(parts_bar([("compute", 60), ("memset", 7), ("idle", 27), ("copy_h2d", 6)], "time")).encode()
@@ -97,7 +97,7 @@ def test_a_spread_reaches_to_twice_the_usual_time_or_the_longest(
 
 
 @pytest.mark.parametrize(("count", "numbered"), [(24, list(range(24))), (25, list(range(0, 25, 2)))])
-def test_a_number_stands_below_as_many_steps_as_there_is_room_for(count: int, numbered: list[int]) -> None:
+def test_number_stands_below_as_many_steps_as_fit(count: int, numbered: list[int]) -> None:
     steps = tuple(StepTime(number, 100, {"compute": 60, "idle": 40}) for number in range(count))
     page = parsed(str(steps_svg(StepSeries(0, 100, 1, steps))).encode())
     assert [int(one.text) for one in page.of_class("tick")] == numbered
@@ -184,7 +184,7 @@ def test_evidence_has_the_units_that_its_names_end_with() -> None:
     assert evidence(card(replace(samples.findings()[0], evidence={"count": 3}))) is None
 
 
-def test_of_a_sum_the_largest_five_parts_are_shown_and_ops_lead_to_their_rows() -> None:
+def test_five_largest_parts_are_shown_and_ops_link_to_rows() -> None:
     sums = {f"aten::op{at}": at for at in range(1, 7)}
     found = replace(samples.findings()[0], evidence={"by_op": sums, "texts": {"a": "b"}, "none": {}})
     page = shown(evidence(card(found, **{"aten::op6": "op-0-2"})))
@@ -194,7 +194,7 @@ def test_of_a_sum_the_largest_five_parts_are_shown_and_ops_lead_to_their_rows() 
     assert [(one.text, one.attributes["href"]) for one in page.having("href")] == [("aten::op6", "#op-0-2")]
 
 
-def test_the_job_s_findings_are_those_to_fix_and_those_of_several_ranks() -> None:
+def test_job_findings_are_those_to_fix_and_shared_ones() -> None:
     one = replace(samples.findings(0)[0], ranks=(0,))
     info = replace(one, severity=Severity.INFO, rank=1, ranks=(1,))
     page: Any = SimpleNamespace(

@@ -16,7 +16,7 @@ from traceanalyzer.render.html.plots import accounting_bar, class_of, memory_svg
 CURVE = MemoryCurve(0, "GPU 0", 100, 200, None, 0, (100, 200, 300), (-5, 50, 100), None, (), 0, 0)
 
 
-def test_memory_stays_until_the_next_point_below_the_most_that_is_reserved() -> None:
+def test_memory_curve_is_stepped_below_peak_reserved() -> None:
     """Of 170 pixels 96 % are 200 bytes; bytes that were freed before they were seen are none."""
     page = parsed(str(memory_svg(replace(CURVE, reserved_bytes=(100, 200, 200)))).encode())
     steps = "0.0,170.0 H500.0 V129.2 H1000.0 V88.4"
@@ -58,7 +58,7 @@ def test_a_spread_goes_from_the_least_to_the_most() -> None:
     assert (end["x1"], end["x2"]) == ("80.00%", "80.00%")
 
 
-def test_parts_of_a_device_are_shares_of_its_window_with_idle_time_last() -> None:
+def test_device_parts_are_window_shares_with_idle_last() -> None:
     parts = {
         "idle:python": 60 * MS,
         "memset": 0,
@@ -89,7 +89,7 @@ def test_one_name_may_be_the_beginning_of_another() -> None:
     assert shown == [f"{'k' * 24}…{'k' * 10}", f"{'k' * 24}…{'k' * 11}"]
 
 
-def test_kernels_of_one_name_are_short_and_others_have_their_arguments() -> None:
+def test_kernels_of_one_name_are_short_others_have_arguments() -> None:
     one, two = "void a::gemm<float>(int)", "void b::gemm<half>(int)"
     assert kernel_names([one, one], 60) == ["gemm", "gemm"]
     assert kernel_names([one, two, "c::add<int>"], 60) == ["a::gemm<float>", "b::gemm<half>", "add"]

@@ -194,7 +194,7 @@ def test_copies_of_different_ways_look_different() -> None:
     assert len(colours) == len(ways)
 
 
-def test_the_line_of_the_median_lies_at_the_top_of_a_step_that_takes_it() -> None:
+def test_median_line_is_at_the_top_of_a_median_step() -> None:
     """As far below the top of the longest as the median is shorter."""
     series = step_series(analysed(LOOP))
     assert series is not None

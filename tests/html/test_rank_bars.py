@@ -37,15 +37,13 @@ def test_a_wait_is_the_end_of_its_step(waits: int, bars: list[tuple[str, str]]) 
 @pytest.mark.parametrize(
     ("waits", "holds", "late"), [(2, 3, True), (3, 3, False), (4, 3, False), (4, 0, False)]
 )
-def test_a_step_is_late_where_others_wait_longer_for_it_than_it_waits(
-    waits: int, holds: int, late: bool
-) -> None:
+def test_step_is_late_if_others_wait_longer_for_it(waits: int, holds: int, late: bool) -> None:
     page = drawn([step(waits * MS, holds * MS)])
     assert len(page.of_class("late")) == late
     assert len(page.of_class("holds")) == late
 
 
-def test_cells_are_as_dark_as_their_wait_is_of_the_longest_of_all_waits() -> None:
+def test_cells_are_shaded_by_share_of_the_longest_wait() -> None:
     """Also of those for a rank that itself waits less."""
     page = drawn([step(MS, 4 * MS), replace(step(2 * MS), rank=1)])
     styles = [one.attributes["style"] for one in page.having("style") if one.name == "td"]
@@ -66,7 +64,7 @@ def of(ranks: list[RankReport], traces: list[int]) -> Parsed:
     return parsed(str(job_drawings(page)).encode())
 
 
-def test_cells_lead_to_the_trace_of_their_rank_wherever_it_stands() -> None:
+def test_cells_link_to_the_trace_of_their_rank() -> None:
     """Ranks 3, 4 and 5; the traces of 5 and 3 are in the page."""
     page = of([replace(step(rank), rank=rank) for rank in (3, 4, 5)], [5, 3])
     assert [one.attributes["data-at"] for one in page.having("data-at")] == ["#step-1-7", "#step-0-7"]

@@ -46,7 +46,7 @@ def test_a_row_of_a_rank_has_its_own_numbers_and_leads_to_it() -> None:
     ]
 
 
-def test_what_is_damaged_of_a_trace_alone_is_told_with_its_verdict() -> None:
+def test_damaged_trace_is_shown_with_its_verdict() -> None:
     damage = (Damage("truncated", "it ends", 9, 1), Damage("skipped files", "one was skipped"))
     page = shown(verdicts(page_of(samples.trace(meta=samples.meta(damage=damage)))))
     assert [pair for pair in places(page) if "damage" in pair[0]] == [
@@ -57,7 +57,7 @@ def test_what_is_damaged_of_a_trace_alone_is_told_with_its_verdict() -> None:
     assert "Not read" not in shown(verdicts(page_of(samples.trace()))).elements[0].text
 
 
-def test_a_line_of_a_finding_has_its_rule_its_severity_its_rank_and_its_message() -> None:
+def test_finding_line_has_rule_severity_rank_and_message() -> None:
     one = found(rank=1, severity=Severity.LOW)
     page = cards_of([*[found(rank=0)] * 41, replace(one, message="It waits.")], ranks=2)
     lines = [at for at in page.elements if at.name == "tr" and "id" in at.attributes]
@@ -72,7 +72,7 @@ def test_a_line_of_a_finding_has_its_rule_its_severity_its_rank_and_its_message(
     assert "rank" not in line
 
 
-def test_the_peak_of_memory_and_who_was_alive_are_at_their_places_in_the_json() -> None:
+def test_memory_peak_and_owners_match_the_json() -> None:
     owners = (*CURVE.owners, Owner("aten::mul", "b.py(2): g", 7, 5))
     more = replace(CURVE, owners=owners, others=1_200, others_bytes=3 * MIB, before_bytes=2 * MIB)
     page = shown(memory(more, 4, ORIGIN))
@@ -96,7 +96,7 @@ def test_the_peak_of_memory_and_who_was_alive_are_at_their_places_in_the_json() 
     assert rows[-1] == "allocated before the recording2.00 MiB"
 
 
-def test_owners_whose_long_names_differ_far_behind_are_told_apart() -> None:
+def test_owners_that_differ_late_in_long_names_are_distinct() -> None:
     names = [f"{'k' * 130}{letter}" for letter in "AB"]
     owners = tuple(Owner(name, "x" * 200, 1, MIB) for name in names)
     page = shown(memory(replace(CURVE, owners=owners, reserved_bytes=None), 0, ORIGIN))

@@ -76,7 +76,7 @@ def test_the_contents_lead_to_what_is_there(drawn: dict[str, Any], parts: list[s
     assert leads(job) == ["findings", "ranks", "trace-1", "rules"]
 
 
-def test_who_has_no_mouse_skips_to_the_first_finding_on_the_timeline() -> None:
+def test_keyboard_users_skip_to_the_first_finding() -> None:
     def texts(page: Any) -> list[str]:
         return [one.text for one in shown(document._skip(page)).of_class("skip")]
 
@@ -94,7 +94,7 @@ def test_severities_are_counted_and_lead_to_the_first_of_each() -> None:
     assert [one.attributes["href"] for one in page.having("href")] == ["#finding-1", "#finding-2"]
 
 
-def test_rules_with_one_reason_stand_together_with_the_longest_that_says_it() -> None:
+def test_rules_with_one_reason_share_its_longest_text() -> None:
     outcomes = (
         Outcome("a", Status.NOT_APPLICABLE, "no steps", 0),
         Outcome("a", Status.NOT_APPLICABLE, "no steps: call prof.step()", 1),
@@ -171,7 +171,7 @@ def test_causes_are_ranked_by_the_idle_part_of_the_window() -> None:
     assert timelines._causes(page) == ["b", "a", "c"]  # 90, 40 + 10, 50: a before c
 
 
-def test_ranks_are_shifted_by_their_clocks_onto_the_axis_of_the_earliest() -> None:
+def test_ranks_are_shifted_to_the_earliest_clock() -> None:
     """The second rank's clock reads 2 ms more; the third has none."""
     base = 1_000 * MS
     given = (
@@ -185,7 +185,7 @@ def test_ranks_are_shifted_by_their_clocks_onto_the_axis_of_the_earliest() -> No
     assert timelines._shifts(samples.report()) == [None]
 
 
-def test_marks_count_from_the_first_event_and_have_the_cost_of_their_occurrence() -> None:
+def test_marks_count_from_first_event_and_have_their_cost() -> None:
     one = samples.finding(2 * MS, 5 * MS, 9 * MS, length=3)
     costs = tuple(replace(at, cost_ns=cost) for at, cost in zip(one.occurrences, (7, 8, 9), strict=True))
     starts = [ORIGIN + 2 * MS, ORIGIN + 9 * MS]
@@ -209,7 +209,7 @@ def test_marks_count_from_the_first_event_and_have_the_cost_of_their_occurrence(
 # -- names, and the picture of a notebook -----------------------------------------------------------------
 
 
-def test_long_names_that_look_alike_have_the_part_in_which_they_differ() -> None:
+def test_similar_long_names_show_where_they_differ() -> None:
     begin, end = "a" * 60, "z" * 60
     names = [f"{begin}first{end}", f"{begin}other{end}", "short"]
     told = told_apart(names, 40)

@@ -46,12 +46,12 @@ def test_lanes_lie_one_below_the_other_as_high_as_their_levels() -> None:
     assert next(one.attributes["y1"] for one in page.of_class("axis")) == "130"
 
 
-def test_a_link_leads_from_the_call_s_lower_edge_to_the_work_s_upper() -> None:
+def test_link_leads_from_calls_lower_to_works_upper_edge() -> None:
     (link,) = drawn().of_class("link")
     assert [link.attributes[name] for name in ("x1", "y1", "x2", "y2")] == ["10.000%", "76", "50.000%", "103"]
 
 
-def test_bars_have_the_look_of_their_kind_and_of_the_occurrence_s_own() -> None:
+def test_bars_look_like_their_kind_and_own_occurrence() -> None:
     looks = [one.attributes["class"] for one in drawn().of_class("b")]
     assert looks == ["b b-op", "b b-call own", "b b-compute own", "b b-copy"]
 

@@ -104,7 +104,7 @@ def test_launches_lead_to_their_work_or_are_told() -> None:
 
 
 @pytest.mark.parametrize("named", ["call", "work"])
-def test_work_and_its_launch_are_joined_whichever_of_them_the_finding_names(named: str) -> None:
+def test_work_and_launch_are_joined_whichever_is_named(named: str) -> None:
     made = TraceBuilder()
     made.op("aten::mul", 10_000, 20_000)
     call = made.launch("cudaLaunchKernel", 15_000, 5_000, 1)
@@ -142,7 +142,7 @@ def test_lanes_are_the_thread_s_and_the_device_s() -> None:
             assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, 7]
 
 
-def test_the_second_thread_is_the_one_that_launches_most_of_the_occurrence_s_work() -> None:
+def test_second_thread_launches_most_of_the_occurrence() -> None:
     """After the occurrence's own; those that neither launch nor wait for any of it are not shown."""
     made, calls = TraceBuilder(), []
     for thread, rows in ((TID, 1), (TID + 1, 2), (TID + 2, 4), (TID + 3, 9)):
@@ -155,7 +155,7 @@ def test_the_second_thread_is_the_one_that_launches_most_of_the_occurrence_s_wor
     assert [lane.number for lane in strip_of(analysis, finding).lanes] == [TID, TID + 2]
 
 
-def test_what_is_forty_times_as_long_as_the_occurrence_does_not_widen_the_strip() -> None:
+def test_event_forty_times_as_long_does_not_widen_the_strip() -> None:
     """An op of 10 ms in nine others around a kernel of 1 us; of ten levels seven are drawn, from the outermost."""
     made = TraceBuilder()
     ids = [made.op(f"aten::level{depth}", depth * 100, 10_000_000 - 200 * depth) for depth in range(10)]
@@ -234,7 +234,7 @@ def test_the_axis_names_round_times_within_the_strip(start_us: int, end_us: int,
     assert ", ".join(map(" ".join, found)) == ticks
 
 
-def test_a_bar_is_as_long_as_its_event_and_has_letters_where_there_is_room() -> None:
+def test_bar_is_as_long_as_its_event_and_has_letters_if_wide() -> None:
     """From 3.5 % of the width on."""
     bars = tuple(
         Bar(at, f"aten::op{at}", "op", start, end, at, False)

@@ -32,7 +32,7 @@ def bare(rank: int | None = None, verdict: str = "Step: 25 ms") -> TraceReport:
     return samples.trace(rank, verdict=verdict, accounting=())
 
 
-def test_ranks_are_named_where_there_are_several_and_four_are_shown() -> None:
+def test_four_of_several_ranks_are_named() -> None:
     """20 pixels a line."""
     assert lines(drawn(report(bare(7)))) == [("16", 26, "Step: 25 ms"), ("16", 50, "no findings")]
     five = drawn(report(*(bare(rank, f"verdict {rank}") for rank in range(6))))
@@ -62,7 +62,7 @@ def test_a_long_verdict_has_four_lines(words: int, cut: bool) -> None:
     assert texts[4:] == (["…", "no findings"] if cut else ["no findings"])
 
 
-def test_parts_of_a_window_are_drawn_from_the_largest_on_with_idle_time_last() -> None:
+def test_window_parts_are_drawn_largest_first_idle_last() -> None:
     """Of 728 pixels; what is not two pixels wide is left out, and a name needs 8 pixels a letter."""
     parts = {
         "idle:unknown": 500,
@@ -92,7 +92,7 @@ def test_parts_of_a_window_are_drawn_from_the_largest_on_with_idle_time_last() -
     assert lines(page)[-1] == ("16", 104, "no findings")
 
 
-def test_a_finding_has_its_number_its_severity_its_name_and_what_it_is_worth() -> None:
+def test_finding_has_number_severity_name_and_saving() -> None:
     high = samples.finding(0, severity=Severity.HIGH, saving=samples.saving(), by="aten::mm")
     info = samples.finding(0, severity=Severity.INFO, cost_ns=0)
     page = drawn(report(bare(), findings=(high, info)))

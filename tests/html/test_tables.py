@@ -41,7 +41,7 @@ def table(*inputs: Inputs, others: int = 0, names: tuple[str, ...] = ("aten::mm"
     return OpTable(rows, others, 7 * MS, ("device 0: a datasheet",))
 
 
-def test_an_op_has_its_inputs_below_it_with_rates_and_the_share_of_the_peak() -> None:
+def test_op_has_inputs_with_rates_and_share_of_the_peak() -> None:
     page = shown(ops(table(KNOWN, UNKNOWN), 2))
     assert rows_of(page) == [
         "aten::mm1,2003.00 ms25.0 %",
@@ -93,7 +93,7 @@ def test_long_names_of_ops_are_told_apart() -> None:
 # -- steps and kernels ------------------------------------------------------------------------------------
 
 
-def test_a_step_has_its_busy_and_idle_time_and_what_most_of_it_is() -> None:
+def test_step_has_busy_and_idle_time_and_its_main_part() -> None:
     first = StepTime(3, 10 * MS, {"compute": 7 * MS, "idle": 3 * MS}, (("aten::mm", 5 * MS),), "idle:python")
     second = StepTime(4, 8 * MS, {"compute": 8 * MS, "memset": 0})
     page = shown(steps(StepSeries(0, 9 * MS, 1, (first, second)), 2))
@@ -137,7 +137,7 @@ CURVE = MemoryCurve(
 )
 
 
-def test_the_curve_of_memory_is_stairs_below_the_most_that_was_reserved() -> None:
+def test_memory_curve_is_stepped_below_the_reserved_peak() -> None:
     """0.96 of 170 px are 8 MiB: 2 MiB are 40.8 px, from a quarter of the width on."""
     page = shown(memory_svg(CURVE))
     (allocated,), (reserved,), (area,) = (page.of_class(name) for name in ("allocated", "reserved", "area"))
@@ -152,7 +152,7 @@ def test_the_curve_of_memory_is_stairs_below_the_most_that_was_reserved() -> Non
     )
 
 
-def test_owners_of_the_peak_are_listed_with_the_rest_and_what_was_there_before() -> None:
+def test_owners_of_the_peak_are_listed_with_rest_and_before() -> None:
     page = shown(memory(CURVE, 2, ORIGIN))
     (caption,) = [one.text for one in page.elements if one.name == "figcaption"]
     assert caption == "CUDA:0: peak 4.00 MiB at 30 ns; reserved: at most 8.00 MiB (the dashed line)"
@@ -172,7 +172,7 @@ def test_less_than_a_mebibyte_is_no_curve(peak: int, drawn: bool) -> None:
     assert bool(rows_of(page)) is drawn
 
 
-def test_facts_of_a_kind_stand_together_without_those_that_are_nothing() -> None:
+def test_facts_of_a_kind_are_grouped_without_empty_ones() -> None:
     found = [
         Fact("gpu-peak", "mm: 0 TFLOP/s", {}, ()),
         Fact("gpu-peak", "mm: 120 TFLOP/s", {}, ()),

@@ -61,7 +61,7 @@ def test_events_are_those_of_the_trace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
-def test_every_listed_occurrence_is_marked_and_leads_to_an_event_of_its_own(path: Path) -> None:
+def test_every_listed_occurrence_is_marked_with_its_event(path: Path) -> None:
     made = timeline(path)
     for mark in made.marks:
         found = reported(path).findings[mark.finding]
@@ -161,7 +161,7 @@ def test_packed_data_is_the_timeline() -> None:
     assert mark["c"] == [occurrences[j].cost_ns for j in mark["j"]]
 
 
-def test_causes_are_those_that_leave_most_idle_first_over_all_ranks() -> None:
+def test_causes_with_most_idle_time_of_all_ranks_come_first() -> None:
     def rank(why: list[int], busy: list[int]) -> Any:
         overview = SimpleNamespace(why=why, busy=busy, names=("idle:a", "idle:b", "idle:c"))
         return SimpleNamespace(timeline=SimpleNamespace(overviews=[overview]))

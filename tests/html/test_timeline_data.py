@@ -106,7 +106,7 @@ def test_starts_and_ids_are_differences_along_each_track() -> None:
     }
 
 
-def test_marks_have_their_finding_s_words_and_their_occurrences_costs() -> None:
+def test_marks_have_the_findings_text_and_occurrence_costs() -> None:
     """Findings without occurrences here have none."""
     (one,) = data(page(report(None), ONE))
     assert one["marks"] == [
@@ -160,7 +160,7 @@ def test_ranks_have_one_axis_where_their_clocks_are_known() -> None:
     assert _shifts(report(0, 1, job=JobReport((RANK, early)))) == [6 * MS - 1_000, 0]
 
 
-def test_a_clock_that_drifts_is_evened_for_the_middle_of_the_window() -> None:
+def test_drifting_clock_is_corrected_at_the_window_middle() -> None:
     """It gains a thousandth from 1 s on; the window's middle is 50 ms after that: 50 us."""
     at = ORIGIN + 1_000 * MS
     fast = replace(RANK, rank=1, clock=Clock(0, 0, drift_ppm=1_000.0, at_ns=at))

@@ -51,9 +51,7 @@ def test_of_rows_that_begin_together_the_outermost_counts() -> None:
 
 
 @pytest.mark.parametrize(("ns", "whole", "taken"), [(10_000, True, 1), (9_999, True, 0), (10_000, False, 0)])
-def test_a_tenth_of_a_gap_is_a_real_part_and_without_a_launch_only_where_all_of_it_may_be(
-    ns: int, whole: bool, taken: int
-) -> None:
+def test_real_part_is_a_tenth_or_whole_gap_without_launch(ns: int, whole: bool, taken: int) -> None:
     start, end, none = np.array([0]), np.array([100_000]), np.array([-1])
     gaps: Any = SimpleNamespace(dur_ns=end - start, start_ns=start, end_ns=end, returned_ns=none, call=none)
     gaps = type("Gaps", (SimpleNamespace,), {"__len__": lambda self: 1})(**vars(gaps))
@@ -66,7 +64,7 @@ class _Gaps(SimpleNamespace):
         return len(self.device)
 
 
-def test_a_delay_is_usual_for_its_device_unless_clocks_that_disagree_explain_it() -> None:
+def test_delay_is_usual_unless_disagreeing_clocks_explain_it() -> None:
     device = np.array([0, 0, 1, 2, 3])
     launched = np.array([10, 20, 30, 40, 5])
     delay = np.array([7_000, 7_000, _MAX_DELAY_NS, _MAX_DELAY_NS + 1, 9_000])

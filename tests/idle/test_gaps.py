@@ -67,7 +67,7 @@ def test_the_tail_of_a_file_that_was_cut_is_not_recorded(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kernel_first", [False, True])
-def test_at_the_head_no_call_is_charged_for_what_it_may_have_waited_for(kernel_first: bool) -> None:
+def test_no_call_at_the_head_is_charged_for_unknown_waits(kernel_first: bool) -> None:
     """A copy's call of 80 us before the first work that was recorded: work before it would not be in the file."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000_000)

@@ -23,7 +23,7 @@ def test_dispatching_names_the_op_that_took_the_time() -> None:
     assert judged(trace) == ("dispatching", "aten::empty", "aten::empty")
 
 
-def test_dispatching_names_the_op_that_launched_where_that_took_it() -> None:
+def test_dispatching_names_the_op_that_launched_if_longest() -> None:
     trace = gap()
     trace.op("aten::linear", FIRST + 10 * US, 895 * US)  # the launch lies in it
     assert judged(trace) == ("dispatching", "cudaLaunchKernel", "aten::add")
@@ -155,7 +155,7 @@ def test_work_launched_right_behind_a_round_trip_belongs_to_it() -> None:
     assert judged(trace, work=2)[0] == "synchronisation"
 
 
-def test_the_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
+def test_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
     trace = TraceBuilder()
     trace.op("aten::_local_scalar_dense", 60 * US, 100 * US)
     trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
@@ -170,13 +170,13 @@ def test_the_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
     )
 
 
-def test_a_blocking_copy_launched_late_is_charged_where_its_call_is_most_of_the_gap() -> None:
+def test_late_blocking_copy_is_charged_if_most_of_the_gap() -> None:
     trace = gap(launched=FIRST + 100 * US, dur=LATE - FIRST, name="cudaMemcpyAsync")
     trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
     assert judged(trace) == ("blocking-upload", "cudaMemcpyAsync", "aten::add")
 
 
-def test_a_blocking_copy_is_not_to_blame_for_what_was_before_its_call() -> None:
+def test_blocking_copy_is_not_charged_before_its_call() -> None:
     trace = gap(launched=LATE - 100 * US, dur=160 * US, name="cudaMemcpyAsync")
     trace.events[-1] |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
     assert judged(trace)[0] == "host-code"
@@ -205,7 +205,7 @@ def test_in_time_is_latency_unless_it_took_longer_than_usual() -> None:
 
 
 @pytest.mark.parametrize("began", [-10, 10])
-def test_the_long_call_that_launches_the_next_work_explains_the_gap(began: int) -> None:
+def test_long_call_that_launches_the_next_work_is_the_cause(began: int) -> None:
     """Whether it began before the device ran dry or after."""
     trace = gap(launched=FIRST + began * US, dur=LATE - FIRST - 5 * US)
     assert judged(trace)[:2] == ("long-call", "cudaLaunchKernel")

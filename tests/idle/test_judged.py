@@ -9,7 +9,7 @@ from tests.support.trace_builder import TraceBuilder
 
 
 @pytest.mark.parametrize(("back", "cause"), [(False, "blocking-upload"), (True, "synchronisation")])
-def test_an_op_that_copies_both_ways_waits_for_what_it_reads_back(back: bool, cause: str) -> None:
+def test_op_that_copies_both_ways_waits_for_its_read_back(back: bool, cause: str) -> None:
     trace = gap()
     trace.op("aten::copy_", 40 * US, FIRST - 20 * US)
     trace.launch("cudaMemcpyAsync", 42 * US, 2 * US, 8)
@@ -31,7 +31,7 @@ def test_an_op_that_copies_both_ways_waits_for_what_it_reads_back(back: bool, ca
         (40, False, "unknown"),  # nobody knows when the work before was launched
     ],
 )
-def test_work_waits_for_an_event_that_was_waited_for_since_the_work_before_was_launched(
+def test_work_waits_for_an_event_awaited_since_the_last_launch(
     waited_at: int, linked: bool, cause: str
 ) -> None:
     """Launched while the device was busy, and started long after."""
@@ -49,9 +49,7 @@ def test_work_waits_for_an_event_that_was_waited_for_since_the_work_before_was_l
 
 
 @pytest.mark.parametrize(("held_us", "cause"), [(200, "host-code"), (520, "unknown")])
-def test_work_that_started_long_after_its_late_launch_was_held_up_where_that_is_most_of_the_gap(
-    held_us: int, cause: str
-) -> None:
+def test_delay_after_a_late_launch_counts_if_most_of_the_gap(held_us: int, cause: str) -> None:
     """Thirty others started 4 us after their launches: that is the usual delay."""
     trace = TraceBuilder()
     trace.step(0, 0, 5_000 * US)
@@ -64,9 +62,7 @@ def test_work_that_started_long_after_its_late_launch_was_held_up_where_that_is_
 
 
 @pytest.mark.parametrize(("ends_us", "row"), [(880, "aten::sum"), (884, "cudaLaunchKernel")])
-def test_an_op_took_the_gap_that_ended_before_the_launch_and_else_the_op_that_launched(
-    ends_us: int, row: str
-) -> None:
+def test_gap_belongs_to_the_op_before_the_launch_or_launching(ends_us: int, row: str) -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
     trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 1)
@@ -81,7 +77,7 @@ def test_an_op_took_the_gap_that_ended_before_the_launch_and_else_the_op_that_la
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_launches_whose_work_ran_on_another_device_leave_nothing_unrecorded(recorded: bool) -> None:
+def test_launches_to_another_device_leave_nothing_unrecorded(recorded: bool) -> None:
     """One device is done; what is launched after that runs on the other one, or is not in the file."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
@@ -97,9 +93,7 @@ def test_launches_whose_work_ran_on_another_device_leave_nothing_unrecorded(reco
 
 
 @pytest.mark.parametrize(("gap_us", "charged"), [(200, True), (201, False)])
-def test_a_call_that_found_the_device_idle_explains_a_short_gap_and_no_long_one(
-    gap_us: int, charged: bool
-) -> None:
+def test_call_that_found_the_device_idle_explains_short_gaps(gap_us: int, charged: bool) -> None:
     """It began 20 us after the device ran dry and took 20 us; an op fills the rest."""
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
@@ -122,7 +116,7 @@ def test_a_call_that_found_the_device_idle_explains_a_short_gap_and_no_long_one(
         (120, 123, False),  # the CPU came late: the device had run dry before
     ],
 )
-def test_a_copy_to_the_host_is_what_a_call_waits_for_that_begins_before_it(
+def test_copy_to_the_host_is_awaited_by_the_earlier_call(
     launched_us: int, sync_us: int, refill: bool
 ) -> None:
     """The device idles from 100 to 130 us."""

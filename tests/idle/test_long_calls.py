@@ -59,7 +59,7 @@ def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
 
 
 @pytest.mark.parametrize(("took", "cause"), [(900, "dispatching"), (1_100, "first-use")])
-def test_a_call_alone_of_its_kind_is_unusual_from_a_millisecond_on(took: int, cause: str) -> None:
+def test_single_call_is_unusual_from_one_millisecond(took: int, cause: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 10 * US, 20 * US)
     trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)

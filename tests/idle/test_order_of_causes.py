@@ -6,7 +6,7 @@ from tests.idle.one_gap import US, pieces
 from tests.support.trace_builder import TraceBuilder
 
 
-def test_first_use_comes_before_allocator_calls_of_another_thread() -> None:
+def test_first_use_precedes_allocator_calls_of_other_threads() -> None:
     trace = TraceBuilder()
     for number in range(4):
         start = number * 2_000 * US

@@ -91,9 +91,7 @@ def test_what_one_cause_has_taken_the_next_cannot_take() -> None:
         ("cuda_runtime", "cuModuleLoadData", "module-loading"),
     ],
 )
-def test_allocator_calls_of_every_step_belong_to_what_contains_them(
-    category: str, name: str, cause: str
-) -> None:
+def test_allocator_calls_in_every_step_belong_to_their_caller(category: str, name: str, cause: str) -> None:
     """The allocator has what lies outside of it only: whoever loads or compiles is asked to, not to allocate less."""
     trace = TraceBuilder()
     for number in range(4):
@@ -109,7 +107,7 @@ def test_allocator_calls_of_every_step_belong_to_what_contains_them(
     assert found[cause] >= 600 * US
 
 
-def test_what_the_cpu_did_after_the_launch_returned_is_not_looked_at() -> None:
+def test_cpu_after_the_launch_returned_is_ignored() -> None:
     trace = gap(launched=FIRST + 10 * US, dur=5 * US)
     trace.launch("cudaMalloc", FIRST + 100 * US, 600 * US, 9)
     assert set(pieces(trace)) == {"unknown"}
@@ -255,7 +253,7 @@ def test_a_copy_to_a_dry_device_explains_what_its_own_call_takes(
     assert judged(trace, work=2)[0] == cause
 
 
-def test_the_library_that_starts_in_a_loop_that_thrashes_is_first_use() -> None:
+def test_library_start_in_a_thrashing_loop_is_first_use() -> None:
     trace = TraceBuilder()
     for number in range(6):
         start = number * 20_000 * US
@@ -284,7 +282,7 @@ def test_without_steps_calls_that_go_on_recur() -> None:
     assert judged(once, work=1)[0] == "first-use"
 
 
-def test_the_copy_that_is_the_first_work_waited_for_work_from_before_the_recording() -> None:
+def test_copy_that_is_first_work_waited_for_earlier_work() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
     trace.op("aten::copy_", 90 * US, 820 * US)

@@ -63,7 +63,7 @@ def test_calls_recur_that_half_of_the_later_steps_have(in_steps: list[int], recu
     assert recurring(trace) == [recur] * len(in_steps)
 
 
-def test_without_steps_the_launch_that_runs_the_last_kernel_for_the_first_time_is_of_the_start() -> None:
+def test_without_steps_first_run_of_the_last_kernel_is_start() -> None:
     """What comes before the next launch is in none of the quarters; with it two of them would have an allocation."""
     trace = TraceBuilder()
     for i in range(9):

@@ -12,7 +12,7 @@ def named(sure: Confidence) -> set[str]:
     return {row.cause for row in TABLE if row.sure is sure}
 
 
-def test_what_no_event_explains_is_the_least_sure_and_what_events_only_suggest_is_in_between() -> None:
+def test_unexplained_time_is_least_sure_then_suggested() -> None:
     assert named(Confidence.LOW) == {"unknown", "waiting"}
     assert named(Confidence.MEDIUM) == {
         *("not-recorded", "first-use", "long-call"),  # guessed from what else is recorded
@@ -22,7 +22,7 @@ def test_what_no_event_explains_is_the_least_sure_and_what_events_only_suggest_i
     assert named(Confidence.MEDIUM).isdisjoint(named(Confidence.HIGH))
 
 
-def test_causes_are_in_the_group_of_who_could_have_launched_earlier() -> None:
+def test_causes_are_grouped_by_who_could_launch_earlier() -> None:
     late = {cause for cause, group in GROUPS.items() if group == "launched late"}
     assert {"allocator", "long-call", "host-collective", "host-work", "data-loading", "dispatching"} <= late
     assert {"engine", "python", "host-code"} <= late
@@ -34,13 +34,13 @@ def test_causes_are_in_the_group_of_who_could_have_launched_earlier() -> None:
     assert once == {"graph-capture", "compilation", "module-loading", "first-use", "autotuning"}
 
 
-def test_of_what_the_trace_does_not_show_the_cause_itself_says_why() -> None:
+def test_hidden_causes_explain_why_they_are_hidden() -> None:
     assert {"not-recorded", "unlinked", "tail", "waiting", "unknown"} <= set(SAYS_WHY)
     assert {"graph-capture", "profiler-overhead", "in-graph"} <= set(SAYS_WHY)
     assert {"python", "host-code", "dispatching", "synchronisation"}.isdisjoint(SAYS_WHY)
 
 
-def test_no_change_of_the_code_takes_away_what_the_recording_or_the_device_does() -> None:
+def test_recording_and_device_causes_need_no_code_change() -> None:
     recording = {cause for cause, group in GROUPS.items() if group == "the recording"}
     assert recording <= set(NOT_THE_CODE)
     assert {"graph-capture", "launch-latency", "in-graph", "start"} <= set(NOT_THE_CODE)

@@ -111,9 +111,7 @@ def listed(trace: TraceBuilder, folder: Path, window: str) -> list[list[str]]:
         ("10ms:20ms", [1, 2]),
     ],
 )
-def test_an_event_that_reaches_into_a_window_is_of_it_and_one_that_touches_it_is_not(
-    window: str, ids: list[int], tmp_path: Path
-) -> None:
+def test_event_that_only_touches_a_window_is_not_in_it(window: str, ids: list[int], tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.op("aten::long", 50_000_000, 10_000_000)
     trace.op("aten::later", 59_999_000, 2_000, tid=17)
@@ -128,7 +126,7 @@ def test_an_event_that_reaches_into_a_window_is_of_it_and_one_that_touches_it_is
         ]
 
 
-def test_of_many_events_the_longest_are_listed_in_the_order_of_time(tmp_path: Path) -> None:
+def test_longest_events_are_listed_in_time_order(tmp_path: Path) -> None:
     """Of equally long ones the first."""
     trace = TraceBuilder()
     for number in range(70):

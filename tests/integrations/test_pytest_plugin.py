@@ -85,7 +85,7 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gpu_a_limit_skips_with_the_reason_and_steps_that_the_test_ends_are_marked(
+def test_without_a_gpu_a_limit_skips_with_the_reason(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("torch")
@@ -151,7 +151,7 @@ def test_of_two_devices_the_one_that_idles_least_keeps_the_limit(tmp_path: Path)
     ]
 
 
-def test_counts_are_those_of_the_step_that_has_most_and_ops_are_named_that_have_most(tmp_path: Path) -> None:
+def test_counts_are_of_the_largest_step_with_top_ops(tmp_path: Path) -> None:
     """Both ways of copying together."""
     trace, number = TraceBuilder(), 0
     for step in range(6):

@@ -51,7 +51,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
     return Offered.last
 
 
-def test_four_tools_and_the_units_are_offered_over_standard_input(offered: Offered) -> None:
+def test_four_tools_and_the_units_are_offered_on_stdin(offered: Offered) -> None:
     assert list(offered.tools) == ["diagnose", "explain", "events", "compare"]
     assert offered.resources["traceanalyzer://units"]() == answers.UNITS
     assert offered.ran == ["stdio"]

@@ -128,11 +128,11 @@ def since(now: dict[str, object], before: dict[str, object]) -> str:
         (None, "as in the window before"),
     ],
 )
-def test_a_step_differs_by_more_than_two_percent_of_the_one_before(now: int | None, said: str) -> None:
+def test_step_changes_by_more_than_two_percent_are_reported(now: int | None, said: str) -> None:
     assert since(summary(step_ns=now), summary()) == said
 
 
-def test_three_findings_that_came_or_went_are_named_and_the_others_counted() -> None:
+def test_three_new_or_gone_findings_are_named_others_counted() -> None:
     three, five = ({str(number): f"finding {number}" for number in range(count)} for count in (3, 5))
     assert since(summary(findings=three), summary()) == "new: finding 0, finding 1, finding 2"
     assert since(summary(), summary(findings=five)) == "gone: finding 0, finding 1, finding 2 and 2 more"
@@ -149,7 +149,7 @@ def test_of_ranks_that_wait_as_much_the_first_is_told() -> None:
 @pytest.mark.parametrize(
     ("window", "at", "used"), [(2, 1_000, True), (3, 971, True), (1, 1_000, False), (2, 970, False)]
 )
-def test_a_summary_of_another_rank_is_of_this_window_or_a_later_one_and_not_of_an_earlier_run(
+def test_summary_of_another_rank_is_of_this_window_or_later(
     window: int, at: int, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "_OTHERS_S", 0.01)
@@ -160,7 +160,7 @@ def test_a_summary_of_another_rank_is_of_this_window_or_a_later_one_and_not_of_a
     assert sorted(told_of.gathered(json.dumps(summary()).encode())) == ([0, 1] if used else [0])
 
 
-def test_what_a_rank_leaves_in_the_jobs_store_takes_the_place_of_the_one_before() -> None:
+def test_stored_rank_summary_replaces_the_previous_one() -> None:
     class Store(dict[str, bytes]):
         set = dict.__setitem__
 
@@ -197,7 +197,7 @@ def test_what_a_killed_training_left_is_removed_by_the_next(
     ]
 
 
-def test_a_summary_has_the_recorded_step_and_what_of_the_window_is_collectives(tmp_path: Path) -> None:
+def test_summary_has_recorded_step_and_collective_share(tmp_path: Path) -> None:
     """500 us of compute and an all-reduce of 500 us, 400 us of them waiting, and a pause of 20 us: five times."""
     for rank, trace in Reductions({0: (500,) * 5, 1: (900,) * 5}).traces().items():
         own = summary_of(trace.write(tmp_path / f"rank{rank}.json"))
@@ -225,7 +225,7 @@ def test_a_summary_is_small_whatever_was_found() -> None:
     assert len(json.loads(encoded(many))["findings"]) > 300
 
 
-def test_a_window_that_is_no_trace_is_said_and_a_slow_analysis_leaves_windows_out(
+def test_broken_window_is_reported_and_slow_analysis_skips(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_rank(monkeypatch, 0, 1)
@@ -266,7 +266,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_ranks_of_torchrun_reach_rank_0_through_torch_distributed(tmp_path: Path) -> None:
+def test_torchrun_ranks_reach_rank_0_through_torch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAINING)
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
@@ -286,7 +286,7 @@ def test_ranks_of_torchrun_reach_rank_0_through_torch_distributed(tmp_path: Path
     assert done.stderr.count("  Since  ") == 2
 
 
-def test_the_cost_of_a_later_window_is_a_share_of_the_time_since_the_one_before(
+def test_cost_of_a_later_window_is_a_share_of_the_time_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([0.0, 10.0, 20.0])

@@ -45,7 +45,7 @@ def finished(rank: int, child: Any, folder: str = "missing") -> list[str]:
     return lines
 
 
-def test_only_the_first_rank_tells_a_window_and_each_what_went_wrong_in_its_last_line() -> None:
+def test_first_rank_reports_and_each_rank_its_errors() -> None:
     summary = json.dumps(SUMMARY).encode()
     assert len(finished(0, Child(summary))) == 5
     assert finished(1, Child(summary)) == []
@@ -53,7 +53,7 @@ def test_only_the_first_rank_tells_a_window_and_each_what_went_wrong_in_its_last
     assert finished(1, failed) == ["traceanalyzer: rank 1, window 3: error: no trace"]
 
 
-def test_an_analysis_that_takes_too_long_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
+def test_slow_analysis_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
     class Slow(Child):
         def communicate(self, timeout: float) -> tuple[bytes, bytes]:
             raise subprocess.TimeoutExpired("summary", timeout)
@@ -115,7 +115,7 @@ def test_nobody_waits_once_all_ranks_have_said(tmp_path: Path, monkeypatch: pyte
     assert len(waits) == 1
 
 
-def test_summaries_go_through_the_jobs_store_where_there_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_use_the_job_store_if_there_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     job = SimpleNamespace(is_initialized=lambda: False, _get_default_store=dict)
     monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", job)  # type: ignore[arg-type]
     assert Watch(None, print)._exchange() is None
@@ -161,7 +161,7 @@ def test_the_summary_of_what_is_no_trace_is_its_error(
     assert json.loads(printed.out)["findings"] == {}
 
 
-def test_a_test_is_skipped_where_a_limit_cannot_be_counted_and_fails_where_one_is_broken(
+def test_uncountable_limit_skips_and_broken_limit_fails(
     tmp_path: Path,
 ) -> None:
     trace = TraceBuilder()
@@ -188,9 +188,7 @@ def test_a_rank_whose_others_are_late_says_how_many_are_missing(world: int, rank
     assert lines[0] == f"traceanalyzer: window 3{ranks}; it cost 0.1 s"
 
 
-def test_a_summary_has_the_findings_above_info_whatever_they_would_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summary_has_all_findings_above_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50_000)
     monkeypatch.setattr(diagnosis, "diagnose", lambda _: samples.report())

@@ -68,7 +68,7 @@ def test_a_planted_shift_and_drift_are_recovered(
     assert clock.broken == 0
 
 
-def test_minus_three_milliseconds_and_forty_microseconds_a_second() -> None:
+def test_clock_offset_minus_3_ms_drift_40_us_per_second() -> None:
     runs = recorded(-3_000_000, 40.0, 100, 20_000_000, 1)
     clock = clocks_of(runs, measured(runs), {0: 0, 1: 0})[1]
     assert abs(clock.drift_ppm - 40.0) < 5.0
@@ -161,7 +161,7 @@ def test_a_trace_is_evened_wherever_its_blocks_begin(size: int) -> None:
 
 
 @pytest.mark.parametrize("base_ns", [0, 10**18])
-def test_a_collective_that_begins_after_another_rank_has_left_it_is_broken(base_ns: int) -> None:
+def test_collective_after_another_rank_left_it_is_broken(base_ns: int) -> None:
     """Both ranks leave all of them together, but of one the second rank says that it came 10 us after that."""
     end = np.arange(1, 51) * 5_000_000
     late = np.where(np.arange(50) == 20, 60_000, 0)

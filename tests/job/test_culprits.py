@@ -47,7 +47,7 @@ def test_two_of_eight_ranks_hold_up_the_other_six(tmp_path: Path) -> None:
     assert set(report.job.culprits) == {3, 6}
 
 
-def test_culprits_are_named_by_number_and_each_uneven_rank_has_its_own_part(tmp_path: Path) -> None:
+def test_culprits_are_named_and_uneven_ranks_have_parts(tmp_path: Path) -> None:
     took_us = {2: 4_000, 3: 4_300, 6: 4_600, 7: 4_900}  # the costliest first is 7
     compute = {rank: (took_us.get(rank, 2_000),) * STEPS for rank in range(9)}
     report = diagnose(job_of(Reductions(compute), tmp_path))

@@ -64,7 +64,7 @@ def test_a_rate_is_of_the_median_size() -> None:
     assert (rate.bytes, rate.size, rate.count) == (12, 2, 3)
 
 
-def test_a_send_is_of_two_ranks_where_it_is_launched_within_what_names_them() -> None:
+def test_send_belongs_to_the_two_ranks_that_its_span_names() -> None:
     """Before it, at its begin, in it, at its end and after it; one whose call is not recorded is of nobody."""
     trace = TraceBuilder()
     trace.annotation("nccl:send 0->1", 100_000, 100_000)

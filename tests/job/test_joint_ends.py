@@ -20,12 +20,12 @@ RENAMED = ("jobs/deepseek_v3_train.", "jobs/lightllm_overlap/", "ranks/moe_a2a.f
 
 
 @pytest.mark.parametrize("ahead", [0, 7_000_000])
-def test_kernels_that_end_together_though_they_start_apart_wait_for_each_other(ahead: int) -> None:
+def test_kernels_that_end_together_wait_for_each_other(ahead: int) -> None:
     other = rank([one + ahead for one in LATE], [one + ahead for one in ENDS])
     assert waiting_together({0: rank(EARLY, ENDS), 1: other}) == {"k"}
 
 
-def test_of_a_rank_that_was_recorded_from_earlier_on_the_last_executions_count() -> None:
+def test_last_executions_count_of_a_longer_recording() -> None:
     """Recordings end together: two executions more come first."""
     longer = rank([-9_000, -8_000, *EARLY], [-8_950, -7_950, *ENDS])
     assert waiting_together({0: longer, 1: rank(LATE, ENDS)}) == {"k"}

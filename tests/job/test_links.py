@@ -23,7 +23,7 @@ def slow_ranks(found: Mapping[int, RankLinks]) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("part", [0.15, 1.0])
-def test_two_ranks_that_leave_late_by_what_they_move_have_a_slow_link(part: float) -> None:
+def test_ranks_late_by_their_transfers_have_a_slow_link(part: float) -> None:
     view = view_of(job(4, {1: part, 3: part}, ahead_us=(0, 700, -300, 20)))
     found = between_two(view)
     assert sorted(found) == [0, 1, 2, 3]
@@ -35,7 +35,7 @@ def test_two_ranks_that_leave_late_by_what_they_move_have_a_slow_link(part: floa
     assert not found[0].slow
 
 
-def test_a_clock_that_is_off_and_a_kernel_that_ends_late_are_no_slow_link() -> None:
+def test_clock_offset_and_late_kernel_are_no_slow_link() -> None:
     view = view_of(job(4, {}, ahead_us=(0, 700, -300, 20), late_us=150))
     assert slow_ranks(between_two(view)) == set()
 
@@ -58,9 +58,7 @@ def test_more_than_two_late_ranks_name_no_link() -> None:
 
 
 @pytest.mark.parametrize(("third", "told"), [(0.0, {(1, 3)}), (0.03, {(1, 3)}), (0.08, set())])
-def test_a_third_rank_nearly_as_late_as_the_less_late_of_two_leaves_the_link_unknown(
-    third: float, told: set[tuple[int, ...]]
-) -> None:
+def test_third_late_rank_leaves_the_slow_link_unknown(third: float, told: set[tuple[int, ...]]) -> None:
     """Two are late by 0.12 and 0.30 of the transfer: of 0.4 of the 0.12 on, another is as good as late."""
     assert slow_ranks(between_two(view_of(job(8, {1: 0.12, 3: 0.30, 5: third})))) == told
 
@@ -115,9 +113,7 @@ def test_groups_alike_or_too_few_accuse_none(slow: int | None, count: int) -> No
 @pytest.mark.parametrize(
     ("what", "sent", "received"), [("_allgather_base", 1_000, 8_000), ("allreduce", 8_000, 8_000)]
 )
-def test_a_collective_is_as_large_as_what_a_rank_sends_or_receives(
-    what: str, sent: int, received: int
-) -> None:
+def test_collective_size_is_what_a_rank_sends_or_receives(what: str, sent: int, received: int) -> None:
     trace = TraceBuilder()
     args = {"Collective name": what, "In msg nelems": sent, "Out msg nelems": received, "dtype": "Float"}
     trace.op("record_param_comms", 2 * US, 9 * US, **args)

@@ -64,9 +64,7 @@ def test_ranks_are_late_by_a_tenth_of_the_transfer(parts: tuple[float, ...], lat
         ([0] * 9, False),
     ],
 )
-def test_late_ends_tell_nothing_of_few_collectives_or_of_those_of_one_size(
-    transfer: Any, decidable: bool
-) -> None:
+def test_few_or_equal_size_collectives_give_no_late_ends(transfer: Any, decidable: bool) -> None:
     assert (ends(0.5, 0.0, 0.0, 0.5, transfer=transfer).late() is not None) is decidable
 
 
@@ -80,7 +78,7 @@ def test_late_ends_tell_nothing_of_few_collectives_or_of_those_of_one_size(
         (30, 0.5, None),  # 0.252 is more than two tenths
     ],
 )
-def test_what_is_late_is_so_by_five_times_the_error_of_the_medians(
+def test_lateness_needs_five_errors_of_the_median(
     noise: int, part: float, late: dict[int, float] | None
 ) -> None:
     """Medians of the least and of the most transfers are exact; all others are off by as much."""
@@ -116,7 +114,7 @@ def view_of(own: dict[int, CollectiveRuns], waited: dict[int, CollectiveWaits]) 
     return JobView(own, waited, {}, dict.fromkeys(own, 0))
 
 
-def test_each_collective_of_a_slow_group_takes_longer_by_its_part_of_the_transfer() -> None:
+def test_slow_group_lengthens_collectives_by_transfer_part() -> None:
     """Ranks 2 and 5 do 0 and 2 in a group at a third of the usual: two thirds of each transfer are too much."""
     own = {5: runs(3, [700, 400, 100, 1_000]), 2: runs(0, [400, 100, 700]), 7: runs(1, [50])}
     waited = {
@@ -137,7 +135,7 @@ def test_each_collective_of_a_slow_group_takes_longer_by_its_part_of_the_transfe
     assert (two.ranks, two.group, two.collective, two.part) == ((2, 5), "dp [2, 5]", "allreduce", 2.0)
 
 
-def test_ranks_of_groups_that_are_not_slow_have_no_slow_link_and_of_no_peers_none_is_told() -> None:
+def test_ranks_without_slow_group_or_peers_have_no_slow_link() -> None:
     own = {0: runs(0, [400]), 1: runs(0, [400])}
     waited = {rank: waits(own[rank], [0], [0]) for rank in own}
     view = view_of(own, waited)
@@ -148,7 +146,7 @@ def test_ranks_of_groups_that_are_not_slow_have_no_slow_link_and_of_no_peers_non
         RankLinks.build()
 
 
-def test_a_rank_waits_less_by_what_its_own_links_take_too_long_but_not_less_than_nothing() -> None:
+def test_own_slow_links_reduce_waiting_but_not_below_zero() -> None:
     own = runs(0, [400, 400, 400])
     waited = waits(own, [0, 1, 2], [100, 100, 100])
     one = SlowLink((0, 1), None, None, 0.5, np.array([0, 20]), np.array([30, 170]))
@@ -159,7 +157,7 @@ def test_a_rank_waits_less_by_what_its_own_links_take_too_long_but_not_less_than
     assert without_links(waited, NO_LINKS).waiting_ns.tolist() == [100, 100, 100]
 
 
-def test_a_slow_link_of_two_ranks_costs_its_part_of_each_transfer_at_most_all_of_it() -> None:
+def test_slow_link_costs_its_part_of_each_transfer() -> None:
     """Of what moved nothing together it costs none."""
     own = {3: runs(4, [900, 5, 700, 60], "alltoall")}
     waited = {3: waits(own[3], [2, 0, 1, 3], [0, 0, 0, 0])}
@@ -170,7 +168,7 @@ def test_a_slow_link_of_two_ranks_costs_its_part_of_each_transfer_at_most_all_of
     assert link.more_ns.tolist() == [5, 22, 60]  # 22.5 is rounded to the even number
 
 
-def test_exchanges_that_not_all_ranks_have_are_compared_among_those_that_do() -> None:
+def test_exchanges_compare_among_ranks_that_have_them() -> None:
     """Of three ranks nothing is told, though a fourth has other collectives."""
     own = {rank: runs(0, [400] * 9, "alltoall") for rank in range(4)}
     waited = {rank: waits(own[rank], list(range(9)), [0] * 9) for rank in range(3)}
@@ -218,7 +216,7 @@ def test_rates_are_of_collectives_of_one_kind_group_and_size() -> None:
     assert (gathered.size, gathered.algbw, gathered.busbw) == (2, 64 / 4_000, 64 / 4_000 / 2)
 
 
-def test_rates_that_take_as_long_come_by_their_collective_and_their_group() -> None:
+def test_equal_rates_are_ordered_by_collective_and_group() -> None:
     names = [("b", "y"), ("a", "z"), ("a", "y")]
     own = {}
     for rank in (0, 1):

@@ -90,7 +90,7 @@ def test_ranks_of_one_program_and_stages_are_not(shared: Shared, name: str) -> N
     assert of_recorded(shared, name) == []
 
 
-def test_ops_of_its_own_are_counted_where_there_are_such_and_both_are_named(tmp_path: Path) -> None:
+def test_separate_ops_are_counted_and_both_sides_named(tmp_path: Path) -> None:
     """Rank 2 runs two ops in each step that no other runs, and another kernel for its product."""
     traces = Reductions(EVEN).traces()
     for rank, trace in traces.items():

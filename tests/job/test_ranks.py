@@ -23,7 +23,7 @@ def cpu_only(rank: int, path: Path) -> Path:
     return trace.write(path)
 
 
-def test_a_rank_without_collectives_is_named_and_does_not_hide_the_job(tmp_path: Path) -> None:
+def test_rank_without_collectives_is_named_not_hiding_the_job(tmp_path: Path) -> None:
     job_of(Reductions(UNEVEN), tmp_path)
     cpu_only(3, tmp_path / "rank3.json")
     whole = diagnose(load_job(tmp_path))

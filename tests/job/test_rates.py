@@ -37,7 +37,7 @@ def rated(busbw: float, *, size: int = 8, data: int = 1 << 20, what: str = "allr
         ([rated(100), rated(0), rated(100)], [None] * 3, [False] * 3),  # its size is not recorded
     ],
 )
-def test_a_group_is_slow_below_six_tenths_of_the_usual_of_three_that_do_the_same(
+def test_group_is_slow_below_six_tenths_of_three_peers(
     found: list[Rate], beside: list[float | None], slow: list[bool]
 ) -> None:
     told = _compared(found)
@@ -46,9 +46,7 @@ def test_a_group_is_slow_below_six_tenths_of_the_usual_of_three_that_do_the_same
 
 
 @pytest.mark.parametrize(("group", "size"), [("", 2), ("0 [0, 1]", 2), ("0 [0, 1, 2, 3]", 4), ("0 []", 2)])
-def test_a_rate_counts_the_ranks_of_its_group_though_traces_of_some_are_missing(
-    group: str, size: int
-) -> None:
+def test_rate_counts_group_ranks_despite_missing_traces(group: str, size: int) -> None:
     """200 ns a transfer of which rank 0 hides 150 ns and rank 1 nothing; waiting is summed over both."""
     every = [_Collective("allreduce", group) for _ in range(2)]
     for one in every:
@@ -66,9 +64,7 @@ def test_a_rate_counts_the_ranks_of_its_group_though_traces_of_some_are_missing(
     ("waited_us", "exposed_us"),
     [(0, 70), (10, 70), (30, 60), (-1, 70)],  # from when the last rank came; not known: all of it
 )
-def test_a_transfer_is_exposed_while_nothing_computes_once_the_last_rank_has_come(
-    waited_us: int, exposed_us: int
-) -> None:
+def test_transfer_is_exposed_without_compute_after_last_rank(waited_us: int, exposed_us: int) -> None:
     """Copies beside it hide nothing."""
     analysis = reduced()
     work, runs = analysis.index(DeviceWork), analysis.index(CollectiveRuns)
@@ -96,7 +92,7 @@ def test_a_transfer_is_exposed_while_nothing_computes_once_the_last_rank_has_com
         ("Strange", 0),
     ],
 )
-def test_what_a_collective_moves_is_in_bytes_by_the_type_of_its_elements(kind: str, width: int) -> None:
+def test_collective_bytes_follow_the_element_type(kind: str, width: int) -> None:
     analysis = reduced(args={"dtype": kind, "In msg nelems": 1_000, "Out msg nelems": 250})
     moved = data_bytes(analysis.trace, analysis.index(DeviceWork), analysis.index(CollectiveRuns))
     assert moved.tolist() == [1_000 * width]
@@ -153,7 +149,7 @@ def test_what_the_others_wait_for_the_last_rank_is_their_mean() -> None:
     }
 
 
-def test_loads_compare_where_steps_are_marked_or_as_many_kernels_ran() -> None:
+def test_loads_compare_with_marked_steps_or_equal_kernels() -> None:
     def loads(*ranks: tuple[int, bool]) -> dict[int, Load]:
         return {
             at: Load(10.0 * (at + 1), 0.0, kernels=own, marked=marked)
@@ -187,7 +183,7 @@ def test_a_load_s_error_is_that_of_the_mean_of_its_steps() -> None:
     assert (load.waiting_ns, load.held_ns, load.step_ns) == (6.0, 3.0, 200.0)
 
 
-def test_of_ranks_of_which_one_ran_more_than_twice_as_often_nothing_is_told() -> None:
+def test_ranks_run_twice_as_often_are_not_compared() -> None:
     before = [-9_000 + 100 * at for at in range(6)]
     for more, told in ((5, {"k"}), (6, set())):
         longer = rank([*before[:more], *EARLY], [*(one + 50 for one in before[:more]), *ENDS])

@@ -17,7 +17,7 @@ PIPES = {"forward-send": 0, "forward-recv": -1, "backward-send": 0, "backward-re
 SHARED_BY_STAGE = ("params-all-gather", "grads-reduce-scatter")
 
 
-def test_even_ranks_are_not_slowed_down_and_a_late_one_alone_is_why() -> None:
+def test_even_ranks_are_not_slowed_and_one_late_rank_is_why() -> None:
     even = {rank: [[Task("compute", 10.0)], [Task("move", 2.0, "sum")]] for rank in range(4)}
     assert slowdown([even], {}).s == pytest.approx(1.0)
     late: Mapping[int, Program] = {**even, 2: [[Task("compute", 30.0)], [Task("move", 2.0, "sum")]]}

@@ -31,9 +31,7 @@ def view_of(held: dict[int, int], starts: tuple[int, ...] = (10, 40), groups: tu
 
 
 @pytest.mark.parametrize(("starts", "before"), [((10, 40), 20), ((10, 20), 0), ((10, 15), 0), ((10, 12), 0)])
-def test_work_is_what_lies_between_the_end_of_a_collective_and_the_next(
-    starts: tuple[int, int], before: int
-) -> None:
+def test_work_lies_between_two_collectives(starts: tuple[int, int], before: int) -> None:
     """Before the first it counts as none; a transfer lasts from the last rank's start."""
     assert list(_recorded(view_of({0: 1}, starts), 0)) == [
         [Task(("before", 7), 0.0)],
@@ -51,7 +49,7 @@ def test_work_begins_when_all_collectives_before_have_ended() -> None:
     assert [task.ns for task in tasks if task.meets is None] == [0.0, 0.0, 5.0]
 
 
-def test_the_parts_of_the_sixteen_that_hold_up_others_longest_are_said() -> None:
+def test_sixteen_longest_delaying_ranks_have_parts() -> None:
     """Of twenty ranks; of equals those of lower number."""
     held = {rank: 100 if rank in (18, 3) else 5 for rank in range(20)}
     found = of_job(view_of(held))
@@ -61,7 +59,7 @@ def test_the_parts_of_the_sixteen_that_hold_up_others_longest_are_said() -> None
     assert of_job(none) is None
 
 
-def test_a_rank_s_part_is_what_is_left_when_only_it_takes_what_it_took() -> None:
+def test_rank_part_is_the_rest_if_only_it_took_its_time() -> None:
     """Compute of 100, 100 and 400 ns, ideal 200; transfers of 10, 10 and 40, ideal 10: 440 or 240 for 210."""
     programs = {
         rank: [[Task("mm", ns)], [Task("reduce", moved, 1)]]
@@ -73,7 +71,7 @@ def test_a_rank_s_part_is_what_is_left_when_only_it_takes_what_it_took() -> None
     assert found.by_stage == pytest.approx({0: 1.0, 1: 440 / 210})
 
 
-def test_steps_count_by_their_mean_and_transfers_of_all_of_them_have_one_ideal() -> None:
+def test_steps_count_by_mean_and_transfers_have_one_ideal() -> None:
     """Two steps of one rank of 100 and 300 ns: 200 on average, as ideal; sends at once end with the longer."""
     steps = [{0: [[Task("mm", ns)]]} for ns in (100.0, 300.0)]
     assert slowdown(steps, {}).s == pytest.approx(1.0)

@@ -37,9 +37,7 @@ def test_kernels_that_start_together_tell_nothing() -> None:
 
 
 @pytest.mark.parametrize(("longer", "told"), [(1, {"k"}), (200, set())])
-def test_durations_that_differ_by_less_than_a_fiftieth_are_those_of_kernels_that_compute(
-    longer: int, told: set[str]
-) -> None:
+def test_durations_within_a_fiftieth_are_compute_kernels(longer: int, told: set[str]) -> None:
     """They make up for their starts, which are up to 700 us apart."""
     far = [end + 10_000 * (longer - 1) for end in ENDS]
     assert waiting_together({0: rank(EARLY, far), 1: rank(LATE, far)}) == told
@@ -69,7 +67,7 @@ def mixed() -> Analysis:
     return Analysis(trace.load())
 
 
-def test_kernels_that_wait_for_other_ranks_are_communication_and_copies_of_that_name_are_none() -> None:
+def test_kernels_waiting_for_ranks_are_communication() -> None:
     analysis = mixed()
     work = analysis.index(DeviceWork)
     before = {KINDS[kind] for kind in work.kind.tolist()}
@@ -82,7 +80,7 @@ def test_kernels_that_wait_for_other_ranks_are_communication_and_copies_of_that_
     assert with_waiting(analysis.trace, work, frozenset()).kind.tolist() == work.kind.tolist()
 
 
-def test_kernels_that_their_own_trace_shows_to_communicate_are_known() -> None:
+def test_kernels_shown_as_communication_are_known() -> None:
     analysis = mixed()
     assert RankKernels.of(analysis.trace, analysis.index(DeviceWork)).known == {REDUCES}
 
@@ -125,7 +123,7 @@ def role_of(analysis: Analysis) -> Any:
     ],
     ids=["outermost op", "annotation around it", "not the nearest", "called by what is not outermost"],
 )
-def test_the_caller_of_a_collective_is_the_outermost_op_or_the_annotation_around_it(
+def test_collective_caller_is_outermost_op_or_annotation(
     outer: tuple[str, str], inner: tuple[str, str], role: str | None
 ) -> None:
     trace = TraceBuilder()
@@ -172,7 +170,7 @@ def test_what_of_the_data_crosses_a_link(collective: str, ranks: int, factor: fl
         ((1_000, 8_000, ""), {}, 0),
     ],
 )
-def test_what_a_kernel_says_of_its_data_counts_before_what_its_op_says(
+def test_kernel_metadata_precedes_its_ops(
     op: tuple[int, int, str], kernel: dict[str, Any], size: int
 ) -> None:
     trace = TraceBuilder()
@@ -194,7 +192,7 @@ def test_what_a_kernel_says_of_its_data_counts_before_what_its_op_says(
 # -- ranks --------------------------------------------------------------------------------------------------
 
 
-def test_ranks_here_are_asked_in_order_and_who_cannot_answer_is_left_out() -> None:
+def test_ranks_are_asked_in_order_and_failing_ones_skipped() -> None:
     made: dict[int | None, Analysis] = {rank: mixed() for rank in (3, 1)}
     ranks = Here(made, {"10": ("a.json",), "20": ("b.json",)})
 

@@ -38,9 +38,7 @@ def waits_of(made: Reductions, folder: Path) -> dict[int, CollectiveWaits]:
 
 @pytest.mark.parametrize("seq", [False, True])
 @pytest.mark.parametrize("ahead_ns", [0, 30 * US, -7 * HOUR])
-def test_waiting_is_what_a_collective_takes_beyond_its_shortest_rank(
-    ahead_ns: int, seq: bool, tmp_path: Path
-) -> None:
+def test_waiting_is_time_beyond_the_shortest_rank(ahead_ns: int, seq: bool, tmp_path: Path) -> None:
     """Whatever their clocks say."""
     waits = waits_of(Reductions(UNEVEN, recordings={1: Recording(ahead_ns)}, seq=seq), tmp_path)
     assert {rank: (one.waiting_ns // US).tolist() for rank, one in waits.items()} == WAITED
@@ -79,9 +77,7 @@ def test_a_rank_alone_does_not_tell_waiting_from_transfer(shared: Callable[[str]
 
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("late", [0, 1])
-def test_recordings_that_begin_later_pair_by_steps_or_from_the_end(
-    late: int, marked: bool, tmp_path: Path
-) -> None:
+def test_later_recordings_pair_by_steps_or_from_the_end(late: int, marked: bool, tmp_path: Path) -> None:
     recordings = {late: Recording(17 * HOUR, first=2, marked=marked), 1 - late: Recording(marked=marked)}
     waits = waits_of(Reductions(UNEVEN, recordings=recordings), tmp_path)
     assert {rank: (one.waiting_ns // US).tolist() for rank, one in waits.items()} == {
@@ -207,7 +203,7 @@ def test_groups_without_names_are_told_apart_by_who_takes_part() -> None:
         assert one.waiting_ns.sum() != together[rank].waiting_ns.sum()
 
 
-def test_where_a_recording_begins_later_the_last_collectives_tell_who_takes_part() -> None:
+def test_last_collectives_show_members_of_a_late_recording() -> None:
     """Rank 1 lacks the first step and two collectives of the second."""
     named, bare = _four_ranks(named=True), _four_ranks(named=False)
     for runs in (named, bare):
@@ -231,7 +227,7 @@ def test_where_a_recording_begins_later_the_last_collectives_tell_who_takes_part
         ([[0, 1, 2, 3]], 10, [], False),
     ],
 )
-def test_ranks_are_told_apart_where_nearly_all_ends_agree_and_sizes_do(
+def test_ranks_are_distinct_if_ends_and_sizes_agree(
     groups: list[list[int]], count: int, apart: list[int], told: bool
 ) -> None:
     """So many collectives, of which the first end so many us later or earlier on rank 1."""

@@ -47,14 +47,12 @@ def events_of(one: Overlay) -> list[dict[str, Any]]:
         ([(1_000, 2_000), (2_002, 3_000)], [1.0, 0.998]),
     ],
 )
-def test_a_slice_in_json_ends_just_before_the_next_and_never_before_it_begins(
-    spans: list[tuple[int, int]], lengths: list[float]
-) -> None:
+def test_json_slice_ends_just_before_the_next(spans: list[tuple[int, int]], lengths: list[float]) -> None:
     slices = [event for event in events_of(drawn(track(spans))) if event["ph"] == "X"]
     assert [event["dur"] for event in slices] == lengths
 
 
-def test_json_has_a_process_above_the_others_a_thread_per_lane_and_samples_from_time_zero_on() -> None:
+def test_json_has_processes_lanes_and_samples_from_zero() -> None:
     counter = Counter("c", np.array([0, 5, 6]), np.array([1.0, np.nan, 2.0]), "bytes")
     events = events_of(drawn(track([(0, 20), (10, 30)], "a"), track([(1, 2)], "b"), counters=(counter,)))
     meta = [(event["name"], event["tid"], event["args"]) for event in events if event["ph"] == "M"]
@@ -71,7 +69,7 @@ def test_json_has_a_process_above_the_others_a_thread_per_lane_and_samples_from_
     assert samples == [(0.0, {"bytes": 1.0}), (0.006, {"bytes": 2.0})]
 
 
-def test_slices_of_a_track_with_arrows_have_them_and_others_keep_their_kinds_in_time() -> None:
+def test_slices_with_arrows_have_them_others_stay_ordered() -> None:
     found = read(written(drawn(track([(1, 2), (3, 4)], arrows=[[7], []])))).slices["track"]
     assert [len(one.arrows) for one in found] == [1, 0]
     plain = track([(1, 2), (3, 4), (5, 6)])
@@ -117,12 +115,12 @@ def test_a_trace_that_shrinks_meanwhile_makes_no_archive() -> None:
         write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())
 
 
-def test_what_comes_after_the_last_event_stays_where_a_clock_drifts() -> None:
+def test_events_after_the_last_stay_where_a_clock_drifts() -> None:
     blocks = [b'[{"ts":1000000}', b", ", b"{}\n", b"]\n"]
     assert b"".join(evened(lambda: blocks, Drift(100.0, 1_000_000_000))) == b'[{"ts":1000000.000}, {}\n]\n'
 
 
-def test_the_note_is_where_the_occurrence_is_on_the_files_timeline() -> None:
+def test_note_is_at_the_occurrence_on_the_file_timeline() -> None:
     finding: Any = SimpleNamespace(start_ns=1_000, end_ns=2_000)
     note = {"id": "dev.perfetto.AddNoteAtTimestamp", "args": ["1500", "title"]}
     assert View(finding, "title", (0, 9_000), (), 500).commands() == [note]
@@ -170,7 +168,7 @@ def test_slices_are_in_time_by_start_and_then_by_end() -> None:
     assert in_time(track([(5, 6), (0, 10), (-1, 2), (1, 2), (0, 5)])).tolist() == [4, 1, 3, 0]
 
 
-def test_slices_of_kinds_that_are_not_in_a_lane_leave_the_others_their_names() -> None:
+def test_slice_kinds_missing_in_a_lane_do_not_rename_others() -> None:
     """Kind 1 overlaps the others: it has a lane of its own."""
     spans = [(1, 9), (2, 3), (10, 11)]
     plain = track(spans)

@@ -15,7 +15,7 @@ MS = 1_000_000
 US = 1_000
 
 
-def test_queued_is_what_was_launched_on_the_device_and_has_not_finished() -> None:
+def test_queued_counts_launched_but_unfinished_work() -> None:
     """Launches at 0, 10 and 20 us, the last as the first work ends; what has no launch was queued at no known time."""
     made = TraceBuilder()
     made.kernel(5 * US, 10 * US, 99)

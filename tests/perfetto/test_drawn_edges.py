@@ -37,7 +37,7 @@ def test_a_track_without_slices_is_not_drawn() -> None:
     assert [event["args"]["name"] for event in events_of(one) if event["name"] == "thread_name"] == ["some"]
 
 
-def test_lanes_of_a_track_stand_at_its_place_with_what_it_is_about() -> None:
+def test_lanes_of_a_track_stand_at_its_place() -> None:
     """Also a counter's, which comes last."""
     counter = Counter("c", np.array([1]), np.array([2.0]), "bytes", about="what it counts")
     wide = track([(1, 9), (2, 3)], "a", about="what it is")
@@ -67,7 +67,7 @@ def test_a_flag_is_no_number_and_a_list_is_its_numbers() -> None:
     assert json.loads(found.args["mixed"]) == ["a", 1]
 
 
-def test_slices_in_json_have_what_they_say_themselves_beside_what_their_kind_says() -> None:
+def test_json_slices_have_their_fields_and_their_kinds() -> None:
     """Where both say it, what the slice says counts; each lane has its own slices alone."""
     one = track([(1_000, 9_000), (2_000, 3_000)], own=[{"n": 1, "kind": "own"}, {"n": 2}])
     one = replace(one, args=[{"kind": "shared", "flag": True}])
@@ -85,7 +85,7 @@ def test_slices_of_three_lanes_are_each_drawn_once() -> None:
     assert found == [(1, 0.0), (1, 0.01), (2, 0.002), (3, 0.004)]
 
 
-def test_an_arrow_begins_where_its_first_slice_does_though_its_track_is_drawn_last() -> None:
+def test_arrow_begins_at_its_first_slice_of_a_later_track() -> None:
     one = drawn(track([(12, 20)], "a", arrows=[[1]]), track([(10, 18)], "b", arrows=[[1]]))
     arrows = [event for event in events_of(one) if event["ph"] in "sf"]
     assert [(event["ph"], event["ts"], event["tid"]) for event in arrows] == [("f", 0.012, 1), ("s", 0.01, 2)]
@@ -144,7 +144,7 @@ def test_an_occurrence_is_shown_with_room_within_the_trace(
     assert View(finding, "title", within, (), offset).bounds_ns == bounds
 
 
-def test_an_address_leads_to_the_occurrence_on_the_files_timeline() -> None:
+def test_address_leads_to_the_occurrence_on_the_timeline() -> None:
     view = View(FINDING, "a\u202eb", (0, 9_000_000), ("Findings: high",), 500)
     address = viewer_address("http://127.0.0.1:9001/a b&c.zip", view, "https://viewer.example/")
     begin, _, given = address.partition("#!/?")
@@ -164,7 +164,7 @@ def test_an_address_leads_to_the_occurrence_on_the_files_timeline() -> None:
     assert viewer_address("http://x/a.zip") == "https://ui.perfetto.dev/#!/?url=http%3A%2F%2Fx%2Fa.zip"
 
 
-def test_times_that_blocks_divide_are_evened_as_those_of_one_block() -> None:
+def test_times_split_over_blocks_are_evened_as_one() -> None:
     """Nothing is lost, nor seen twice."""
     content = b'{"traceEvents":[{"ts":2000000,"dur":500},{"name":"x}","ts":3000000.5}],"end":1}\n'
     drift = Drift(100.0, 1_000_000_000)

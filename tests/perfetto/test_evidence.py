@@ -56,7 +56,7 @@ def test_a_call_waited_for_work_that_ended_while_it_ran(begin_ns: int, end_ns: i
 
 
 @pytest.mark.parametrize(("start", "drawn"), [(10, 40), (45, 45)])
-def test_a_wait_is_drawn_from_where_both_the_work_and_the_call_have_begun(start: int, drawn: int) -> None:
+def test_wait_is_drawn_once_work_and_call_have_begun(start: int, drawn: int) -> None:
     trace = launched(0, start, 50)
     call = trace.launch("cudaStreamSynchronize", 40 * US, 12 * US, 9)
     found = tracks(trace, call)
@@ -67,7 +67,7 @@ def test_a_wait_is_drawn_from_where_both_the_work_and_the_call_have_begun(start:
     assert starts(found["launches"]) == [0]
 
 
-def test_of_several_pieces_of_work_a_call_waited_for_the_last_to_end() -> None:
+def test_last_of_several_awaited_works_is_drawn() -> None:
     trace = launched(0, 10, 20)
     launched(5, 20, 50, number=2, into=trace)
     launched(12, 50, 90, number=3, into=trace)
@@ -82,7 +82,7 @@ def test_no_call_waits_for_work_that_was_launched_after_it(launch: int, waited: 
     assert ("waits" in tracks(trace, call)) is waited
 
 
-def test_of_an_op_that_launched_much_the_last_is_drawn_and_what_is_named_goes_before() -> None:
+def test_last_launch_of_an_op_is_drawn_named_ones_first() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 40 * US)
     launched(5, 50, 60, number=1, into=trace)
@@ -96,14 +96,14 @@ def test_of_an_op_that_launched_much_the_last_is_drawn_and_what_is_named_goes_be
     assert (starts(named["launches"]), starts(named["work"])) == ([5], [50])
 
 
-def test_an_op_that_launched_nothing_has_no_evidence_of_another_thread() -> None:
+def test_op_without_launch_has_no_evidence_of_other_threads() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 40 * US, tid=7)
     launched(5, 50, 60, into=trace)
     assert tracks(trace, op) == {}
 
 
-def test_a_launch_that_two_calls_waited_for_is_drawn_once_with_both_arrows() -> None:
+def test_launch_awaited_by_two_calls_is_drawn_once() -> None:
     trace = launched(0, 10, 50)
     calls = [trace.launch("cudaStreamSynchronize", 40 * US, 12 * US, 9 + tid, tid=tid) for tid in (7, 8)]
     analysis = Analysis(trace.load())

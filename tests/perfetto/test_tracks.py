@@ -45,7 +45,7 @@ def test_a_slice_says_what_fixing_it_saves(step_ns: int | None, said: str) -> No
     assert one.label == one.title + said
 
 
-def test_there_is_a_track_for_each_severity_the_highest_first_with_slices_by_their_time() -> None:
+def test_one_track_per_severity_highest_first() -> None:
     def at(severity: Severity, *starts: int) -> Finding:
         return samples.finding(*starts, severity=severity, rule=f"r{starts[0]}")
 
@@ -124,7 +124,7 @@ def test_stretches_that_touch_are_one_where_cause_and_op_are_one(
     assert last == {"cause": cause, "op": op}
 
 
-def test_how_busy_a_device_was_is_told_of_every_ten_microseconds_of_a_short_window() -> None:
+def test_device_use_is_sampled_every_ten_us_of_a_short_window() -> None:
     trace = TraceBuilder()
     for number, (start, end) in enumerate(((0, 15), (18, 20), (30, 40)), 1):
         trace.kernel(start * US, (end - start) * US, number)
@@ -174,9 +174,7 @@ DAY_US = 86_400_000_000
         (rb'{"name":"\"ts\":2000000"}', rb'{"name":"\"ts\":2000000"}'),
     ],
 )
-def test_times_of_a_clock_that_drifts_are_moved_within_a_day_of_where_it_was_measured(
-    before: bytes, after: bytes
-) -> None:
+def test_drifting_clock_times_move_within_a_day_of_measuring(before: bytes, after: bytes) -> None:
     """A clock that gains 100 us a second, and is right at the first second."""
     drift = Drift(100.0, 1_000 * MS)
     for cut in (len(before), len(before) // 2):

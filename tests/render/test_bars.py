@@ -16,7 +16,7 @@ from traceanalyzer.render.text.page import Page
 NS = st.integers(1, 10**9)
 
 
-def test_work_without_a_row_of_its_own_is_one_row_before_idle_time() -> None:
+def test_other_work_is_one_row_before_idle_time() -> None:
     """It had none where causes took all rows: the shares added up to 98.5 %."""
     classes = [("compute", "compute", 94, list[str]()), ("memset", "memset", 14, []), ("idle", IDLE, 892, [])]
     causes = [(f"cause {k}", "", ns, list[str]()) for k, ns in enumerate((450, 235, 66, 49, 41))]
@@ -48,7 +48,7 @@ def test_causes_in_few_rows_are_still_all_idle_time(
         assert len(rows) >= most - 1 or max(causes) < 0.005 * (idle + sum(busy))
 
 
-def test_a_call_that_launches_many_kernels_is_not_what_the_device_waits_for() -> None:
+def test_device_does_not_wait_for_a_call_of_many_kernels() -> None:
     assert [_before(name) for name in ("aten::mm", "cudaGraphLaunch", "hipGraphLaunch", "mine::Launch")] == [
         "before aten::mm",
         "cudaGraphLaunch",
@@ -110,7 +110,7 @@ def causes_of(*ops: tuple[str, str, int]) -> list[str]:
     return [row[4:] for row in rows if row.startswith("    ")]
 
 
-def test_a_quarter_of_a_cause_names_its_op_and_the_works_own_launch_does_not() -> None:
+def test_quarter_of_a_cause_names_its_op_but_no_own_launch() -> None:
     launch = "cudaLaunchKernel"
     (row,) = causes_of(("python", launch, 26), ("python", "a", 25), ("python", "b", 25), ("python", "c", 24))
     assert row.endswith("100 ms  a, b")
@@ -128,7 +128,7 @@ def test_ops_are_named_beside_a_cause_where_they_have_half_of_it(
     assert row.split("100 ms")[1].split("  ")[1:] == named
 
 
-def test_work_without_a_row_of_its_own_is_named_and_what_runs_at_once_has_one() -> None:
+def test_work_without_own_row_is_named_overlapping_has_one() -> None:
     """Two rows of 80 and 60 of 1,000 ms have no room, the one of 2 ms has."""
     parts = {"compute": 438, "copy_h2d": 80, "compute_over_communication": 2, "memset": 60}
     parts |= {"idle:python": 219, "idle:engine": 201}
@@ -187,7 +187,7 @@ def test_causes_of_which_none_has_a_row_have_no_rest() -> None:
 
 
 @pytest.mark.parametrize(("ns", "shown"), [(4, False), (5, True)])
-def test_of_little_room_none_is_given_to_less_than_half_a_percent(ns: int, shown: bool) -> None:
+def test_little_room_hides_parts_below_half_a_percent(ns: int, shown: bool) -> None:
     """Where there is room for six rows, what has none of its own is in a row for the rest."""
     classes = [
         ("compute", "compute", 995 - ns, list[str]()),

@@ -83,7 +83,7 @@ def test_a_long_reason_has_as_many_phrases_as_two_lines_hold() -> None:
     assert " ".join(line.strip() for line in said).endswith(f"- {phrases[0]}; {phrases[1]}")
 
 
-def test_steps_are_told_with_the_recorded_ones_or_those_at_their_own_pace() -> None:
+def test_steps_are_shown_recorded_or_at_their_own_pace() -> None:
     axes = Axes((), DeviceAxis(8 * MS, 6 * MS, -1_500_000, Word.FASTER, {}), STEP)
     (step,), (cpu,), (gpu,) = (starting(name, axes=axes) for name in ("Step  ", "CPU  ", "GPU  "))
     assert step.split("  ")[0] == "Step"
@@ -120,7 +120,7 @@ def fall(*deltas: int) -> Waterfall:
     return Waterfall(10 * MS, 10 * MS + sum(deltas), tuple(parts), {})
 
 
-def test_parts_of_the_difference_are_drawn_by_their_size_and_the_rest_is_one() -> None:
+def test_difference_parts_are_drawn_by_size_with_one_rest() -> None:
     deltas = [12 * MS, -6 * MS, 0, 1_000, 5 * MS, 4 * MS, 3 * MS, 2 * MS, -1 * MS]
     said = lines(waterfall=fall(*deltas))
     first = said.index("From BASE's step to NEW's")

@@ -47,7 +47,7 @@ def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
     assert "a\\\\x1b\\[2Jb" in evil
 
 
-def test_tables_of_a_comparison_have_counters_parts_and_rows_that_changed() -> None:
+def test_comparison_tables_have_counters_parts_and_changes() -> None:
     parts = [
         Part("compute", f"part {at}", 0, 1, ns * MS)
         for at, ns in enumerate((3, 0, -2, 1, 1, 1, 1, 1, 1, 1, -4))
@@ -84,7 +84,7 @@ def test_tables_of_a_comparison_have_counters_parts_and_rows_that_changed() -> N
     assert text.endswith("\n> first\\_note\n\n> second\n")
 
 
-def test_the_document_of_a_comparison_has_all_but_the_drawn_steps() -> None:
+def test_comparison_document_has_all_but_drawn_steps() -> None:
     made = comparison_document(compared(notes=("note",), rungs={"op": 1.0}))
     assert made["notes"] == ("note",)
     assert made["rungs"] == {"op": 1.0}
@@ -98,7 +98,7 @@ def test_the_document_of_a_comparison_has_all_but_the_drawn_steps() -> None:
 # -- speedscope -------------------------------------------------------------------------------------------
 
 
-def test_every_leaf_is_a_sample_with_its_time_in_the_order_of_the_graph() -> None:
+def test_every_leaf_is_a_timed_sample_in_graph_order() -> None:
     def node(name: str, ns: int, *inside: Node) -> Node:
         return Node(name, "op", ns, 7, tuple(inside))
 
@@ -187,7 +187,7 @@ def test_facts_have_all_their_events_and_values() -> None:
     ]
 
 
-def test_a_trace_in_json_has_its_window_and_the_times_of_every_step() -> None:
+def test_json_trace_has_window_and_every_step_time() -> None:
     steps = samples.steps(cold=samples.times(1, 60 * MS), steady=samples.times(3, 20 * MS))
     trace = samples.trace(
         steps=steps, together=samples.estimate(9 * MS), step=samples.estimate(), unavailable=None
@@ -234,7 +234,7 @@ def test_views_in_json_have_every_table_at_its_place() -> None:
     assert "curve" not in told
 
 
-def test_a_suite_of_a_rank_has_its_own_rules_and_one_has_those_of_the_job() -> None:
+def test_rank_suite_has_its_rules_and_one_has_the_jobs() -> None:
     outcomes = (
         Outcome("a", Status.FOUND, None, 0),
         Outcome("b", Status.NOT_APPLICABLE, "no steps", 0),

@@ -22,14 +22,12 @@ from traceanalyzer.render.perfetto.address import View
     ("start", "end", "low", "high"),
     [(1_000, 1_100, 800, 1_300), (1_000, 1_001, 980, 1_021), (10, 110, 0, 310), (9_800, 9_900, 9_600, 9_950)],
 )
-def test_the_viewer_shows_twice_the_occurrence_on_each_side_within_the_trace(
-    start: int, end: int, low: int, high: int
-) -> None:
+def test_viewer_shows_twice_the_occurrence_on_each_side(start: int, end: int, low: int, high: int) -> None:
     finding: Any = SimpleNamespace(start_ns=1_000 * start, end_ns=1_000 * end)
     assert View(finding, "", (0, 9_950_000), (), 7).bounds_ns == (1_000 * low + 7, 1_000 * high + 7)
 
 
-def test_a_curve_keeps_each_value_until_the_next_from_the_floor_to_just_below_the_top() -> None:
+def test_curve_is_stepped_from_floor_to_just_below_top() -> None:
     heights = [_CURVE_HEIGHT, _CURVE_HEIGHT * 0.52, _CURVE_HEIGHT * 0.04]
     low, half, high = (f"{height:.1f}" for height in heights)
     assert _stairs([0, 500, 1_000], [-3, 50, 100], 100) == f"M0.0,{low} H500.0 V{half} H1000.0 V{high}"
@@ -45,7 +43,7 @@ def test_a_curve_keeps_each_value_until_the_next_from_the_floor_to_just_below_th
         ("http://[::1]:9001/?y", "http://[::1]:9001"),
     ],
 )
-def test_an_origin_has_the_port_only_where_it_is_another_than_the_usual(page: str, origin: str) -> None:
+def test_origin_has_only_an_unusual_port(page: str, origin: str) -> None:
     assert _origin(page) == origin
 
 
@@ -62,7 +60,7 @@ def test_options_show_their_defaults(capsys: pytest.CaptureFixture[str]) -> None
     assert "[default: 10; x>=1]" in " ".join(capsys.readouterr().out.split())
 
 
-def test_jobs_are_told_apart_by_their_folders_or_else_by_their_names() -> None:
+def test_jobs_differ_by_folder_or_else_by_name() -> None:
     assert _apart("a/x.rank0.json", "b/x.rank0.json") == ("a", "b")
     assert _apart("a/x.rank0.json", "a/y.rank0.json") == ("a/x.rank*.json", "a/y.rank*.json")
     assert _apart("a/x.rank0.json", "a/x.rank1.json") == ("a/x.rank0.json", "a/x.rank1.json")
@@ -81,9 +79,7 @@ def test_a_fix_is_one_of_work_from_half_of_the_difference_on(real_ns: int, kind:
     assert _row(found, found.axes.step, fault, None)["kind"] == kind
 
 
-def test_a_page_keeps_the_first_occurrences_the_typical_one_and_the_costliest_as_far_as_there_is_room() -> (
-    None
-):
+def test_page_keeps_first_typical_and_costliest_occurrences() -> None:
     every = [SimpleNamespace(start_ns=at, end_ns=at + 1, cost_ns=at, event_ids=()) for at in range(300)]
     finding: Any = SimpleNamespace(occurrences=every, start_ns=150)
     columns: Any = SimpleNamespace(event_id=())

@@ -25,7 +25,7 @@ from traceanalyzer.render.words.savings import (
 )
 
 
-def test_the_verdict_and_the_three_largest_findings_are_on_the_first_screen() -> None:
+def test_first_screen_has_verdict_and_three_largest_findings() -> None:
     for width in (80, 120):
         lines = render_text(samples.replayed(), width=width).splitlines()
         last = next(at for at, line in enumerate(lines) if line.startswith("shares of recorded time"))
@@ -58,7 +58,7 @@ def test_places_are_a_table_that_drops_columns_rather_than_lines() -> None:
         assert ("thread 29197520" in row) is ("on" in head.split()) is (width > 80)
 
 
-def test_a_finding_names_its_rank_or_device_where_there_are_several() -> None:
+def test_finding_names_its_rank_or_device_among_several() -> None:
     assert "1  scheduler-gap: late (rank 0) " in render_text(samples.two_ranks())
     both = samples.trace(accounting=(samples.accounting(), samples.accounting(device=1)))
     assert "1  scheduler-gap: late (device 0) " in render_text(samples.report(both))
@@ -158,7 +158,7 @@ def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
     assert "scheduler-gap: late, MmBackward0 " in text
 
 
-def test_a_title_without_room_has_fewer_words_and_none_that_is_cut() -> None:
+def test_narrow_title_has_fewer_but_whole_words() -> None:
     """What it is named by goes first, and then its cause: the line below names both."""
     found = replace(samples.finding(0), cause="pinned-transfer", by="aten::_scaled_dot_product_attention")
     job = replace(samples.two_ranks(), findings=(replace(found, rank=0),))
@@ -205,9 +205,7 @@ def test_an_advice_ends_with_a_sentence(last: str) -> None:
 
 
 @pytest.mark.parametrize(("each_ms", "said"), [(25, False), (20, True)])
-def test_a_window_is_longer_than_its_steps_where_work_was_queued_before_them(
-    each_ms: int, said: bool
-) -> None:
+def test_window_exceeds_steps_if_work_was_queued_before(each_ms: int, said: bool) -> None:
     every = replace(samples.times(4), total_ns=4 * each_ms * MS)
     text = render_text(samples.report(samples.trace(steps=samples.steps(every=every))))
     assert ("(20.0 ms of it outside these steps)" in text) is said
@@ -223,7 +221,7 @@ def test_where_the_gpu_sets_the_pace_no_idle_time_is_saved(bound: str, said: str
     )
 
 
-def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
+def test_first_screen_shows_amounts_missing_in_the_title() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
     told = replace(finding, severity=Severity.INFO)
     assert short_amounts(finding) == ""
@@ -235,14 +233,14 @@ def test_the_first_screen_tells_of_amounts_what_the_title_does_not() -> None:
     assert short_amounts(replace(told, saving=samples.saving())) == ""
 
 
-def test_what_must_be_fixed_before_a_saving_comes_is_told_in_full() -> None:
+def test_prerequisites_of_a_saving_are_shown_in_full() -> None:
     finding = replace(samples.findings()[0], cost_ns=0, saving=replace(samples.saving(), beyond=True))
     said = "saves 9.00 of 18.0 ms a step, in addition to "
     assert amount_words(finding, samples.estimate()) == said + "other fixes on the CPU"
     assert amount_words(finding, samples.estimate(), [2, 3]) == said + "what findings 2 and 3 save"
 
 
-def test_a_list_of_which_the_first_is_kept_says_that_there_are_others() -> None:
+def test_shortened_list_states_that_others_exist() -> None:
     parts = "aten::mm (24 % of this time), aten::add_ (20 %), aten::mul (10 %)"
     said = []
     for words in ("in", "most idle, in", "most for those of"):
@@ -256,7 +254,7 @@ def test_a_list_of_which_the_first_is_kept_says_that_there_are_others() -> None:
     ]
 
 
-def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() -> None:
+def test_full_report_and_first_screen_agree_on_saving() -> None:
     report = samples.replayed()
     first, second = report.findings[:2]
     fault = Fault("F1", first.rule, samples.saving(0.7), Severity.HIGH, (1, 2))
@@ -269,7 +267,7 @@ def test_the_whole_report_says_the_same_saving_of_a_fault_as_the_first_screen() 
 
 
 @pytest.mark.parametrize(("width", "told"), [(75, True), (74, False)])
-def test_a_title_without_room_for_its_cause_does_not_tell_what_else_is_fixed(width: int, told: bool) -> None:
+def test_narrow_title_without_cause_omits_other_fixes(width: int, told: bool) -> None:
     """`1  scheduler-gap: late  high  saves 70 % (66 to 74 %), also fixes finding 2` has 75 columns."""
     report = samples.replayed()
     first, second = report.findings[:2]

@@ -48,7 +48,7 @@ def test_a_finding_has_five_lines(detail: int, message: str, advice: str, count:
     assert ("(more: --verbose)" in " ".join(lines)) is (message == LONG and detail > 0)
 
 
-def test_after_which_findings_a_saving_comes_is_said_with_all_the_rest() -> None:
+def test_saving_names_the_findings_that_must_come_first() -> None:
     page, whole = Page(80), Page(80)
     saving = replace(samples.saving(), beyond=True)
     found = replace(samples.findings()[0], message=LONG, advice=f"{SENTENCE} {SENTENCE}", saving=saving)
@@ -134,9 +134,7 @@ def of_ranks(*unprofiled_ms: int) -> str:
     ("steps", "spoken"),
     [((9, 11), ["V0", "V1"]), ((9, 11, 10), ["V0", "V1", "V2"]), ((9, 11, 10, 8), ["V1"])],
 )
-def test_of_three_ranks_all_verdicts_are_shown_and_of_four_the_slowest_s(
-    steps: tuple[int, ...], spoken: list[str]
-) -> None:
+def test_three_ranks_show_all_verdicts_four_the_slowest(steps: tuple[int, ...], spoken: list[str]) -> None:
     text = of_ranks(*steps)
     assert re.findall(r"V\d", text) == spoken
     assert [line for line in text.splitlines() if re.fullmatch(r"rank \d:", line)] == [
@@ -145,7 +143,7 @@ def test_of_three_ranks_all_verdicts_are_shown_and_of_four_the_slowest_s(
 
 
 @pytest.mark.parametrize(("ranks", "most"), [(1, 60), (2, 80)])
-def test_a_screen_has_sixty_lines_of_one_trace_and_eighty_of_several(ranks: int, most: int) -> None:
+def test_screen_has_60_lines_for_a_trace_80_for_several(ranks: int, most: int) -> None:
     whole = samples.report() if ranks == 1 else samples.two_ranks()
     low = replace(samples.findings(None if ranks == 1 else 0)[0], severity=Severity.LOW)
     text = render_text(replace(whole, findings=(low,) * 100))
@@ -193,7 +191,7 @@ def test_what_to_do_next_can_be_copied(source: str, findings: int, shown: list[s
     assert f"severity: {findings} high" in text.splitlines()[0] or not findings
 
 
-def test_what_to_record_next_is_told_where_there_is_something_to_judge() -> None:
+def test_next_recording_is_advised_if_something_is_judged() -> None:
     (told,) = [one for one in samples.findings() if one.rule == "lane-offset"]
     free = replace(told, advice="Record stacks.", cost_ns=0, cost_share=0.0)
     costly = replace(told, advice="Leave it.")
@@ -207,7 +205,7 @@ def test_what_to_record_next_is_told_where_there_is_something_to_judge() -> None
     assert "Record stacks." not in render_text(no_gpu)
 
 
-def test_rules_are_counted_once_each_and_the_first_three_that_failed_are_named() -> None:
+def test_rules_count_once_and_three_failures_are_named() -> None:
     outcomes = (
         Outcome("a", Status.FOUND, None, 0),
         Outcome("a", Status.NOT_APPLICABLE, "no kernels", 1),
@@ -239,9 +237,7 @@ def second(trace: TraceReport) -> str:
         ((), ""),
     ],
 )
-def test_the_first_line_names_the_devices_the_steps_and_the_window(
-    names: tuple[str | None, ...], said: str
-) -> None:
+def test_first_line_names_devices_steps_and_window(names: tuple[str | None, ...], said: str) -> None:
     devices = tuple(Device(at, name) for at, name in enumerate(names))
     meta = samples.meta(devices=devices)
     whole = samples.trace(meta=meta)

@@ -15,7 +15,7 @@ def fitted(text: str, lines: int = 1, *, width: int = 60, spare: int = 0) -> lis
     return page.lines
 
 
-def test_a_clause_that_ends_late_enough_is_kept_rather_than_a_word_more() -> None:
+def test_clause_that_ends_late_enough_is_preferred() -> None:
     """From two fifths of the room on; before that it is words that fill the line."""
     late = "The GPU waits for the host here, and then it goes on and on and on"
     assert fitted(late) == ["The GPU waits for the host here (more: --verbose)"]

@@ -29,7 +29,7 @@ def rules_of(report: Report) -> list[str]:
     return [line[11:] for line in lines[begin:] if line.startswith(("rules", " " * 11))]
 
 
-def test_a_rule_that_found_something_at_one_rank_is_clear_at_none() -> None:
+def test_rule_with_a_finding_at_one_rank_is_clear_at_none() -> None:
     outcomes = (
         Outcome("scheduler-gap", Status.FOUND, None, 0),
         Outcome("scheduler-gap", Status.CLEAR, "costs too little", 1),
@@ -46,7 +46,7 @@ def test_a_rule_that_found_something_at_one_rank_is_clear_at_none() -> None:
     ]
 
 
-def test_rules_with_one_reason_are_one_line_with_the_ranks_that_have_it() -> None:
+def test_rules_with_one_reason_share_a_line_with_ranks() -> None:
     outcomes = (
         Outcome("a", Status.NOT_APPLICABLE, "no steps", 1),
         Outcome("b", Status.NOT_APPLICABLE, "no steps", 1),
@@ -70,7 +70,7 @@ def test_rules_with_one_reason_are_one_line_with_the_ranks_that_have_it() -> Non
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_what_was_not_understood_is_summed_and_named_and_damage_follows(several: bool) -> None:
+def test_ignored_events_are_summed_and_damage_follows(several: bool) -> None:
     meta = samples.meta(
         "a.json",
         counted={"odd": 1_200, "even": 34, "flow:ac2g": 400, "metadata": 12},

@@ -68,7 +68,7 @@ def test_escapes_say_what_was_there() -> None:
     assert to_markdown(["a|b"], [["\x1b\n"]]).splitlines()[2] == r"| \x1b  |"
 
 
-def test_spaces_at_which_no_line_ends_stay_beside_what_is_escaped() -> None:
+def test_non_breaking_spaces_stay_next_to_escaped_text() -> None:
     assert printable(f"my{JOINED}trace.json\x1b\tis\u2003new") == f"my{JOINED}trace.json\\x1b is new"
     page = Page(60)
     page.put(f"{'word ' * 11}my{JOINED}trace.json")

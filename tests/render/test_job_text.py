@@ -85,7 +85,7 @@ def test_of_many_ranks_those_are_shown_that_hold_up_or_wait_most() -> None:
     assert shown == [2, *range(16, 22), 23, *range(24, 32)]
 
 
-def test_columns_that_say_nothing_are_left_out_and_clocks_have_a_sign() -> None:
+def test_empty_columns_are_omitted_and_clocks_have_a_sign() -> None:
     one, two, three = (RankReport(rank, 0, None, dur_ns=(4 * MS, 6 * MS, 7 * MS)) for rank in range(3))
     page = Page(120)
     put_ranks(page, JobReport((one, two)))
@@ -109,7 +109,7 @@ def test_columns_that_say_nothing_are_left_out_and_clocks_have_a_sign() -> None:
     assert page.lines[3].split("ns", 2)[2].split() == ["2.50", "µs", "3.00", "µs"]
 
 
-def test_a_rank_has_its_median_what_it_waits_what_it_holds_up_and_its_step_alone() -> None:
+def test_rank_has_median_wait_delay_and_unblocked_step() -> None:
     rank = RankReport(4, 0, None, dur_ns=(4 * MS, 6 * MS, 20 * MS), waiting_ns=2_000, holding_up_ns=3_000)
     assert table(JobReport((replace(rank, alone_ns=5 * MS),))) == [
         ["4", "6.00", "ms", "2.00", "µs", "3.00", "µs", "5.00", "ms"]
@@ -129,7 +129,7 @@ def test_why_parts_of_a_job_are_missing_is_said() -> None:
     ]
 
 
-def test_of_ranks_as_their_peers_the_step_is_told_beside_the_present_one() -> None:
+def test_step_with_peers_times_stands_next_to_the_present() -> None:
     job = JobReport(ranked(2), as_peers={"1": samples.estimate(12 * MS)})
     for step, now in ((None, ""), (samples.estimate(), ", now 18.0 ms")):
         page = Page(120)
@@ -137,7 +137,7 @@ def test_of_ranks_as_their_peers_the_step_is_told_beside_the_present_one() -> No
         assert page.lines[-1].strip() == f"with rank 1 as its peers: predicted 12.0 ms a step{now}"
 
 
-def test_uneven_ranks_and_stages_are_named_the_largest_three_first() -> None:
+def test_three_largest_uneven_ranks_and_stages_come_first() -> None:
     ranks = {0: 1.0, 1: 1.25, 2: 1.1, 3: 1.1, 4: 1.3}
     assert list(slowdown_lines(Slowdown(1.5, ranks, {}))) == [
         "as recorded the job takes 1.50 times as long as with even ranks (S)",
@@ -190,7 +190,7 @@ def test_what_is_said_of_an_iteration(changes: dict[str, object], told: str | No
     assert (none in lines) is ("more_ns" not in changes)
 
 
-def test_where_the_noise_is_unknown_nothing_is_said_of_differences() -> None:
+def test_unknown_noise_gives_no_statement_on_differences() -> None:
     lines = said(Iteration("20", False, 2, 1, None), step_ns=None, noise_ns=None)
     assert lines == [
         "2 iterations, 10 to 20; the findings are of 10",
@@ -199,9 +199,7 @@ def test_where_the_noise_is_unknown_nothing_is_said_of_differences() -> None:
 
 
 @pytest.mark.parametrize(("diagnosed", "hint"), [(True, True), (False, False)])
-def test_who_reads_the_findings_of_a_slower_iteration_is_told_how_to_see_another(
-    diagnosed: bool, hint: bool
-) -> None:
+def test_slower_iteration_explains_how_to_see_another(diagnosed: bool, hint: bool) -> None:
     each: Sequence[Iteration] = (
         Iteration("1", diagnosed, 2, 3, 6 * MS, MS),
         Iteration("2", not diagnosed, 2, 3, 5 * MS),

@@ -30,7 +30,7 @@ def test_the_legend_tells_of_savings_where_one_is_shown() -> None:
     assert "Recorded times contain" in legend([other])
 
 
-def test_that_a_saving_may_be_nothing_is_said_where_one_is_not_sure() -> None:
+def test_uncertain_saving_may_be_nothing() -> None:
     sure = replace(samples.findings()[0], saving=samples.saving())
     unsure = replace(sure, saving=replace(samples.saving(), low_share=-0.1))
     nearly = replace(samples.saving(0.002), low_share=-0.1, high_share=0.1)  # told as probably nothing
@@ -70,7 +70,7 @@ def test_the_legend_explains_what_is_shown_alone() -> None:
     assert "scheduler-gap is" not in legend([*[replace(saves, rule="host-gap")] * 30, rest])
 
 
-def test_what_is_left_of_the_idle_time_is_explained_where_it_is_listed() -> None:
+def test_remaining_idle_time_is_explained_where_listed() -> None:
     gap = replace(samples.findings()[0], rule="host-gap")
     said = "scheduler-gap is idle time that no other finding explains."
     assert said not in legend([gap])
@@ -90,7 +90,7 @@ def test_what_is_left_of_the_idle_time_is_explained_where_it_is_listed() -> None
         ({"unprofiled_ns": 22 * MS}, 19, False),  # of little idle time nothing is said
     ],
 )
-def test_where_the_gpu_is_idle_for_the_profiler_the_legend_says_so(
+def test_legend_explains_gpu_idle_caused_by_the_profiler(
     changes: dict[str, Any], idle_ms: int, said: bool
 ) -> None:
     """Of a window of 100 ms, and a step whose pace the GPU sets."""

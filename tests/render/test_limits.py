@@ -62,7 +62,7 @@ def test_a_share_has_two_digits_and_an_interval_around_it(
 
 
 @pytest.mark.parametrize(("cost_us", "told"), [(7_200, False), (7_199, True), (0, False)])
-def test_a_saving_that_is_clearly_more_than_the_cost_is_explained(cost_us: int, told: bool) -> None:
+def test_saving_clearly_above_the_cost_is_explained(cost_us: int, told: bool) -> None:
     """It saves 9 ms: more than a quarter above the recorded time of 7.2 ms a step, or no more than that."""
     one = found(0.5, 0.4, 0.6, cost_per_step_ns=1_000 * cost_us)
     assert ("the rest of the saving" in amount_words(one, samples.estimate())) is told
@@ -111,9 +111,7 @@ def test_what_saves_nothing_until_the_cpu_is_faster_says_so(
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.0049, "same fix as"), (0.005, "fixed with")])
-def test_what_shares_its_cause_is_said_to_be_fixed_where_that_saves_something(
-    share: float, words: str
-) -> None:
+def test_shared_cause_is_fixed_along_if_it_saves(share: float, words: str) -> None:
     first, second = found(0.5, 0.4, 0.6), found(0.2, 0.1, 0.3, Severity.LOW)
     fault = Fault("F1", "one cause", replace(samples.saving(share), low_share=0.0), HIGH, (1, 2))
     head = samples.trace(step=samples.estimate(), faults=(fault,))
@@ -259,7 +257,7 @@ def rows_of(parts: dict[str, int], causes: tuple[IdleCause, ...] = (), most: int
     return page.lines[1:]
 
 
-def test_an_op_is_named_from_a_quarter_of_its_cause_on_and_no_launch() -> None:
+def test_op_is_named_from_a_quarter_of_its_cause() -> None:
     parts = {"compute": 100 * MS, "idle:python": 100 * MS}
     ops = (("aten::a", 25), ("aten::b", 24), ("cudaLaunchKernel", 26), ("aten::c", 25))
     causes = tuple(IdleCause("idle:python", op, ms * MS) for op, ms in ops)

@@ -74,7 +74,7 @@ def test_what_was_allocated_before_is_a_part_of_the_peak(before: int, told: bool
     )
 
 
-def test_what_is_freed_is_neither_alive_nor_kept_and_all_of_nothing_has_no_share() -> None:
+def test_freed_memory_is_not_alive_and_empty_has_no_share() -> None:
     said = lines_of(blocks(8, -8))
     assert said[said.index("alive at the peak:") + 1].split() == [
         "8.00",
@@ -144,7 +144,7 @@ def test_calls_to_the_driver_are_counted_with_their_time() -> None:
     assert lines[-2:] == ["Allocator calls to the driver:", f"2 x {'cudaMalloc':<28} 3.00 µs"]
 
 
-def test_without_running_totals_amounts_count_from_nothing_and_it_says_so() -> None:
+def test_without_totals_amounts_count_from_zero() -> None:
     trace = blocks(8, 4)
     doubt = "the trace has no running totals: amounts count from 0 at its start"
     assert doubt not in lines_of(trace)
@@ -159,7 +159,7 @@ def test_without_running_totals_amounts_count_from_nothing_and_it_says_so() -> N
     assert not [line for line in said if line.startswith("reserved")]
 
 
-def test_the_curve_is_drawn_with_letters_where_the_stream_shows_no_blocks() -> None:
+def test_memory_curve_uses_letters_without_block_characters() -> None:
     trace = blocks(8, 4)
     assert lines_of(trace)[4] == "▅" * 75 + "█"  # 8 of 12 MiB, and 12 at the end
     assert lines_of(trace, ascii_only=True)[4] == "+" * 75 + "@"

@@ -94,7 +94,7 @@ def test_cells_of_a_bar_go_to_the_largest_fractions(
     assert bar(sizes, width) == cells
 
 
-def test_lines_end_without_blanks_and_in_letters_that_the_stream_can_show() -> None:
+def test_lines_end_without_blanks_in_encodable_letters() -> None:
     assert as_text(["a  ", "12 µs × 3 ± 1 …"]) == "a\n12 µs × 3 ± 1 …\n"
     assert as_text(["a  ", "12 µs × 3 ± 1 … é"], ascii_only=True) == "a\n12 us x 3 +- 1 . \\xe9\n"
 

@@ -86,7 +86,7 @@ def test_a_finding_is_named_by_its_cause_and_then_by_its_op(cause: str, by: str 
         ("batch", "fewer launches may help"),
     ],
 )
-def test_where_it_is_not_sure_that_launching_is_the_reason_a_remedy_may_help(remedy: str, said: str) -> None:
+def test_remedy_may_help_if_launching_is_uncertain(remedy: str, said: str) -> None:
     finding = replace(
         samples.finding(0, cause="unsure", by=None), rule="launch-bound", evidence={"remedy": remedy}
     )
@@ -223,7 +223,7 @@ def test_there_is_something_to_judge_where_one_rank_has_work(idle_ranks: int) ->
         ("scheduler-gap", 0.001, "cpu", False),  # not of the GPU's work
     ],
 )
-def test_the_cpu_is_first_where_it_is_the_limit_and_a_fix_saves_nothing(
+def test_cpu_comes_first_if_it_limits_and_fixes_save_nothing(
     rule: str, share: float | None, bound: str, first: bool
 ) -> None:
     one = samples.finding(0, rule=rule, saving=None if share is None else samples.saving(share))
@@ -249,7 +249,7 @@ def test_a_saving_comes_on_top_of_those_of_the_same_rank_s_cpu() -> None:
     assert "saves 9.00 of 18.0 ms a step, in addition to what finding 7 saves; recorded" in text
 
 
-def test_of_few_ranks_that_communicate_the_slowest_s_verdict_stands_first() -> None:
+def test_slowest_of_few_communicating_ranks_comes_first() -> None:
     parts = {"compute": 60 * MS, "communication": 40 * MS}
     traces = tuple(
         samples.trace(

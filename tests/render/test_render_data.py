@@ -193,7 +193,7 @@ def test_every_field_is_described_in_the_documentation() -> None:
     assert f"`schema_version` is {SCHEMA_VERSION}" in text
 
 
-def test_markdown_has_a_bar_for_each_part_of_the_window_which_is_never_empty() -> None:
+def test_markdown_has_a_nonempty_bar_per_window_part() -> None:
     parts = {"compute": 62_600_000, "idle:python": 37_399_000, "memset": 1_000}
     device = replace(samples.accounting(), parts_ns=parts)
     text = render_markdown(samples.report(samples.trace(accounting=(device,))))
@@ -201,7 +201,7 @@ def test_markdown_has_a_bar_for_each_part_of_the_window_which_is_never_empty() -
     assert bars == [13, 1, 7]  # idle time comes last
 
 
-def test_markdown_counts_what_is_for_information_of_each_rank_alone() -> None:
+def test_markdown_counts_info_findings_per_rank() -> None:
     """And lists the others of that rank."""
     texts = render_markdown(samples.two_ranks()).split("## ")[1:]
     for text in texts:

@@ -71,7 +71,7 @@ def test_quiet_keeps_the_findings_alone() -> None:
 
 
 @pytest.mark.parametrize("communicate", [True, False])
-def test_of_ranks_that_communicate_the_slowest_stands_before_the_findings(communicate: bool) -> None:
+def test_slowest_communicating_rank_precedes_the_findings(communicate: bool) -> None:
     parts = {"compute": 60 * MS, "communication" if communicate else "memset": 40 * MS}
     traces = tuple(
         samples.trace(
@@ -229,7 +229,7 @@ def test_says_where_its_times_begin_and_where_perfettos_do(earlier: list[int | N
     assert first == "Times count from the first op, annotation, call or kernel" + said
 
 
-def test_what_the_profiler_did_is_one_line_of_the_footer_and_no_finding() -> None:
+def test_profiler_overhead_is_one_footer_line_and_no_finding() -> None:
     text = plain(samples.report(), width=120)
     assert "4  lane-offset" not in text
     (line,) = [line for line in text.splitlines() if "lane-offset: queueing" in line]

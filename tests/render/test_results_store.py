@@ -66,7 +66,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_a_rank_is_the_declared_one_or_that_of_the_name_or_the_place(job: Job) -> None:
+def test_rank_is_declared_or_from_the_name_or_the_place(job: Job) -> None:
     files = (job.file("rank7.json", 0), job.file("rank3.json"), job.file("c.json"))
     assert job.store(*files) == Stored(3, 0, {})
     assert job.places() == [f"run=r/iteration=0/rank={rank}" for rank in (0, 2, 3)]
@@ -115,7 +115,7 @@ def test_seventeen_files_are_all_read(job: Job) -> None:
     assert len(job.read) == 17
 
 
-def test_iterations_and_runs_stand_beside_each_other_in_the_order_of_their_numbers(job: Job) -> None:
+def test_iterations_and_runs_are_ordered_by_number(job: Job) -> None:
     ten, two = job.file("ten.json", 0), job.file("two.json", 0)
     job.store(**{"10": (ten,), "2": (two,)})
     job.broken = {"bad.json"}

@@ -78,7 +78,7 @@ def test_flops_stand_after_the_inputs_and_before_the_stacks() -> None:
     assert titles(table("a", input_shapes=["[]"]))[-2:] == ["# of Calls", "Input Shapes"]
 
 
-def test_a_row_has_its_stack_below_and_a_line_apart_where_any_row_has_one() -> None:
+def test_row_has_its_stack_below_and_rows_a_separator() -> None:
     stacks = table("a", "b", stack=[[], ["x.py(1): f", "y.py(2): g"]])
     lines = [line.strip() for line in render_table(stacks, TableSize()).splitlines()]
     assert lines[4] == ""
@@ -104,7 +104,7 @@ def test_a_row_has_its_stack_below_and_a_line_apart_where_any_row_has_one() -> N
         (3 * KB**4, "3072.00 GB"),
     ],
 )
-def test_memory_is_in_the_largest_unit_that_it_fills_also_where_more_was_freed(size: int, shown: str) -> None:
+def test_memory_uses_the_largest_filled_unit_also_freed(size: int, shown: str) -> None:
     assert format_memory(size) == shown
 
 
@@ -169,9 +169,7 @@ def test_each_number_stands_below_its_title() -> None:
 @pytest.mark.parametrize(
     ("own", "device", "columns"), [(1, "CUDA", 4), (0, "CUDA", 2), (-1, "CUDA", 2), (1, None, 2)]
 )
-def test_memory_of_the_device_is_shown_where_something_allocated_there(
-    own: int, device: str | None, columns: int
-) -> None:
+def test_device_memory_is_shown_if_something_allocated(own: int, device: str | None, columns: int) -> None:
     sizes = {name: [1, 2] for name in ("cpu_bytes", "self_cpu_bytes", "device_bytes")}
     made = table("a", "b", device=device, **sizes, self_device_bytes=[0, own])
     assert [title for title in cells(made)[0] if title.endswith("Mem")] == [
@@ -190,7 +188,7 @@ def test_rows_beyond_the_limit_count_for_the_totals_and_widths(limit: int, shown
     assert lines[-2:] == ["Self CPU time total: 30.000us", "Self CUDA time total: 12.000us"]
 
 
-def test_frames_of_a_stack_stand_below_each_other_in_the_last_column_and_flops_before_it() -> None:
+def test_stack_frames_are_in_the_last_column_flops_before() -> None:
     stack = [["train.py(3): step", "p/" * 50 + "run.py(9): main"], []]
     lines = render_table(table("a", "b", flops=[1, 1], stack=stack), TableSize()).splitlines()
     place = lines[3].index("train.py")

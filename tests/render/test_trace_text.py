@@ -30,14 +30,14 @@ def said(trace: TraceReport, *, several: bool = False) -> dict[str, str]:
     ("several", "of_file", "begin"),
     [(False, None, ""), (True, None, "rank 3: "), (False, 3, "rank 3: "), (True, 3, "rank 3: ")],
 )
-def test_the_rank_is_named_where_there_are_several_or_the_file_tells_it(
+def test_rank_is_named_among_several_or_if_in_the_file(
     several: bool, of_file: int | None, begin: str
 ) -> None:
     trace = samples.trace(3, meta=samples.meta("a.json", rank=of_file))
     assert said(trace, several=several)["trace"] == f"{begin}a.json"
 
 
-def test_devices_are_those_that_the_file_describes_and_those_that_work() -> None:
+def test_devices_are_described_or_working_ones() -> None:
     known = (Device(2, "NVIDIA H200", 132, None, None), Device(0, None, None, 1 << 30, None))
     trace = samples.trace(
         meta=samples.meta(devices=known), busy=(DeviceBusy(1, MS, 0.25), DeviceBusy(2, 0, 0.0))

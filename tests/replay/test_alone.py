@@ -16,7 +16,7 @@ def rank(*, op_us: int, waits_us: tuple[int, ...]) -> Forecast:
     return Analysis(recorded(op_us=op_us, waits_us=waits_us)).index(Forecast)
 
 
-def test_a_rank_that_launches_all_the_time_waits_less_without_the_profiler() -> None:
+def test_rank_that_always_launches_waits_less_unprofiled() -> None:
     made = rank(op_us=20, waits_us=(2_000, 0, 2_000, 2_000, 2_000))
     quick = rank(op_us=20, waits_us=(0, 0, 0, 0, 0))
     assert made.program.awaited == pytest.approx(1_500 / 5_600, abs=0.05)
@@ -26,14 +26,14 @@ def test_a_rank_that_launches_all_the_time_waits_less_without_the_profiler() -> 
     assert made.step.unprofiled_ns / made.step.traced_ns == pytest.approx(ratio, abs=0.03)
 
 
-def test_a_rank_with_little_to_launch_waits_for_another_reason_and_as_long() -> None:
+def test_rank_with_little_to_launch_waits_as_long() -> None:
     made = rank(op_us=6, waits_us=(4_000, 0, 4_000, 4_000, 4_000))
     assert made.program.awaited == 0
     assert "other ranks' launching" not in made.step.basis
     assert made.step.unprofiled_ns >= 0.8 * made.step.traced_ns
 
 
-def test_steps_of_which_one_waits_longer_for_another_rank_s_recording_are_predicted_alike() -> None:
+def test_steps_with_one_longer_recorder_wait_predict_alike() -> None:
     """The first step of other ranks begins late: two cuts of one recording say the same."""
     early = rank(op_us=20, waits_us=(0, 2_500, 100, 100, 100, 100))
     late = rank(op_us=20, waits_us=(100, 100, 100, 100))

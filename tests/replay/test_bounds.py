@@ -26,7 +26,7 @@ from traceanalyzer.replay.saving import Forecast, _bounds
         (10.0, 99.0, True, 0.51, "communication"),
     ],
 )
-def test_a_step_is_bound_by_the_side_that_is_busy_nearly_all_of_it(
+def test_step_is_bound_by_the_side_that_is_nearly_always_busy(
     cpu_ns: float, gpu_ns: float, waits: bool, communication: float, bound: str
 ) -> None:
     """Of 100 ns; collectives of another stream, and those that an edit took away, say nothing."""
@@ -58,7 +58,7 @@ def steps(*idle: tuple[float, Bound]) -> tuple[Step, Step, Step]:
         (steps((0.2, "cpu"), (0.0, "wait"), (0.3, "gpu")), ("gpu", "cpu")),
     ],
 )
-def test_the_bound_is_open_where_the_device_idles_at_one_slowdown_alone(
+def test_bound_is_open_if_the_device_idles_at_one_slowdown(
     base: tuple[Step, Step, Step], bounds: tuple[str, ...]
 ) -> None:
     assert _bounds(base) == bounds
@@ -73,9 +73,7 @@ def test_the_bound_is_open_where_the_device_idles_at_one_slowdown_alone(
         (4.4, "the GPU alone is busy for 5.00 ms of each step"),
     ],
 )
-def test_a_measured_step_cannot_be_a_tenth_longer_than_recorded_or_shorter_than_the_device_is_busy(
-    given_ms: float, why: str | None
-) -> None:
+def test_measured_step_is_at_most_a_tenth_above_the_recorded(given_ms: float, why: str | None) -> None:
     known: Any = SimpleNamespace(
         step=SimpleNamespace(traced_ns=10_000_000), program=SimpleNamespace(least_gpu_ns=5_000_000.0)
     )

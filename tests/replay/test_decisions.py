@@ -27,13 +27,11 @@ from traceanalyzer.timeline.device_work import DeviceWork
     ("more_ns", "held_ns", "share"),
     [(5e6, 8e6, 0.25), (9e6, 8e6, 0.4), (-1.0, 8e6, 0.0), (5e6, -1.0, 0.0), (5e7, 4e7, 1.0)],
 )
-def test_others_wait_for_what_a_rank_takes_more_and_no_longer_than_they_did(
-    more_ns: float, held_ns: float, share: float
-) -> None:
+def test_others_wait_for_a_ranks_excess_and_no_longer(more_ns: float, held_ns: float, share: float) -> None:
     assert late_share(more_ns, held_ns, 20e6) == pytest.approx(share)
 
 
-def test_of_work_that_moves_to_other_ranks_less_is_known_than_of_any_other() -> None:
+def test_work_moved_to_other_ranks_is_the_least_certain() -> None:
     forecast: Any = SimpleNamespace(wider=1.0)
     left: Any = SimpleNamespace(waits=np.ones(0, bool))
     split, work = (
@@ -53,7 +51,7 @@ def test_recording_python_calls_takes_at_most_most_of_a_gap(calls: int, share: f
     assert slowed.python_overhead.tolist() == [share]
 
 
-def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of_those() -> None:
+def test_gaps_within_one_graph_stay_and_others_get_the_median() -> None:
     every = np.zeros(3, np.int64)
     work: Any = SimpleNamespace(
         shared=np.ones(3, bool),
@@ -66,9 +64,7 @@ def test_between_kernels_of_one_graph_the_gap_stays_and_others_get_the_median_of
     assert gap.tolist() == [3_000, 3_000, 3_000]
 
 
-def test_kernels_that_an_edit_makes_neighbours_are_as_far_apart_as_in_a_stream_and_not_as_in_a_graph() -> (
-    None
-):
+def test_new_neighbours_are_as_far_apart_as_in_a_stream() -> None:
     """Three gaps of 1 us in the stream, then five of 0.4 us in a graph."""
     gaps = np.array([0, *[1_000] * 3, *[400] * 5])
     end = np.arange(1, 10) * 10_000 + np.cumsum(gaps)
@@ -86,9 +82,7 @@ def test_kernels_that_an_edit_makes_neighbours_are_as_far_apart_as_in_a_stream_a
 
 
 @pytest.mark.parametrize(("end_ns", "waited"), [(11_000, True), (11_001, False)])
-def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
-    end_ns: int, waited: bool
-) -> None:
+def test_work_waits_for_ends_by_its_start_within_rounding(end_ns: int, waited: bool) -> None:
     """A stream is made to wait, and its next work starts at 10 us; work of the other stream ends then."""
     streams, waits = np.array([0, 1]), np.array([2_000])
     newest: Any = SimpleNamespace(
@@ -116,7 +110,7 @@ def test_work_waits_for_what_ended_by_its_start_or_within_the_clocks_rounding(
         ((901, 901, 901), (70_000, 80_000, 400_000), (60_000, 60_000, 60_000)),
     ],
 )
-def test_a_launch_into_a_full_queue_takes_as_long_as_the_other_launches(
+def test_launch_into_a_full_queue_takes_a_usual_time(
     outstanding: Sequence[int], traced: Sequence[int], taken: Sequence[int]
 ) -> None:
     """Three launches with 0.8 ms of Python between them, of which the last has to wait for a place in the queue."""
@@ -139,9 +133,7 @@ def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
 
 
 @pytest.mark.parametrize(("beside_us", "left_us"), [(20, 10), (30, 10), (50, 50 / 3)])
-def test_waiting_for_other_ranks_makes_a_kernel_beside_it_three_times_as_long_at_most(
-    beside_us: int, left_us: float
-) -> None:
+def test_waiting_slows_an_overlapping_kernel_threefold_at_most(beside_us: int, left_us: float) -> None:
     assert beside_waiting(beside_us) == pytest.approx([left_us * 1_000] * 3)
 
 
@@ -161,7 +153,7 @@ def beside_waiting(beside_us: int) -> list[float]:
     return undisturbed_ns(analysis.trace, work, np.arange(7), waits)[own].tolist()
 
 
-def test_what_a_rank_does_that_its_peers_do_not_is_told_the_most_first() -> None:
+def test_work_that_peers_lack_comes_first() -> None:
     found = beyond(
         hour({"save": 150 * US, "print": 100 * US, "sort": 400 * US, "len": 99 * US}), hour({}), hour({})
     )
@@ -175,9 +167,7 @@ def test_what_a_rank_does_that_its_peers_do_not_is_told_the_most_first() -> None
     ("own_us", "calls", "told"),
     [(301, 1, True), (300, 1, False), (250, 1.6, True), (250, 1.5, False), (199, 9, False), (200, 9, True)],
 )
-def test_more_than_thrice_the_time_of_the_peers_is_more_or_half_as_many_calls_again(
-    own_us: float, calls: float, told: bool
-) -> None:
+def test_thrice_the_peers_time_or_half_more_calls_is_more(own_us: float, calls: float, told: bool) -> None:
     """100 us more in any case; the peers take 100 us in one call."""
     usual = [hour({"eval": ns * US}) for ns in (1, 100, 500)]
     found = beyond(hour({"eval": own_us * US}, calls={"eval": calls}), *usual)
@@ -217,7 +207,7 @@ def test_the_kernels_of_one_peer_are_enough_to_be_the_same(
     assert (list(found), found[0].same_kernels) == ([0], same)
 
 
-def test_a_pause_is_told_of_each_rank_that_has_one_wherever_another_spends_more() -> None:
+def test_each_rank_with_a_pause_is_reported() -> None:
     """Its own gap, told by name, is no pause again; that of another rank says nothing of it."""
     paused = hour({}, pause_ns=5 * MS)
     gap = hour({"before save": 3 * MS}, pause_ns=3 * MS)
@@ -228,7 +218,7 @@ def test_a_pause_is_told_of_each_rank_that_has_one_wherever_another_spends_more(
     }
 
 
-def test_one_rank_has_no_peers_and_one_that_does_little_of_what_they_do_runs_another_program() -> None:
+def test_lone_or_nearly_idle_rank_has_no_peers() -> None:
     assert beyond(hour({"save": MS})) == {}
     other = hour({}, 3 * MS)
     other.cpu_ns, other.calls = {"mm": 0.1 * MS, "serve": 9 * MS}, {"mm": 1.0, "serve": 1.0}
@@ -236,9 +226,7 @@ def test_one_rank_has_no_peers_and_one_that_does_little_of_what_they_do_runs_ano
     assert 0 not in beyond(other, wide, wide)
 
 
-def test_a_kernel_that_happened_to_be_quicker_beside_a_collective_takes_no_longer_without_the_waiting() -> (
-    None
-):
+def test_kernel_quicker_next_to_a_collective_gets_no_longer() -> None:
     took = beside_waiting(beside_us=5)
     assert took == pytest.approx([5_000.0] * 3)
 
@@ -254,7 +242,7 @@ def test_a_kernel_that_happened_to_be_quicker_beside_a_collective_takes_no_longe
         ((0.0, 2.9), 2.9),
     ],
 )
-def test_a_segment_that_ends_with_a_collective_is_shorter_by_its_own_part_of_the_waiting(
+def test_segment_before_a_collective_loses_its_waiting_part(
     segment_ms: tuple[float, float], left_ms: float
 ) -> None:
     """A collective of 3 ms that waits for 2 ms."""

@@ -85,7 +85,7 @@ def test_what_another_only_quickens_is_another_change(trace: Trace, built: Progr
     assert not dropped.holds(quickened)
 
 
-def test_what_shrinks_is_told_of_gaps_and_not_of_ops_that_get_quicker() -> None:
+def test_shrinking_applies_to_gaps_not_to_quicker_ops() -> None:
     loop = Loop()
     for at in (10_000, 410_000):
         loop.op("aten::mm", at, 2_000, dur=200_000)
@@ -108,7 +108,7 @@ def test_what_leaves_a_tenth_of_a_kernel_does_for_what_drops_it(
     assert taken(built, Scale(entries, left)).holds(replace(fused, cpu_ns=0.0 * fused.cpu_ns)) is does
 
 
-def test_host_work_after_a_wait_belongs_to_it_up_to_the_next_launch(trace: Trace, built: Program) -> None:
+def test_host_work_after_a_wait_belongs_to_it_until_a_launch(trace: Trace, built: Program) -> None:
     wait = taken(built, Drop(rows(trace, "cudaDeviceSynchronize")))
     pause = taken(built, ShrinkGaps(*pauses(trace)))
     later = taken(built, Drop(rows(trace, "aten::add")))
@@ -134,9 +134,7 @@ def test_host_work_after_one_of_many_waits_is_chance() -> None:
 @pytest.mark.parametrize(
     ("copy_ns", "op", "does"), [(100_000, True, True), (99_000, True, False), (100_000, False, False)]
 )
-def test_ops_on_the_host_work_on_all_data_that_were_copied_before_them(
-    copy_ns: int, op: bool, does: bool
-) -> None:
+def test_host_ops_use_all_data_copied_before_them(copy_ns: int, op: bool, does: bool) -> None:
     """Windows are copied to the host one by one; after the last, the host looks for the largest of all."""
     loop = Loop()
     for begin in loop.begins:
@@ -222,7 +220,7 @@ def prepared() -> Trace:
     return loop.load()
 
 
-def test_host_work_right_before_a_copy_is_moved_aside_prepares_it() -> None:
+def test_host_work_right_before_a_moved_copy_prepares_it() -> None:
     trace = prepared()
     built = program(trace)
     kernels = built.work.entry.reshape(-1, 2)
@@ -262,7 +260,7 @@ def test_backward_of_an_op_shares_autograds_number_with_it(number: int, backward
 
 
 @pytest.mark.parametrize("told", [{"Sequence number": 0}, {"Sequence number": 5, "Fwd thread id": 0}])
-def test_the_first_number_that_autograd_gives_is_one_and_thread_zero_is_forward(told: dict[str, int]) -> None:
+def test_first_autograd_number_is_one_and_thread_0_is_forward(told: dict[str, int]) -> None:
     loop = Loop()
     loop.op("aten::mm", 10_000, 20_000, **told)
     loop.op("MmBackward0", 50_000, 40_000, **{**told, "Fwd thread id": 1})

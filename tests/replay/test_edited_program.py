@@ -41,13 +41,13 @@ def test_a_gap_that_goes_itself_is_no_part_of_those_that_stay() -> None:
 
 
 @pytest.mark.parametrize(("between", "left"), [(OP, USUAL_NS), (CALL, 14_000)])
-def test_python_that_calls_two_ops_that_go_shrinks_and_a_call_does_not(between: str, left: float) -> None:
+def test_python_around_two_removed_ops_shrinks_a_call_does_not(between: str, left: float) -> None:
     edited = made((OP, 5_000), (OP, 20_000), (between, 14_000), (OP, 20_000), (OP, 5_000))
     edited.drop(at(edited, 1, 3), stall=False)
     assert edited.cpu_ns.tolist() == pytest.approx([5_000, 20_000, left, 20_000, 5_000])
 
 
-def test_where_half_of_autograds_nodes_go_the_gaps_before_and_after_them_are_shorter() -> None:
+def test_gaps_shrink_around_half_removed_autograd_nodes() -> None:
     """Before, 0.5 us for each of two; after, 1 us each: of the first gap half of what is beyond the usual one, and
     the rest of the step's last gap. A step without nodes between two with them stays as it is."""
     step = ((GAP, 30_000), (NODE, 5_000), (NODE, 5_000), (NODE, 5_000), (NODE, 5_000), (GAP, 11_000))
@@ -118,7 +118,7 @@ def test_nothing_is_cold_five_milliseconds_after_a_stall() -> None:
     assert edited.cpu_ns[6:].tolist() == pytest.approx([20_000, 30_000])
 
 
-def test_a_second_stall_that_goes_is_nothing_that_ran_cold_after_the_first() -> None:
+def test_second_removed_stall_did_not_run_cold() -> None:
     """Each makes its own followers quicker, by no more than it took, and all that is told."""
     edited = cold(100_000, (CALL, 90_000), (OP, 60_000), kinds=[2, 0])
     both = cold(50_000, (OP, 30_000), (CALL, 50_000), (OP, 30_000), kinds=[0, 2, 0])

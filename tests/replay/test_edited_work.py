@@ -41,7 +41,7 @@ def test_work_goes_with_the_calls_that_launch_nothing_else(
     ("gone", "ops", "calls"),
     [([3], {4}, set()), ([0], set(), {1}), ([0, 1, 2], {0}, set()), ([4], set(), {6})],
 )
-def test_work_goes_with_the_outermost_ops_that_launch_nothing_else(
+def test_work_goes_with_outermost_ops_that_launch_only_it(
     gone: list[int], ops: set[int], calls: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of an op that stays the call alone."""
@@ -62,7 +62,7 @@ def test_an_op_goes_whose_other_work_went_before(monkeypatch: pytest.MonkeyPatch
     assert asked == [0]
 
 
-def test_a_wait_goes_with_the_end_of_its_call_and_with_the_copy_that_goes_aside() -> None:
+def test_wait_goes_with_its_call_or_its_moved_copy() -> None:
     """The first call has two segments and waits for its own copy, the second for everything."""
     edited = made((CALL, 1), (OP, 1), (CALL, 1), (OP, 1), launches=[0, 1], waits=[(0, 2, 0), (3, 3, -1)])
     edited.drop(at(edited, 0), work=False, stall=False)

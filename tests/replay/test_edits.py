@@ -83,7 +83,7 @@ def test_dropping_a_wait_lets_cpu_and_gpu_overlap() -> None:
     assert replay(built, [Drop(mine)]).bound == "gpu"
 
 
-def test_what_ran_cold_after_a_stall_takes_as_long_as_its_quicker_like() -> None:
+def test_cold_run_takes_as_long_as_its_quicker_equal() -> None:
     loop = Loop()
     for at in range(0, 400_000, 30_000):
         loop.op("aten::mul", at + 10_000, 3_000)
@@ -96,7 +96,7 @@ def test_what_ran_cold_after_a_stall_takes_as_long_as_its_quicker_like() -> None
     assert "cold" not in forecast(trace).saving([Drop(rows(trace, "aten::mul")[:1])]).basis
 
 
-def test_what_ran_cold_after_a_stall_is_worth_no_more_than_the_stall_took() -> None:
+def test_cold_run_costs_no_more_than_the_stall() -> None:
     """Long ops that follow may be long of themselves: a saving is not larger than what was spent."""
     loop = Loop()
     for at in range(0, 400_000, 30_000):
@@ -148,7 +148,7 @@ def test_aside_takes_work_out_of_its_streams_way() -> None:
     assert saved(built, MoveToSideStream(first, 5_000_000.0)) < 0  # then the side stream is the step
 
 
-def test_what_goes_aside_waits_for_nothing_and_nothing_waits_for_it() -> None:
+def test_moved_copies_wait_for_nothing_and_block_nothing() -> None:
     """Both ends of every edge between streams, one after the other: then others of its stream wait."""
     built = analysed(FIXTURES / "exposed-copy" / "good.json.gz").index(Program)
     to, source = built.work.edge_to, built.work.edge_from
@@ -173,7 +173,7 @@ def test_gaps_shrink_to_the_usual_one() -> None:
     assert saved(built, ShrinkGaps(starts, starts + 310_000)) == pytest.approx(expected, rel=0.05)
 
 
-def test_what_follows_a_gap_that_shrinks_is_a_sixth_quicker_at_most() -> None:
+def test_work_after_a_shrunk_gap_is_a_sixth_quicker_at_most() -> None:
     loop = Loop()
     for at in (*range(0, 300_000, 30_000), *range(600_000, 1_000_000, 30_000)):
         loop.op("aten::mul", at + 10_000, 3_000, dur=28_000 if at == 600_000 else 20_000)
@@ -198,7 +198,7 @@ def test_a_wait_that_is_added_lets_the_cpu_see_the_work_done() -> None:
     assert saved(built, Wait(first, 2_000)) < saved(built, Insert(first, 2_000)) <= -2_000
 
 
-def test_replacing_leaves_the_kernels_and_the_time_that_are_given() -> None:
+def test_replacing_keeps_given_kernels_and_time() -> None:
     trace = cpu_bound()
     built = program(trace)
     begin = np.array([STEP_NS, 2 * STEP_NS, 3 * STEP_NS])
@@ -210,7 +210,7 @@ def test_replacing_leaves_the_kernels_and_the_time_that_are_given() -> None:
     assert saved(built, edit) == pytest.approx(590_000 - 25_000, rel=0.03)
 
 
-def test_fused_kernels_take_as_long_as_the_shortest_of_their_size() -> None:
+def test_fused_kernels_take_the_shortest_time_of_their_size() -> None:
     built = program(gpu_bound())
     step = built.timeline.step[built.launch]
     edited = EditedProgram(built)

@@ -57,9 +57,7 @@ LAUNCH = np.array([0, 3, 6, 9])
         ({}, False),
     ],
 )
-def test_host_work_belongs_to_a_wait_from_its_end_to_the_next_launch(
-    cpu_us: dict[int, float], leads: bool
-) -> None:
+def test_host_work_belongs_to_the_wait_before_it(cpu_us: dict[int, float], leads: bool) -> None:
     assert fix(woken=[1]).leads_to(fix(cpu_us), LAUNCH) is leads
 
 
@@ -85,7 +83,7 @@ def test_a_launch_that_either_fix_drops_is_none_that_comes_next(
         ([], {0: 100, 1: 100}, {}, False),  # a gap: its Python may do anything
     ],
 )
-def test_ops_after_the_last_of_many_waits_work_on_the_data_that_were_copied(
+def test_ops_after_the_last_wait_use_the_copied_data(
     dropped: list[int], moved_us: dict[int, float], dead_us: dict[int, float], leads: bool
 ) -> None:
     wait = fix(woken=[1, 4, 7 - 1], moved_us=moved_us, work_us=dead_us, dead=list(dead_us))
@@ -113,7 +111,7 @@ def test_work_after_half_of_the_waits_is_no_chance() -> None:
         ({1: 50}, {}, False),
     ],
 )
-def test_data_are_made_by_the_host_right_before_the_copy_that_takes_them(
+def test_data_is_prepared_by_the_host_right_before_its_copy(
     moved_us: dict[int, float], cpu_us: dict[int, float], prepares: bool
 ) -> None:
     assert fix(cpu_us).prepares(fix(moved_us=moved_us), LAUNCH) is prepares
@@ -142,9 +140,7 @@ def test_what_comes_before_two_copies_of_one_call_counts_once() -> None:
         (fix(), fix(), False),
     ],
 )
-def test_a_fix_does_for_another_that_drops_half_of_what_the_other_takes(
-    mine: Footprint, other: Footprint, holds: bool
-) -> None:
+def test_fix_covers_another_that_it_halves(mine: Footprint, other: Footprint, holds: bool) -> None:
     assert mine.holds(other) is holds
 
 

@@ -57,7 +57,7 @@ def test_a_queue_with_room_lets_the_cpu_go_on() -> None:
     assert (state.run(), state.late) == (6_000, 6_000)
 
 
-def test_work_waits_for_the_end_of_the_one_that_it_names_and_not_of_what_follows_that() -> None:
+def test_work_waits_for_the_named_end_not_for_later_work() -> None:
     state = State(Block.of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 0)])))
     state.run()
     assert state.done == [110, 15]
@@ -85,7 +85,7 @@ def left(kept: Sequence[int], gap: Sequence[float], set_gap: dict[int, float] | 
     return found
 
 
-def test_a_copy_that_comes_next_to_a_kernel_is_as_near_as_copies_after_kernels_are() -> None:
+def test_copy_next_to_a_kernel_has_the_usual_distance() -> None:
     assert left([0, 1, 2, 3], [50, 60, 500]) == [50, 60, 500, 1]
     assert left([0, 2, 3], [50, 60, 500]) == [50, 300, 1]
     assert left([0, 2, 3], [50, 60, 100]) == [50, 100, 1]  # no farther than it was
@@ -93,7 +93,7 @@ def test_a_copy_that_comes_next_to_a_kernel_is_as_near_as_copies_after_kernels_a
     assert left([1, 2, 3], [50, 60, 500]) == [60, 500, 1]  # the first has nothing before it any more
 
 
-def test_an_edge_is_left_where_both_ends_are_and_the_one_that_waits_comes_later() -> None:
+def test_edge_stays_if_both_ends_do_and_points_forward() -> None:
     """Of five pieces, each on its own stream, the fourth is gone, and an edit launches the third before the others."""
     work: Any = SimpleNamespace(
         edge_to=np.array([1, 2, 4, 3, 4]),

@@ -66,7 +66,7 @@ def shares(found: Saving) -> tuple[float, float, float]:
     return found.share, found.low_share, found.high_share
 
 
-def test_an_interval_holds_what_replays_say_and_how_far_savings_were_off() -> None:
+def test_interval_covers_replays_and_known_saving_errors() -> None:
     """Below 0.235 and above 0.266 times the deviation; 0.005 from run to run, and above 0.02 of what is left."""
     found = forecast(BASE, BASE, AFTER).saving(WORK)
     low, high = 0.4 - 0.235 * ROOT - 0.005, 0.4 + 0.266 * ROOT + 0.005 + 0.02 * 0.6
@@ -76,7 +76,7 @@ def test_an_interval_holds_what_replays_say_and_how_far_savings_were_off() -> No
     assert found.basis == "replayed without it: 2 of 3 steps, bound by the GPU then"
 
 
-def test_the_ends_are_no_nearer_than_the_replays_at_other_slowdowns() -> None:
+def test_ends_are_no_nearer_than_replays_at_other_slowdowns() -> None:
     found = forecast(BASE, BASE, steps(600, 1_045, 180)).saving(WORK)
     assert shares(found)[1:] == pytest.approx((0.05, 0.8))
 
@@ -100,7 +100,7 @@ def test_what_is_rare_is_as_uncertain_as_its_steps_differ() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("cpu", "gpu"), ("gpu", "cpu"), ("wait", "gpu")])
-def test_of_what_the_cpu_limits_another_process_may_take_so_much_less(before: Bound, after: Bound) -> None:
+def test_cpu_bound_saving_allows_for_another_process(before: Bound, after: Bound) -> None:
     """Before or after the fix."""
     base, left = steps(1_000, 1_100, 900, bound=before), steps(600, 770, 450, bound=after)
     assert forecast(base, base, left).saving(WORK).high_share == pytest.approx(
@@ -158,18 +158,18 @@ def test_no_step_is_shorter_than_what_the_device_surely_does(
 
 
 @pytest.mark.parametrize(("kept", "high"), [(False, 1.0), (True, 1 - 310 / 1_200)])
-def test_the_driver_s_own_calls_may_have_taken_longer_without_the_profiler(kept: bool, high: float) -> None:
+def test_driver_calls_may_have_taken_longer_unprofiled(kept: bool, high: float) -> None:
     known = forecast(BASE, BASE, AFTER, driver=True, kept=np.array([kept]))
     assert Forecast(known.replays, known.step, wider=9.0).saving(CPU).high_share == pytest.approx(high)
 
 
 @pytest.mark.parametrize(("quickened", "told"), [(10.0, False), (12.0, True)])
-def test_what_ran_cold_is_told_where_it_is_more_than_a_step_differs(quickened: float, told: bool) -> None:
+def test_cold_work_is_reported_above_the_step_variation(quickened: float, told: bool) -> None:
     """In two steps; a two-hundredth of 1,000 ns is 5 of each."""
     assert ("cold" in forecast(BASE, BASE, AFTER, quickened_ns=quickened).saving(WORK).basis) is told
 
 
-def test_nothing_is_saved_by_no_edits_and_that_is_known_as_well_as_the_step() -> None:
+def test_no_edits_save_nothing_with_the_steps_certainty() -> None:
     assert shares(forecast(BASE, BASE, BASE).saving([])) == pytest.approx((0, -0.005, 0.005))
 
 
@@ -191,7 +191,7 @@ def test_the_fixed_step_has_the_ends_of_the_saving() -> None:
         (0.004, 700, (700, 700, round(1_100 * 1.098))),
     ],
 )
-def test_a_step_s_interval_is_that_of_its_replays_and_its_own_error(
+def test_step_interval_covers_its_replays_and_their_error(
     monkeypatch: pytest.MonkeyPatch, awaited: float, traced: int, told: tuple[int, int, int]
 ) -> None:
     monkeypatch.setattr(saving, "_traced_ns", lambda *_: float(traced))
@@ -213,9 +213,7 @@ def test_a_step_s_interval_is_that_of_its_replays_and_its_own_error(
     ("given_ms", "doubted"),
     [(1.43, None), (1.4301, "takes only 1.30 ms even"), (0.72, None), (0.7199, "alone is busy for 800 µs")],
 )
-def test_a_step_is_doubted_that_is_longer_than_recorded_or_shorter_than_the_device_s_work(
-    given_ms: float, doubted: str | None
-) -> None:
+def test_impossibly_long_or_short_step_is_doubted(given_ms: float, doubted: str | None) -> None:
     known: Any = SimpleNamespace(
         step=SimpleNamespace(traced_ns=1_300_000), program=SimpleNamespace(least_gpu_ns=800_000.0)
     )
@@ -245,7 +243,7 @@ def test_less_is_known_of_other_devices_and_of_a_single_step(
     ("gpu", "bounds"),
     [((950, 850, 950), ("gpu", "cpu")), ((950, 940, 910), ("cpu",)), ((850, 800, 899), ("cpu",))],
 )
-def test_the_bound_is_open_where_the_device_idles_a_tenth_at_one_slowdown_alone(
+def test_bound_is_open_if_device_idles_a_tenth_once(
     gpu: tuple[int, int, int], bounds: tuple[Bound, ...]
 ) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)
@@ -279,9 +277,7 @@ class _Steps(SimpleNamespace):
         ({0: [0, 16, 22, 30, 40]}, 7),  # 6 behind, and then none: the CPU waited for earlier steps' work
     ],
 )
-def test_a_recorded_step_is_the_mean_on_the_busiest_device_or_on_the_cpu_if_that_takes_longer(
-    bounds: dict[int, list[int]], traced: float
-) -> None:
+def test_recorded_step_is_mean_of_the_longer_side(bounds: dict[int, list[int]], traced: float) -> None:
     """Of the second and third step of four."""
     steps: Any = _Steps(count=4, bounds_ns={device: np.array(one) for device, one in bounds.items()})
     program: Any = SimpleNamespace(sample=_Sample(steps=np.array([1, 2])))
@@ -289,8 +285,6 @@ def test_a_recorded_step_is_the_mean_on_the_busiest_device_or_on_the_cpu_if_that
 
 
 @pytest.mark.parametrize(("work_ends", "traced"), [(8, 7), (25, 22)])
-def test_a_single_step_lasts_from_the_window_s_start_until_its_work_is_done(
-    work_ends: int, traced: float
-) -> None:
+def test_single_step_lasts_from_window_start_to_work_end(work_ends: int, traced: float) -> None:
     program: Any = SimpleNamespace(sample=_Sample(), work=SimpleNamespace(end_ns=work_ends))
     assert _traced_ns(_Steps(count=1, bounds_ns={}), program) == traced  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from traceanalyzer.replay.run import LEAST
 JOB = {0: 500.0, 1: 990.0, 2: 400.0}
 
 
-def test_the_job_s_step_is_that_of_the_rank_that_the_others_wait_for() -> None:
+def test_job_step_is_that_of_the_awaited_rank() -> None:
     """At the least slowdown 1,020 ns and at the most 970 ns, each with the step's own error."""
     found = job(JOB)
     step = found.step
@@ -30,7 +30,7 @@ def test_the_job_s_step_is_that_of_the_rank_that_the_others_wait_for() -> None:
     assert (own.unprofiled_ns, own.traced_ns, own.gpu_ns, own.gap_ns) == (1_000, 2_002, 20, 2)
 
 
-def test_a_job_whose_step_was_timed_has_that_step_and_no_interval() -> None:
+def test_timed_job_step_has_no_interval() -> None:
     step = job({0: 1_000.0, 1: 1_000.0}, measured=True).step
     assert (step.low_ns, step.unprofiled_ns, step.high_ns, step.traced_ns) == (1_000, 1_000, 1_000, 2_001)
     assert step.basis == "alone"
@@ -45,9 +45,7 @@ def test_fixes_of_a_rank_that_nobody_waits_for_save_nothing() -> None:
 
 
 @pytest.mark.parametrize(("alone_share", "beyond"), [(0.5, False), (0.02, True)])
-def test_a_saving_of_the_job_is_as_wide_as_the_rank_s_own_for_its_size(
-    alone_share: float, beyond: bool
-) -> None:
+def test_job_saving_is_as_wide_as_the_ranks(alone_share: float, beyond: bool) -> None:
     found = job(JOB, dict.fromkeys(JOB, 100.0))
     alone = Saving(1, 1, 1, alone_share, alone_share - 0.1, alone_share + 0.2, "", beyond)
     said = found.saving({1: (1,)}, alone)
@@ -77,7 +75,7 @@ def test_a_step_with_all_fixed_keeps_the_interval_in_proportion() -> None:
     )
 
 
-def test_late_ranks_would_run_the_program_of_the_median_of_the_others() -> None:
+def test_late_ranks_would_run_the_median_program() -> None:
     found = job({0: 500.0, 1: 990.0, 2: 400.0, 3: 450.0, 4: 800.0})
     assert found.as_peers([1]).unprofiled_ns == 810  # rank 4 is late still
     both = found.as_peers([1, 4])
@@ -90,7 +88,7 @@ def test_late_ranks_would_run_the_program_of_the_median_of_the_others() -> None:
         found.as_peers(list(range(5)))
 
 
-def test_of_many_ranks_those_that_are_waited_for_most_are_replayed() -> None:
+def test_most_awaited_of_many_ranks_are_replayed() -> None:
     times = {rank: 900.0 - rank for rank in range(MOST_TOGETHER + 2)}
     found = job(times)
     assert sorted(found.blocks) == list(range(MOST_TOGETHER))
@@ -100,7 +98,7 @@ def test_of_many_ranks_those_that_are_waited_for_most_are_replayed() -> None:
     assert found.step.traced_ns == 2_000 + MOST_TOGETHER + 1  # of all ranks
 
 
-def test_ranks_that_never_meet_or_were_sampled_otherwise_are_no_job() -> None:
+def test_ranks_that_never_meet_are_no_job() -> None:
     def refused(*ranks: RankForecast) -> str:
         with pytest.raises(Unavailable) as error:
             JobForecast.of(dict(enumerate(ranks)), lambda fixes, side: {}, [0, 1])
@@ -112,7 +110,7 @@ def test_ranks_that_never_meet_or_were_sampled_otherwise_are_no_job() -> None:
 
 
 @pytest.mark.parametrize("timed", [1, 2])
-def test_a_step_that_a_rank_without_a_timed_one_sets_has_an_interval_whoever_else_was_timed(
+def test_untimed_pacing_rank_gives_the_step_an_interval(
     timed: int,
 ) -> None:
     """Rank 0 sets the pace: 1,000 ns, 1,020 at the least slowdown and 970 at the most."""
@@ -130,7 +128,7 @@ def test_a_step_that_a_rank_without_a_timed_one_sets_has_an_interval_whoever_els
     )
 
 
-def test_each_rank_s_step_was_recorded_as_long_as_its_own_and_is_as_long_as_the_job_s() -> None:
+def test_each_rank_has_its_recorded_and_the_jobs_step() -> None:
     found = job(JOB)
     steps = [found.of_rank(rank) for rank in JOB]
     assert [(one.traced_ns, one.gpu_ns, one.gap_ns) for one in steps] == [

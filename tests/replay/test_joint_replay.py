@@ -53,14 +53,14 @@ def test_collectives_in_another_order_end_the_replay_too() -> None:
     assert job_step({0: one, 1: turned}, 1).ns > 0
 
 
-def test_a_collective_takes_its_own_rank_s_time_once_all_are_there() -> None:
+def test_collective_takes_its_ranks_time_once_all_arrive() -> None:
     """They come at 100 and 300 ns; on one it takes 10, on the other 30, which begins the next of 13 steps later."""
     step = job_step({0: rank(100.0, 10.0), 1: rank(300.0, 30.0)}, 1)
     assert step.waiting_ns == pytest.approx({0: (200 + 12 * 220) / 13, 1: 0.0}, abs=0.1)
     assert step.ns == pytest.approx(330.0)
 
 
-def test_what_waits_for_a_collective_on_another_stream_waits_for_all_ranks() -> None:
+def test_waiting_on_a_collective_waits_for_all_ranks() -> None:
     """A kernel of 300 ns on the rank that comes first, at 100 ns, and of 5 on the one that comes at 300: the first step
     of the one ends at 610, so that in all later ones of 13 the other waits for it: 710 - 615."""
 
@@ -87,7 +87,7 @@ def test_ranks_wait_for_those_of_their_own_group_only() -> None:
     assert step.last == {0: 0.0, 1: 0.5, 2: 0.0, 3: 0.5}
 
 
-def test_a_rank_that_comes_first_waits_until_its_partner_has_met_another() -> None:
+def test_first_rank_waits_until_its_partner_is_free() -> None:
     """As in a pipeline: rank 1 meets rank 0 at 300 ns, and rank 2, which comes at 10, only at 300 + 10 + 50. From the
     second of 13 steps on rank 0 begins 60 ns before rank 1, and so waits 260 instead of 200.
     """

@@ -50,7 +50,7 @@ def test_what_was_replayed_in_words(one: Sample, text: str) -> None:
     assert one.text == text
 
 
-def test_a_rank_meets_others_where_any_of_its_work_does_and_has_steps_in_parts() -> None:
+def test_rank_meets_others_if_any_of_its_work_does() -> None:
     def of(meet: list[int]) -> RankForecast:
         program = SimpleNamespace(sample=sample(1, 0.25), work=SimpleNamespace(meet=np.array(meet)))
         known: Any = SimpleNamespace(program=program, step=None)
@@ -60,7 +60,7 @@ def test_a_rank_meets_others_where_any_of_its_work_does_and_has_steps_in_parts()
     assert (of([0]).steps, of([0]).text) == (0.25, "25 % of a step")
 
 
-def test_a_job_s_steps_are_as_long_after_a_fix_as_before_it_by_the_same_number_of_steps() -> None:
+def test_job_steps_before_and_after_a_fix_divide_alike() -> None:
     """Blocks of four steps: 1,000 ns become 250 ns a step, and where rank 1 is fixed 510 become 127.5."""
     found = job({0: 500.0, 1: 990.0, 2: 400.0}, {1: 100.0}, steps=4.0)
     assert found.base.ns == pytest.approx(250)

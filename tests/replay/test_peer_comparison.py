@@ -34,7 +34,7 @@ def more(cpu_ns: dict[str, float], **fields: Any) -> Excess:
     ("compute_ns", "share", "computes_more"),
     [(1_000, 0.1, False), (400, 0.1, False), (1_100, 0.105, False), (1_101, 0.10505, True)],
 )
-def test_a_rank_that_computes_less_is_late_by_its_cpu_s_work_all_the_same(
+def test_rank_that_computes_less_is_late_by_cpu_work(
     compute_ns: float, share: float, computes_more: bool
 ) -> None:
     found = more({"save": 1_500.0, "print": 500.0}, compute_ns=compute_ns)
@@ -50,7 +50,7 @@ def paused() -> Loop:
     return loop
 
 
-def test_of_the_gaps_of_one_name_only_the_longest_is_the_pause_that_goes() -> None:
+def test_only_the_longest_gap_of_a_name_is_a_pause() -> None:
     trace = paused().load()
     built = program(trace)
     name = "before aten::mm"
@@ -61,7 +61,7 @@ def test_of_the_gaps_of_one_name_only_the_longest_is_the_pause_that_goes() -> No
     assert (found.edit.work_left, found.edit.kind) == (1.0, "drop")
 
 
-def test_what_is_most_is_shown_and_all_of_it_becomes_as_the_peers_is() -> None:
+def test_largest_excess_is_shown_and_all_becomes_as_peers() -> None:
     """Two names; the rows are of the first alone. A quarter of the compute goes."""
     trace = paused().load()
     built = program(trace)
@@ -177,7 +177,7 @@ def test_by_how_much_a_kind_is_slower_beside_communication(
     assert found[::3].tolist() == pytest.approx(ratios)
 
 
-def test_only_beside_the_waiting_of_its_own_device_does_a_kernel_take_longer() -> None:
+def test_kernels_lengthen_only_next_to_own_device_waits() -> None:
     """A collective of 100 us that waits for the first 40; kernels of 20 us on both devices then and later."""
     trace = TraceBuilder()
     nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)"

@@ -123,9 +123,7 @@ def test_a_synchronisation_waits_for_what_was_launched_before() -> None:
 
 
 @pytest.mark.parametrize(("others_ns", "tail_ns"), [(0, 4_000.0), (26_000, 6_000.0)])
-def test_a_wait_that_the_late_cpu_hides_costs_as_much_as_one_that_shows(
-    others_ns: int, tail_ns: float
-) -> None:
+def test_wait_hidden_by_a_late_cpu_costs_as_much(others_ns: int, tail_ns: float) -> None:
     """The first synchronisation begins when its work has ended; the second one, where there is one, waits."""
     loop = Loop()
     loop.op("aten::mm", 100_000, 2_000)
@@ -159,7 +157,7 @@ def test_a_blocking_copy_waits_for_itself() -> None:
     assert replay(built, slowdown=1.0).ns == pytest.approx(STEP_NS, rel=0.02)
 
 
-def test_another_streams_work_is_waited_for_where_the_trace_allows_it() -> None:
+def test_other_streams_are_awaited_where_the_trace_allows() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, STEP_NS)
     trace.launch("cudaLaunchKernel", 100_000, CALL_NS, correlation=1)
@@ -239,9 +237,7 @@ def test_as_many_steps_are_replayed_as_fit(
 
 
 @pytest.mark.parametrize(("others", "waits"), [(0, 3), (1, 3), (2, 0), (8, 0)])
-def test_gaps_that_end_with_the_device_are_waits_where_most_of_their_place_do(
-    others: int, waits: int
-) -> None:
+def test_device_end_gaps_are_waits_if_most_of_their_place_are(others: int, waits: int) -> None:
     """No call is recorded; a loader without workers decodes for as long whatever the device does."""
     loop = Loop(step_ns=20_000_000)
     loop.op("aten::mm", 100_000, 5_000_000)

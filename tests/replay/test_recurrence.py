@@ -125,7 +125,7 @@ def test_a_settled_step_ends_the_loop_early() -> None:
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])
-def test_of_a_step_that_does_not_settle_it_is_the_mean_over_all_but_the_first(blocks: int) -> None:
+def test_unsettled_step_is_the_mean_of_all_but_the_first(blocks: int) -> None:
     """The first takes 30 ns longer than the CPU: its last work begins when the CPU is done."""
     schedule = regular(3, 50.0, 30.0, 100.0)
     assert Block.of(schedule).period_ns(blocks, -1.0) == pytest.approx(100.0)

@@ -43,7 +43,7 @@ def work(program: EditedProgram) -> list[tuple[int, float]]:
     return [(int(program.launch[one]), float(program.dur_ns[one])) for one in np.flatnonzero(program.alive)]
 
 
-def test_a_replaced_span_keeps_its_first_kernels_and_launches_them_at_its_start() -> None:
+def test_replaced_span_launches_its_first_kernels_at_start() -> None:
     """Two spans of three and of two launches, given last first, and one twice; the last call is in neither."""
     left = edited(
         calls(6, [0, 1, 2, 3, 4, 5]),
@@ -54,13 +54,13 @@ def test_a_replaced_span_keeps_its_first_kernels_and_launches_them_at_its_start(
     assert np.flatnonzero(left.kept).tolist() == [5]
 
 
-def test_durations_of_each_replaced_span_go_with_it_in_whatever_order() -> None:
+def test_durations_follow_their_replaced_spans_in_any_order() -> None:
     """The first launches one kernel: it keeps one."""
     left = edited(calls(3, [0, 1, 2]), Replace([10, 0], [30, 10], np.array([[3.0, 4.0], [1.0, 2.0]]), 9))
     assert work(left) == [(0, 1), (1, 3), (1, 4)]
 
 
-def test_work_that_went_before_is_none_that_a_replaced_span_keeps() -> None:
+def test_removed_work_is_not_in_a_replaced_span() -> None:
     left = calls(2, [0, 1])
     left.alive[0] = False
     assert work(edited(left, Replace([0], [20], [7.0], 0))) == [(0, 7)]
@@ -75,14 +75,14 @@ def test_work_that_went_before_is_none_that_a_replaced_span_keeps() -> None:
         ([8, 4, 9, 3], [1, 1, 0, 0], [4.0, 3.0]),  # numbers of groups come in any order
     ],
 )
-def test_a_fused_kernel_takes_the_shortest_time_of_those_of_its_size(
+def test_fused_kernel_takes_the_shortest_of_its_size(
     durs: list[int], groups: list[int], left: list[float]
 ) -> None:
     fused = edited(calls(4, [0, 1, 2, 3], durs), Fuse([100, 99, 98, 97], groups))
     assert [dur for _, dur in work(fused)] == left
 
 
-def test_durations_of_fused_kernels_are_by_group_and_what_is_not_sampled_is_passed_over() -> None:
+def test_fused_durations_are_by_group_unsampled_skipped() -> None:
     """Entry 7 is in no sampled step: the first of its group here is the next."""
     fused = edited(calls(4, [0, 1, 2, 3]), Fuse([7, 100, 99, 98, 97], [1, 1, 1, 0, 0], [6.0, 2.0]))
     assert work(fused) == [(0, 2), (2, 6)]
@@ -100,7 +100,7 @@ def graph() -> EditedProgram:
 
 
 @pytest.mark.parametrize("edit", [GraphLaunch(), Compile([])])
-def test_waits_long_pauses_collectives_and_the_driver_stay_as_they_are(edit: Edit) -> None:
+def test_waits_pauses_collectives_and_driver_stay(edit: Edit) -> None:
     left = edited(graph(), edit)
     assert np.flatnonzero(left.kept).tolist() == [1, 2, 3, 5, 6, 8, 9, 10, 12, 13]
 
@@ -111,7 +111,7 @@ def test_a_wait_or_a_collective_that_went_before_keeps_nothing() -> None:
     assert np.flatnonzero(edited(program, GraphLaunch()).kept).tolist() == [5, 6, 8, 9, 10, 12, 13]
 
 
-def test_a_graph_is_launched_at_the_start_of_its_step_and_costs_its_kernels() -> None:
+def test_graph_is_launched_at_step_start_and_costs_its_kernels() -> None:
     """8 us and 30 ns for each kernel that is left; before short ones the gap is 100 ns at most."""
     program = graph()
     program.alive[3] = False
@@ -122,7 +122,7 @@ def test_a_graph_is_launched_at_the_start_of_its_step_and_costs_its_kernels() ->
     assert left.gap_ns[left.alive].tolist() == [100, 50, 2_000, 100]
 
 
-def test_neighbours_that_are_pointwise_become_one_kernel_as_long_as_the_longest_of_them() -> None:
+def test_pointwise_neighbours_become_the_longest_of_them() -> None:
     """In two steps, three and two; the third of the first is not pointwise, and none fuses over the step's end."""
     program = calls(6, [0, 1, 2, 3, 4, 5], [10, 30, 20, 40, 50, 60], steps=[0, 0, 0, 0, 1, 1])
     left = edited(program, Compile([100, 99, 97, 96, 95]))
@@ -130,7 +130,7 @@ def test_neighbours_that_are_pointwise_become_one_kernel_as_long_as_the_longest_
     assert left.added_ns.tolist() == [63_000, 0, 13_000, 13_000, 63_000, 0]
 
 
-def test_of_repeats_the_first_that_is_sampled_does_for_all_of_its_group() -> None:
+def test_first_sampled_repeat_stands_for_its_group() -> None:
     """The first of all lies before the sample; two groups, and a call that is in none."""
     program = calls(5, [0, 1, 2, 3, 4])
     left = edited(program, Batch([-20, 0, 10, 20, 30], [-10, 10, 20, 30, 40], [0, 0, 0, 1, 1], 2.0))
@@ -150,7 +150,7 @@ def test_spans_that_are_no_stall_leave_nothing_cold(stall: bool, quickened: int)
     assert edited(program, DropSpans([80_000], [140_000], stall=stall)).quickened_ns == quickened
 
 
-def test_what_stays_of_dropped_spans_and_rows_stays_once_at_the_first_segment_of_each() -> None:
+def test_rest_of_dropped_spans_stays_once_at_the_first_segment() -> None:
     """Spans come in any order, each with its own end; a span without a segment leaves nothing."""
     left = edited(calls(6, []), DropSpans([30, 0, 30, 4], [50, 20, 50, 6], leaving_ns=3.0))
     assert left.added_ns.tolist() == [3, 0, 0, 3, 0, 0]
@@ -159,7 +159,7 @@ def test_what_stays_of_dropped_spans_and_rows_stays_once_at_the_first_segment_of
     assert (rows.kept.tolist(), rows.added_ns.tolist()) == ([True, False, True], [0, 4, 0])
 
 
-def test_a_time_for_each_piece_of_work_is_its_own_where_some_are_not_sampled() -> None:
+def test_times_per_work_hold_where_some_are_not_sampled() -> None:
     sizes = [7, 100, 98], [1.0, 2.0, 3.0]
     assert edited(calls(3, [0, 1, 2]), Resize(*sizes)).dur_ns.tolist() == [2, 5_000, 3]
     aside = edited(calls(3, [0, 1, 2]), MoveToSideStream(*sizes))
@@ -171,7 +171,7 @@ def test_a_time_for_each_piece_of_work_is_its_own_where_some_are_not_sampled() -
     assert split.kind == "balance"
 
 
-def test_launches_take_as_long_over_fewer_tensors_and_under_a_cap() -> None:
+def test_launches_over_fewer_tensors_are_capped() -> None:
     segments = (GAP, 100), (OP, 200), (CALL, 300), (OP, 400)
     assert edited(made(*segments), ShrinkSpans([0], [600], 0.5)).cpu_ns.tolist() == [50, 100, 300, 400]
     assert edited(made(*segments), CapOps(80.0)).cpu_ns.tolist() == [100, 80, 300, 80]

@@ -50,7 +50,7 @@ def test_steps_that_wait_for_data_are_the_program(slow: set[int]) -> None:
     assert not sample.disturbed
 
 
-def test_steps_in_which_the_host_was_busy_are_left_out_and_how_much_that_is_is_said() -> None:
+def test_steps_with_a_busy_host_are_left_out_and_counted() -> None:
     made = forecast(training(slow={3, 4, 5, 6, 7}, loading=False))
     sample = made.program.sample
     assert set(sample.steps.tolist()) <= {0, 1, 2, 8, 9}
@@ -79,9 +79,7 @@ def test_of_two_steps_the_much_longer_one_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("before", "slow", "first"), [(False, False, 1), (True, False, 0), (True, True, 1)])
-def test_the_first_step_counts_where_the_recording_began_amid_the_step_before(
-    before: bool, slow: bool, first: int
-) -> None:
+def test_first_step_counts_if_recording_began_within_another(before: bool, slow: bool, first: int) -> None:
     """What a cold start takes, the step before has taken; a first step that is slow all the same does not count."""
     trace, number, at = TraceBuilder(), 0, 0
     for step in range(-1 if before else 0, 4):
@@ -147,7 +145,7 @@ def test_usual_steps_are_neither_empty_nor_cold_nor_hiccups(
         ([30, 0, 50, 10], [100, 100, 100, 100], [1, 2, 3]),  # of too few rows to tell
     ],
 )
-def test_steps_are_disturbed_that_do_the_same_more_than_twice_as_slowly(
+def test_steps_doing_the_same_twice_as_slowly_are_disturbed(
     pace: list[float], rows: list[int], kept: list[int]
 ) -> None:
     usable = np.arange(1, len(pace))
@@ -156,7 +154,7 @@ def test_steps_are_disturbed_that_do_the_same_more_than_twice_as_slowly(
     assert (found is usable) == (kept == usable.tolist())
 
 
-def test_what_is_left_out_is_a_share_of_the_later_steps_that_capture_no_graph() -> None:
+def test_left_out_share_is_of_later_steps_without_capture() -> None:
     dur, capturing = np.array([90, 10, 20, 70, 50]), np.array([False, False, False, False, True])
     assert _left_out(dur, np.array([0, 1, 2]), capturing) == pytest.approx(0.7)
     assert _left_out(dur, np.array([0, 1, 2, 3]), capturing) == 0.0

@@ -125,7 +125,7 @@ def test_a_saving_lies_in_its_interval(gpu_bound: Forecast, cpu_bound: Forecast)
             assert said.step_ns == pytest.approx(said.share * known.step.unprofiled_ns, abs=1)
 
 
-def test_what_the_cpu_does_less_saves_no_more_than_the_device_idles() -> None:
+def test_less_cpu_work_saves_at_most_the_device_idle_time() -> None:
     """A residual alone reaches beyond: nothing is known of the device, and the step is no shorter than its work."""
     known = replace(forecast(loop(12_000)), wider=2.0)
     begins = known.program.sample.begin_ns
@@ -252,7 +252,7 @@ def test_a_queue_that_earlier_steps_filled_is_their_time() -> None:
     assert _drained_ns(steps, ahead) == 0  # the queue grows: that is the CPU's time as it is
 
 
-def test_gaps_between_queued_kernels_are_told_from_the_devices_work(gpu_bound: Forecast) -> None:
+def test_queue_gaps_are_separate_from_device_work(gpu_bound: Forecast) -> None:
     """Nothing runs in them, so that what a CUDA graph saves is idle time, but no quicker CPU saves it."""
     step = gpu_bound.step
     assert (step.gpu_ns, step.gap_ns) == (20 * 100_000, 20 * 1_000)

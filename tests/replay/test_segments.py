@@ -52,9 +52,7 @@ def test_the_cpu_waited_in_a_segment_that_ends_with_a_collective(
 
 
 @pytest.mark.parametrize(("until_us", "stalled_us"), [(191, 91), (190, 0), (400, 100)])
-def test_a_buffer_request_stalls_the_segment_that_holds_nearly_all_of_it(
-    until_us: int, stalled_us: int
-) -> None:
+def test_buffer_request_stalls_the_segment_that_contains_it(until_us: int, stalled_us: int) -> None:
     """From 100 to 200 us; a row of another kind stalls none."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 10 * US)
@@ -106,7 +104,7 @@ def test_waiting_for_data_is_that_of_threads_that_launch() -> None:
     assert [side.tolist() for side in found] == [[100], [150]]
 
 
-def test_no_step_can_do_without_the_compute_of_the_busiest_stream() -> None:
+def test_step_is_at_least_the_busiest_streams_compute() -> None:
     """Two halves of a step, which have 300 and 250 ns on two streams; communication may wait."""
     work = SimpleNamespace(
         communication=np.array([False, False, True, False]), dur_ns=np.array([100.0, 200.0, 900.0, 250.0]),

@@ -28,7 +28,7 @@ def added(found: Slowed, ns: float) -> list[float]:
     return [float(one) for one in found.added(np.full(len(found.most_ns), ns))]
 
 
-def test_what_is_added_depends_on_what_a_stretch_is_and_beyond_its_recording_little_is() -> None:
+def test_added_time_depends_on_the_kind_of_stretch() -> None:
     """Of 100 us: of a gap 2.6 us, an op 27.9, a call 6.5, an op without launch 11.2, and a part of the rest."""
     assert added(slowed(GAP, OP, CALL, HOST), 100_000) == pytest.approx(
         [
@@ -54,9 +54,7 @@ def test_calls_for_memory_take_as_long_without_the_profiler() -> None:
         (91.0, [0.7, 0.7, 0.0, 0.0]),  # nearly all of an op, as where anomaly mode keeps the stack
     ],
 )
-def test_recording_python_is_told_of_gaps_and_of_ops_that_consist_of_it(
-    calls: float, shares: list[float]
-) -> None:
+def test_python_recording_slows_gaps_and_ops_made_of_them(calls: float, shares: list[float]) -> None:
     found = slowed(GAP, OP, CALL, HOST, calls=calls)
     assert found.python_overhead.tolist() == pytest.approx(shares)
     own = 100_000 * (1 - shares[0])
@@ -64,7 +62,7 @@ def test_recording_python_is_told_of_gaps_and_of_ops_that_consist_of_it(
     assert added(found, 100_000)[0] == pytest.approx(gap)
 
 
-def test_the_range_of_slowdowns_is_wider_for_ranks_and_holds_the_typical_one() -> None:
+def test_slowdown_range_is_wider_for_ranks_around_typical() -> None:
     """A thousand gaps of 1 us, of which 895 ns are said to be recording; ranks are slowed by 0.6 of that."""
     alone = slowed(GAP, ns=1_000.0)
     assert alone.typical == pytest.approx(1 / 0.105)
@@ -101,7 +99,7 @@ def test_strengths_and_slowdowns_are_each_other_s_inverse() -> None:
     assert nothing.unprofiled(np.array([9.0]), np.zeros(1), 3.0).tolist() == [9.0]
 
 
-def test_a_twentieth_of_a_stretch_is_the_program_s_however_much_was_added() -> None:
+def test_twentieth_of_a_stretch_stays_the_programs() -> None:
     left = _left(np.array([100.0, 100.0]), np.array([30.0, 90.0]), 2.0)
     assert left.tolist() == [40, 5]
 

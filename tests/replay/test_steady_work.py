@@ -36,7 +36,7 @@ def test_how_long_an_idle_stream_takes_to_begin(delays_us: tuple[int, ...], late
     assert _latency(np.array(delays_us, np.int64) * US) == latency_us * US
 
 
-def test_a_graph_s_first_work_has_its_own_latency_and_no_other_tells_of_it() -> None:
+def test_first_graph_work_has_its_own_latency() -> None:
     """Two launches of 5 us; a graph that takes 40, whose second kernel is usual; one of 3 us, and one after work."""
     work: Any = SimpleNamespace(
         delay_ns=np.array([5, 5, 40, 41, 3, 90]) * US,
@@ -61,7 +61,7 @@ def test_the_work_before_on_the_same_stream() -> None:
         (2_000, 700),
     ],
 )
-def test_a_gap_is_as_traced_where_work_stood_in_the_queue_for_8_us(call_end_ns: int, gap: int) -> None:
+def test_gap_is_as_traced_where_work_was_queued_for_8_us(call_end_ns: int, gap: int) -> None:
     """Else it is the median of its pair: one other pair of kernels, which was queued, tells 700 ns."""
     work: Any = SimpleNamespace(
         shared=np.zeros(4, bool),
@@ -76,7 +76,7 @@ def test_a_gap_is_as_traced_where_work_stood_in_the_queue_for_8_us(call_end_ns: 
     assert pairs.tolist() == [[1_850 if gap == 3_000 else 700]]
 
 
-def test_what_was_launched_after_the_work_before_was_done_is_no_queue() -> None:
+def test_launch_after_previous_work_ended_is_not_queued() -> None:
     """However late it began; each pair of kinds has its own median, and where none was queued the usual 1 us."""
     work: Any = SimpleNamespace(
         shared=np.zeros(5, bool),
@@ -92,9 +92,7 @@ def test_what_was_launched_after_the_work_before_was_done_is_no_queue() -> None:
 
 
 @pytest.mark.parametrize(("woken_us", "waited"), [(20, True), (20.001, False)])
-def test_work_that_waited_for_an_older_collective_began_soon_after_its_end(
-    woken_us: float, waited: bool
-) -> None:
+def test_work_awaiting_an_older_collective_began_at_its_end(woken_us: float, waited: bool) -> None:
     """The newest of the other stream ends too late; of the two before it one is measured."""
     work: Any = SimpleNamespace(
         call_start_ns=np.array([0, 1, 2, 3, 9]),
@@ -109,7 +107,7 @@ def test_work_that_waited_for_an_older_collective_began_soon_after_its_end(
     assert [len(side) for side in none] == [0, 0, 0]
 
 
-def test_only_another_stream_is_waited_for_and_only_its_newest_work() -> None:
+def test_only_the_newest_work_of_another_stream_is_awaited() -> None:
     """And of several calls that make streams wait before the same work the last is told."""
     work: Any = SimpleNamespace(
         call_start_ns=np.array([0, 1, 2, 9]),
@@ -142,7 +140,7 @@ def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:
     assert work.streams == 2
 
 
-def test_on_an_idle_stream_a_launch_tells_the_latency_and_behind_other_work_it_does_not() -> None:
+def test_launch_on_an_idle_stream_shows_the_latency() -> None:
     """In each step one of 5 us, and one that begins 2 us after its call, when the first has just ended."""
     trace = TraceBuilder()
     for step in range(4):

@@ -52,7 +52,7 @@ def diagnosed_part() -> str:
 
 
 @pytest.mark.parametrize("name", ["pairs/clean_gemm.fixed", "real/resnet50.eager", "noise/resnet.item"])
-def test_the_page_says_what_is_found_in_programs_that_nobody_broke(name: str) -> None:
+def test_page_shows_findings_in_unmodified_programs(name: str) -> None:
     said = [line for line in diagnosed_part().splitlines() if line.startswith(f"| {name} |")]
     found = diagnoses.alarms(SHARED / f"{name}.json.gz")
     assert len(said) == len(found)

@@ -46,7 +46,7 @@ TWO = ((0, 0, 50), (1, 0, 100))  # a stream is done at 50 us, and another at 100
         ((60, 62), False, [True, False], 4),  # the late CPU hides it: as long as usual
     ],
 )
-def test_a_synchronisation_waits_for_the_streams_that_had_come_so_far(
+def test_synchronisation_waits_for_the_streams_so_far(
     span: tuple[float, float], whole: bool, streams: list[bool] | None, tail_us: float
 ) -> None:
     rows, nesting = calls(span)
@@ -55,7 +55,7 @@ def test_a_synchronisation_waits_for_the_streams_that_had_come_so_far(
     assert part.tail_ns.tolist() == ([] if streams is None else [tail_us * US])
 
 
-def test_what_hides_its_wait_returns_as_late_as_the_median_of_those_that_show_theirs() -> None:
+def test_hidden_wait_returns_as_late_as_the_median_of_visible() -> None:
     """Three that waited return 1, 2 and 9 us later; each costs 4 us at most."""
     rows, nesting = calls((10, 51), (20, 52), (30, 59), (60, 63))
     part = _explicit(rows, nesting, order((0, 0, 50)), np.zeros(4, bool))
@@ -68,9 +68,7 @@ def test_what_hides_its_wait_returns_as_late_as_the_median_of_those_that_show_th
     ("span", "tail_us"),
     [((10, 110), 10), ((10, 100), 0), ((10, 99), None), ((99, 300), 200), ((100, 300), None)],
 )
-def test_freeing_waits_for_all_that_was_pending_if_it_ended_by_its_return(
-    span: tuple[int, int], tail_us: int | None
-) -> None:
+def test_free_waits_for_pending_work_ended_by_its_return(span: tuple[int, int], tail_us: int | None) -> None:
     """What it does itself follows, however long: none of it is the call's before the wait."""
     rows, nesting = calls(span)
     part = _frees(rows, nesting, order(*TWO))
@@ -91,7 +89,7 @@ def test_freeing_waits_for_all_that_was_pending_if_it_ended_by_its_return(
         (False, (0, 49.999), False),  # returned before its copy was done
     ],
 )
-def test_a_copy_s_call_waits_that_took_long_and_returned_after_its_copy(
+def test_long_copy_call_that_returned_after_its_copy_waits(
     pageable: bool, span: tuple[float, float], waits: bool
 ) -> None:
     rows, nesting = calls(span)
@@ -165,7 +163,7 @@ GAP = ("mm", 5, 2_000, 10)
         ((GAP, GAP, *[("mm", 5, 2_000, 500)] * 3), []),
     ],
 )
-def test_a_long_gap_that_ends_with_work_from_before_it_is_a_wait_that_was_not_recorded(
+def test_long_gap_ending_with_earlier_work_is_a_hidden_wait(
     gaps: tuple[tuple[str, float, float, float], ...], waits: list[tuple[int, float]]
 ) -> None:
     assert unrecorded(*gaps) == waits

@@ -15,7 +15,7 @@ from traceanalyzer.report.costs import Cost
     ("kind", "share", "waits"),
     [("communication", 0.5, False), ("communication", 0.49, True), ("copy", 0.5, False), ("idle", 0.9, True)],
 )
-def test_half_of_a_step_in_one_exchange_says_more_than_that_both_wait(
+def test_half_of_a_step_in_one_exchange_is_named_first(
     kind: Literal["communication", "copy", "idle"], share: float, waits: bool
 ) -> None:
     costs = (Cost("recv", kind, share * 18 * MS, share),)
@@ -37,9 +37,7 @@ def test_what_streams_do_at_once_is_told_of_all_work(step_ns: float, whole: str)
     assert said == f"the GPU: the largest parts of {whole} are aten::mm (50 %), aten::add (25 %)"
 
 
-def test_of_a_step_in_which_both_wait_the_largest_cost_is_named_unless_idle_time_comes_before_exchanges() -> (
-    None
-):
+def test_largest_cost_is_named_unless_idle_precedes_exchanges() -> None:
     mm, sent = Cost("aten::mm", "gpu", 7.74 * MS, 0.43), Cost("recv", "communication", 2.34 * MS, 0.13)
     idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
     assert limit((mm, sent), bound="wait").endswith(

@@ -99,20 +99,20 @@ def test_an_occurrence_s_own_events_are_kept_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize(("most", "around"), [(12, [0, 1]), (1_000, list(range(30)))])
-def test_surroundings_of_occurrences_are_kept_while_there_is_room(most: int, around: list[int]) -> None:
+def test_surroundings_of_occurrences_stay_while_room(most: int, around: list[int]) -> None:
     """Half of the room is for them."""
     one = finding((0,), (1,))
     assert kept_of(ops(), most=most, findings=[one])[: len(around)] == around
 
 
-def test_of_an_occurrence_half_of_its_length_is_kept_on_either_side() -> None:
+def test_half_an_occurrence_is_shown_on_either_side() -> None:
     """From 800 to 1,200 us: of the ops every 100 us those from 600 to 1,400 us."""
     one = finding((10,), start_ns=800 * US, end_ns=1_200 * US, event_ids=(10,))
     one = replace(one, occurrences=())
     assert kept_of(ops(), most=16, findings=[one]) == list(range(6, 14))
 
 
-def test_of_later_occurrences_the_events_are_kept_in_turn_while_there_is_room() -> None:
+def test_events_of_later_occurrences_take_turns_while_room() -> None:
     """The first twelve have theirs in any case; then one of each finding after the other."""
     first = finding(*[(0,)] * 12, (10,), (11,), (12,))
     second = finding(*[(1,)] * 12, (20,), (21,), (22,))
@@ -120,7 +120,7 @@ def test_of_later_occurrences_the_events_are_kept_in_turn_while_there_is_room() 
     assert [one for one in found if one >= 10] == [10, 11, 20]
 
 
-def test_of_an_occurrence_between_the_fifth_and_the_twelfth_forty_events_are_kept() -> None:
+def test_fifth_to_twelfth_occurrence_keeps_forty_events() -> None:
     one = finding(*[(0,)] * 4, tuple(range(50, 100)))
     found = kept_of(ops(2_000), most=200, findings=[one])
     assert [event for event in found if event >= 50][:40] == list(range(50, 90))
@@ -142,7 +142,7 @@ def test_long_events_are_seen_from_afar() -> None:
     assert (band.start_ns, band.end_ns) == (0, int((299 * 100 + 10) * US))
 
 
-def test_work_of_a_twelve_hundredth_of_the_window_is_seen_from_afar() -> None:
+def test_work_of_a_1200th_of_the_window_is_seen_from_afar() -> None:
     """Of 12 ms 10 us; two kernels last so long, two are longer, and many are just shorter."""
     trace = TraceBuilder()
     lasting = [20_000, 10_000, *[9_999] * 30, 10_000, 20_000]
@@ -154,7 +154,7 @@ def test_work_of_a_twelve_hundredth_of_the_window_is_seen_from_afar() -> None:
     assert events_of(analysis, kept) == [0, 1, 32, 33]
 
 
-def test_around_a_span_the_longest_hundred_and_sixty_of_each_side_are_kept() -> None:
+def test_longest_160_events_of_each_side_surround_a_span() -> None:
     trace = TraceBuilder()
     for at in range(200):
         trace.kernel(at * 200, 150 if at == 190 else 100, at + 1)
@@ -204,7 +204,7 @@ def test_the_median_step_is_a_steady_one() -> None:
     assert list(_representative(cold, [])) == [4, 0]
 
 
-def test_a_step_is_kept_whole_up_to_the_end_of_the_work_that_it_launched() -> None:
+def test_step_is_whole_until_its_launched_work_ends() -> None:
     trace = TraceBuilder()
     for number in range(4):
         at = number * 1_000 * US
@@ -223,7 +223,7 @@ def test_a_step_is_kept_whole_up_to_the_end_of_the_work_that_it_launched() -> No
     assert all(band.least_ns == 0 for band in kept.bands)
 
 
-def test_bands_are_in_time_and_of_later_steps_only_while_there_is_room() -> None:
+def test_bands_are_in_time_and_later_steps_if_room() -> None:
     """The longest is the first of four, the usual one comes later."""
     analysis = Analysis(steps_of(900, 100, 120, 110, mark_us=5).load())
     kept = chosen(analysis, [], [], 1_000)

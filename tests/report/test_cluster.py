@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_changes_nothing(cluster: Any, when: int, job: P
 
 
 @pytest.mark.slow
-def test_an_answer_is_made_again_whose_worker_ends_before_it_is_fetched(
+def test_unfetched_answer_of_an_ended_worker_is_redone(
     cluster: Any, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The future that was finished is lost when it is looked at, and finished once more some time later."""

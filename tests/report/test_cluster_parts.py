@@ -79,7 +79,7 @@ def tasks(*paths: str) -> list[Task]:
     return [Task(RankFile(path)) for path in paths]
 
 
-def test_a_rank_is_asked_where_it_was_read_as_long_as_that_worker_is_there(
+def test_rank_is_asked_at_the_worker_that_read_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler, told = Scheduler("w1"), list[str]()
@@ -105,7 +105,7 @@ def test_a_rank_is_asked_where_it_was_read_as_long_as_that_worker_is_there(
     assert (scheduler.closed, scheduler.address) == (True, "tcp://there:8786")
 
 
-def test_of_a_rank_whose_workers_end_and_of_one_that_fails_the_reason_is_the_answer(
+def test_lost_or_failing_rank_answers_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failed = ValueError("no such luck")
@@ -117,7 +117,7 @@ def test_of_a_rank_whose_workers_end_and_of_one_that_fails_the_reason_is_the_ans
     assert (found["b"], found["c"]) == ("answer of b", failed)
 
 
-def test_a_scheduler_that_does_not_answer_and_a_missing_package_are_told_apart(
+def test_silent_scheduler_and_missing_package_differ(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def client(*_: object, **__: object) -> None:

@@ -50,7 +50,7 @@ def took_us(costs: tuple[Cost, ...]) -> list[tuple[str, str, float]]:
     return [(cost.name, cost.kind, cost.step_ns / US) for cost in costs if cost.kind != "idle"]
 
 
-def test_ops_stand_by_their_time_in_a_step_and_by_name_where_equal() -> None:
+def test_ops_are_ordered_by_step_time_then_name() -> None:
     trace = steps_of(
         ("aten::mul", "a", 300, 100),
         ("aten::mm", "b", 400, 200),
@@ -64,7 +64,7 @@ def test_ops_stand_by_their_time_in_a_step_and_by_name_where_equal() -> None:
     ]
 
 
-def test_what_runs_beside_something_dearer_takes_only_what_is_left() -> None:
+def test_overlapped_work_takes_only_the_rest() -> None:
     """Kernels before communication, and both before copies: 50 of 150 us, then 30 of 100."""
     trace = steps_of(
         ("aten::mm", "gemm", 300, 200),
@@ -130,7 +130,7 @@ def test_kernels_without_an_op_are_added_up_by_their_short_name() -> None:
     assert took_us(costs_of(trace)) == [("reduce_kernel", "gpu", 201)]
 
 
-def test_without_a_replay_the_step_is_what_was_recorded_and_cold_ones_are_left_out() -> None:
+def test_without_replay_the_step_is_as_recorded_without_cold() -> None:
     assert _unprofiled(without(), 60.0, {"a": 30.0, "b": 10.0}) == (100.0, {"a": 30.0, "b": 10.0})
     for steady, usual in (([False, True, True], [1, 2]), ([False] * 3, [0, 1, 2])):
         assert usual_steps(without(), many(3, steady=np.array(steady))).tolist() == usual
@@ -156,7 +156,7 @@ def test_shares_are_never_of_less_than_the_work(
     ("end_ns", "kept"),
     [((55,), [30.0, 5.0]), ((40, 60), [15.0, 5.0]), ((40, 70), [15.0, 10.0]), ((40, 200), [20.0, 15.0])],
 )
-def test_idle_time_after_the_last_launch_belongs_to_the_last_step_as_far_as_its_mark_reaches(
+def test_idle_after_the_last_launch_is_of_the_last_marked_step(
     end_ns: tuple[int, ...], kept: list[float]
 ) -> None:
     """What loading takes is its own, whatever the marks; of several steps all is per step."""
@@ -181,9 +181,7 @@ def test_idle_time_after_the_last_launch_belongs_to_the_last_step_as_far_as_its_
         ("cpu", 100.0, [0.0, 0.0]),
     ],
 )
-def test_communication_has_the_room_that_the_replayed_step_leaves_unless_the_cpu_sets_the_pace(
-    bound: str, work_ns: float, left: list[float]
-) -> None:
+def test_communication_has_the_room_left_by_the_replay(bound: str, work_ns: float, left: list[float]) -> None:
     known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0, bound=bound))
     given: Any = SimpleNamespace(index=lambda _: known)
     assert list(_fitted(given, work_ns, {"a": 20.0, "b": 10.0}).values()) == pytest.approx(left)

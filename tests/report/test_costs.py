@@ -57,7 +57,7 @@ def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, sai
     ) is said
 
 
-def test_no_more_is_idle_without_the_profiler_than_was_while_recording() -> None:
+def test_unprofiled_idle_time_is_at_most_the_recorded() -> None:
     """Of several streams the busiest may do nothing while others work."""
     known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=155.0), base=[SimpleNamespace(gpu_ns=125.0)])
     given: Any = SimpleNamespace(index=lambda _: known)
@@ -93,7 +93,7 @@ def test_what_backward_repeats_goes_by_its_own_op(shared: Callable[[str], Path])
     assert [one.by for one in report.findings if one.rule == "hotspot"] == ["aten::linear"]
 
 
-def test_how_long_a_rank_takes_alone_is_unknown_where_waiting_stays(shared: Callable[[str], Path]) -> None:
+def test_unblocked_rank_time_is_unknown_if_waiting_stays(shared: Callable[[str], Path]) -> None:
     """What is received after it was sent waits in its kernel, 20 of 26 ms a step: the replay keeps that."""
     assert [rank.alone_ns for rank in reported_job(shared("jobs/lightllm_base")).job.ranks] == [None] * 8
     assert all(rank.alone_ns for rank in reported_job(shared("jobs/torchrec_a2a")).job.ranks)
@@ -132,7 +132,7 @@ def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[st
         ),
     ],
 )
-def test_waiting_in_exchanges_is_told_where_it_is_most_of_the_waiting(
+def test_exchange_waiting_is_named_if_most_of_the_waiting(
     shared: Callable[[str], Path], name: str, said: str
 ) -> None:
     """Of the rank that waits 2 % was said, the idle time outside of collectives, with the CPU as the limit."""

@@ -46,7 +46,7 @@ def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
     assert chain.text.endswith(" 40.0 µs on the GPU")
 
 
-def test_a_step_after_those_that_are_asked_for_is_not_shown_for_its_findings() -> None:
+def test_step_beyond_the_requested_is_not_shown() -> None:
     steps: Any = SimpleNamespace(
         number=np.arange(10, 15),
         steady=np.ones(5, bool),
@@ -67,9 +67,7 @@ def test_a_step_after_those_that_are_asked_for_is_not_shown_for_its_findings() -
         ((0, 2), ["large", "small", "fusing"]),
     ],
 )
-def test_what_fuses_a_chain_stands_after_all_that_say_why_the_chain_is_there(
-    behind: tuple[int, ...], order: list[str]
-) -> None:
+def test_fusing_a_chain_follows_findings_on_its_cause(behind: tuple[int, ...], order: list[str]) -> None:
     """By itself it would stand between the two others, by what it saves."""
     savings = [samples.saving(share) for share in (0.4, 0.3, 0.2)]
     findings = [

@@ -55,7 +55,7 @@ def linears() -> Program:
     return trace
 
 
-def test_a_chain_leads_from_the_outermost_to_the_kernel_and_counts_calls() -> None:
+def test_chain_leads_from_outermost_to_kernel_counting_calls() -> None:
     trace = linears()
     first, second, third = trace.facts("dispatch-chain")
     assert first.text == (
@@ -95,7 +95,7 @@ def test_what_products_become_is_counted_by_what_was_asked_for() -> None:
     ]
 
 
-def test_products_with_a_bias_are_told_by_op_from_those_calls_that_launch() -> None:
+def test_biased_gemms_are_listed_by_launching_op() -> None:
     trace = linears()
     both = trace.facts("addmm-fusion")
     assert [dict(fact.values) for fact in both] == [
@@ -109,7 +109,7 @@ def test_products_with_a_bias_are_told_by_op_from_those_calls_that_launch() -> N
     assert [fact.values["copies"] for fact in other.facts("addmm-fusion")] == [0]
 
 
-def test_only_the_same_ops_question_on_its_own_thread_makes_a_launch_adaptive() -> None:
+def test_only_same_thread_question_makes_a_launch_adaptive() -> None:
     """Two threads ask and launch in turn; a third one asks in one op and launches in the next."""
     trace = Program()
     trace.runs("aten::sum", 0, 40, ("a", 100, 5), tid=11)
@@ -129,7 +129,7 @@ def test_only_the_same_ops_question_on_its_own_thread_makes_a_launch_adaptive() 
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_a_hotspot_counts_what_steps_launched_and_shows_its_longest_kernel(steps: int) -> None:
+def test_hotspot_counts_launched_work_and_longest_kernel(steps: int) -> None:
     """Without steps all counts, the 30 us that run before them, too."""
     trace = Program()
     trace.runs("aten::mm", 10, 20, ("gemm", 40, 30))
@@ -170,7 +170,7 @@ def test_only_what_communicates_alone_is_waited_for() -> None:
     assert all("gemm" not in text and "my::op" not in text for text in waited)
 
 
-def test_each_region_has_its_own_graph_and_what_comes_before_its_first_launch() -> None:
+def test_each_region_has_its_graph_and_previous_work() -> None:
     """Of two entries with a launch after 30 and 50 us; and of one that launches nothing, all of it."""
     trace = Program()
     for number, (start, before) in enumerate(((0, 30), (200, 50))):
@@ -187,7 +187,7 @@ def test_each_region_has_its_own_graph_and_what_comes_before_its_first_launch() 
     assert "region 0/0, entered 2 times, 100 µs each, 40.0 µs before" in one.text
 
 
-def test_server_steps_are_told_apart_by_their_batch_and_what_they_launch() -> None:
+def test_server_steps_differ_by_batch_and_launches() -> None:
     trace = Program()
     marks = [("step[DECODE bs=8]", 30), ("step[DECODE bs=1]", 10), ("step[EXTEND bs=2]", 50)]
     for number, (mark, gpu) in enumerate(marks):
@@ -204,7 +204,7 @@ def test_server_steps_are_told_apart_by_their_batch_and_what_they_launch() -> No
     ]
 
 
-def test_a_server_s_step_of_no_requests_is_one_and_one_that_does_not_tell_has_no_number() -> None:
+def test_server_step_without_requests_or_number_is_known() -> None:
     trace = Program()
     for number, mark in enumerate(("step[DECODE bs=0]", "step[EXTEND toks=7]")):
         trace.annotation(mark, 100 * number * US, 80 * US)
@@ -248,7 +248,7 @@ def test_what_was_reached_is_achievable() -> None:
     assert "achievable" not in beyond.text
 
 
-def test_a_chain_is_of_the_usual_execution_of_the_costliest_kernel() -> None:
+def test_chain_is_of_a_usual_run_of_the_costliest_kernel() -> None:
     """It runs 10, 90 and 30 us: 30 is the median; another kernel takes less in all."""
     trace = Program()
     for place, took in enumerate((10, 90, 30)):
@@ -262,9 +262,7 @@ def test_a_chain_is_of_the_usual_execution_of_the_costliest_kernel() -> None:
     ("other", "said"),
     [(REDUCE, "the others wait for the rank"), ("gemm", "Nsight Compute shows"), (COPY, None)],
 )
-def test_a_profiler_of_kernels_is_asked_neither_about_communication_nor_about_copies(
-    other: str, said: str | None
-) -> None:
+def test_kernel_profiler_skips_communication_and_copies(other: str, said: str | None) -> None:
     """An op reduces for 40 us, which goes by the collective's name, and does something else for 60 us."""
     trace = Program()
     trace.runs("aten::mm", 0, 40, (REDUCE, 50, 40), (other, 100, 60))

@@ -50,14 +50,14 @@ def test_a_fault_without_a_name_is_called_by_its_rule() -> None:
     assert fault.title == "no-such-rule"
 
 
-def test_a_fault_asks_for_nothing_only_where_none_of_its_findings_does() -> None:
+def test_fault_asks_for_nothing_if_no_finding_does() -> None:
     for severities, severity in (((HIGH, INFO), HIGH), ((LOW, INFO), HIGH), ((INFO, INFO), INFO)):
         given = [found(f"{at}", one) for at, one in enumerate(severities)]
         _, ((fault,),) = by_fault(given, [faults(0, 0)])
         assert fault.severity is severity
 
 
-def test_who_holds_up_a_job_stands_for_its_fault_unless_it_is_no_fault() -> None:
+def test_delaying_rank_leads_its_fault_unless_no_fault() -> None:
     large = found("large", share=0.6)
     for severity, order in ((LOW, ["late", "large"]), (INFO, ["large", "late"])):
         late = found("late", severity, share=0.1, rule="straggler")
@@ -67,7 +67,7 @@ def test_who_holds_up_a_job_stands_for_its_fault_unless_it_is_no_fault() -> None
         assert names(told) == order
 
 
-def test_within_a_fault_what_another_finding_of_it_explains_stands_after_that() -> None:
+def test_explained_finding_follows_its_explanation() -> None:
     """A reason in another fault changes nothing."""
     given = [found("large", share=0.6), found("small", share=0.2), found("other", share=0.1)]
     for reason, first in ((1, "small"), (2, "large")):

@@ -30,7 +30,7 @@ def steps(*lengths_ms: int, rank: int | None = None) -> TraceBuilder:
     return made
 
 
-def test_a_file_says_how_long_its_steady_steps_take_on_the_first_device_and_what_they_go_to() -> None:
+def test_file_has_steady_step_time_and_its_parts() -> None:
     """Of five steps that work, a cold one of 80 ms and four of 10; time is per step that works, of both devices."""
     found = file_summary(Analysis(steps(80, 10, 10, 10, 10, 10, rank=5).load()), None, None)
     assert found.rank == 5
@@ -40,7 +40,7 @@ def test_a_file_says_how_long_its_steady_steps_take_on_the_first_device_and_what
     assert found.program
 
 
-def test_of_a_file_without_work_of_a_device_only_its_length_is_known() -> None:
+def test_file_without_device_work_has_only_a_length() -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, MS)
     found = file_summary(Analysis(made.load()), None, None)

@@ -34,15 +34,13 @@ def graded(*severities: Severity) -> list[Finding]:
         ),
     ],
 )
-def test_what_goes_with_another_finding_has_no_place_in_the_order(
-    found: int, gone: tuple[int, ...], words: str
-) -> None:
+def test_fixed_along_finding_has_no_place_in_the_order(found: int, gone: tuple[int, ...], words: str) -> None:
     fault = Fault("F1", "one cause", samples.saving(0.4), HIGH, gone)
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     assert verdict_of(head, graded(*[HIGH] * found)).fix == words
 
 
-def test_rules_are_not_named_where_they_differ_and_what_is_not_sure_is_said() -> None:
+def test_differing_rules_are_unnamed_and_doubt_is_stated() -> None:
     first, second, third = graded(HIGH, HIGH, HIGH)
     found = [
         replace(first, rule="launch-bound"),
@@ -83,7 +81,7 @@ def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, wor
     )
 
 
-def test_what_goes_with_another_finding_is_not_said_to_be_unknown() -> None:
+def test_fixed_along_finding_is_not_unknown() -> None:
     first, second = graded(HIGH, HIGH)
     fault = Fault("F1", "one cause", samples.saving(0.4), HIGH, (1, 2))
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
@@ -128,7 +126,7 @@ def test_all_steps_that_are_left_out_are_counted() -> None:
     assert said.step.endswith("; 3 of 5 steps, with 93 % of the recorded time, are left out")
 
 
-def test_where_nothing_is_wrong_a_limit_by_the_cpu_says_how_long_the_gpu_waits() -> None:
+def test_cpu_limit_without_fault_shows_gpu_waiting() -> None:
     costs = (
         Cost("aten::mm", "gpu", 9 * MS, 0.5),
         Cost("while data is loaded", "idle", 5 * MS, 0.28),

@@ -32,7 +32,7 @@ def tree(durations: dict[str, tuple[int, ...]], most: int = 100) -> Node:
     return _tree(forest, np.array(leaf), np.array(times), most)
 
 
-def test_nodes_are_sums_of_what_is_in_them_largest_first_and_equals_by_name() -> None:
+def test_nodes_sum_their_contents_largest_first_then_name() -> None:
     found = tree({"b": (10, 20), "a": (30,), "c": (31, 0)})
     last = Node("w", "op", 30, 1, [Node("last", "kernel", 30, 1)])
     inside = [Node("c", "kernel", 31, 2), Node("a", "kernel", 30, 1), Node("b", "kernel", 30, 2)]
@@ -91,7 +91,7 @@ def test_of_a_window_the_parts_of_work_in_it_are_counted() -> None:
     assert flame_of(Analysis(made.load())).ns == 130 * US
 
 
-def test_each_kind_of_work_is_told_and_work_of_no_op_stands_by_itself() -> None:
+def test_each_work_kind_is_listed_with_opless_work_separate() -> None:
     made = launches((20, 60))
     made.memcpy(60 * US, 10 * US, 8, name="Memcpy HtoD (Pinned -> Device)")
     made.memset(70 * US, 5 * US, 9)

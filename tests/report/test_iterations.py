@@ -153,7 +153,7 @@ def test_a_part_is_told_of_the_rank_where_it_changed_most() -> None:
     assert found.each[2].parts == (PartChange("compute", 1, 400),)
 
 
-def test_the_programs_share_is_that_of_the_rank_where_it_is_least() -> None:
+def test_program_share_is_the_least_of_its_ranks() -> None:
     told = {
         f"{at}.{rank}.json": FileSummary(rank, np.array([1_000] * 3, np.int64), {}, program)
         for at, programs in enumerate((((1, 2), (1, 2)), ((1, 2), (3, 4))))
@@ -209,7 +209,7 @@ def test_iterations_are_captures_to_compare(tmp_path: Path) -> None:
     assert "iteration" not in call("compare", tmp_path / "base", tmp_path / "new").stderr
 
 
-def test_steps_at_either_end_that_launch_nothing_are_none_of_an_iteration() -> None:
+def test_steps_without_launches_at_the_ends_do_not_count() -> None:
     """As the report's head counts them: three of 2 ms between two and four that are empty."""
     program = Program()
     for number in range(9):

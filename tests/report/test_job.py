@@ -85,7 +85,7 @@ def test_ranks_that_wait_under_the_profiler_alone_accuse_nobody(name: str, share
     assert not [one for one in report.findings if one.severity in (Severity.HIGH, Severity.MEDIUM)]
 
 
-def test_a_wait_that_no_prediction_removes_is_not_called_the_profilers(shared: Shared) -> None:
+def test_irremovable_wait_is_not_called_the_profilers(shared: Shared) -> None:
     report = reported_pair(shared, "ranks2/slow_gpu.fixed")
     assert report.job is not None
     assert "do the same work, so do not trust this wait" in report.job.summary.limit
@@ -118,7 +118,7 @@ def test_shares_of_a_hotspot_are_of_the_jobs_step(shared: Shared) -> None:
         ("ranks2/gather_logits.bad", "exposed-communication", 0.10),
     ],
 )
-def test_what_all_ranks_do_is_one_finding_with_the_saving_of_the_job(
+def test_finding_of_all_ranks_is_one_with_the_jobs_saving(
     name: str, rule: str, share: float, shared: Shared
 ) -> None:
     report = reported_pair(shared, name)
@@ -150,7 +150,7 @@ def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) 
         assert "copied" not in other.message
 
 
-def test_a_loader_that_holds_up_one_rank_is_said_with_one_number_of_waiting(shared: Shared) -> None:
+def test_loader_delaying_one_rank_has_one_waiting_number(shared: Shared) -> None:
     """The findings count the waits of steps, as the table of ranks does: 5.91 ms a step with those outside of them."""
     report = reported_pair(shared, "ranks2/loader.bad")
     first = report.findings[0]
@@ -165,7 +165,7 @@ def test_a_loader_that_holds_up_one_rank_is_said_with_one_number_of_waiting(shar
     )  # rank 0 has less than half of it
 
 
-def test_widened_gradients_are_said_with_the_bytes_that_they_have(shared: Shared) -> None:
+def test_widened_gradients_are_reported_with_their_bytes(shared: Shared) -> None:
     """Ten of 9,437,184 floats a step, and their biases: twice the bytes of the gradients in bfloat16."""
     report = reported_pair(shared, "ranks2/fp32_grads.bad")
     first = report.findings[0]
@@ -209,7 +209,7 @@ def test_a_search_for_unused_parameters_is_named(shared: Shared) -> None:
         ((1.15, 1.11), 1.13),
     ],
 )
-def test_a_job_s_step_is_as_recorded_where_all_ranks_were_timed_beyond_doubt(
+def test_fully_timed_job_step_is_as_recorded(
     told_ms: tuple[float | None, float | None], step_ms: float | None, tmp_path: Path
 ) -> None:
     """Steps of 1 ms of compute, 100 us of transfer and 20 us between them; 90 ms cannot be one of them."""

@@ -65,13 +65,13 @@ def test_ranks_that_the_others_wait_for_are_named(culprits: tuple[int, ...], wor
 
 
 @pytest.mark.parametrize(("alone_ms", "said"), [(16.0, False), (16.01, True)])
-def test_a_wait_that_leaves_little_to_save_says_what_the_others_take(alone_ms: float, said: bool) -> None:
+def test_wait_with_little_saving_shows_what_others_take(alone_ms: float, said: bool) -> None:
     """Of a step of 18 ms they wait 4: half of that is saved, or less."""
     limit = lines(ranks(3, {1: 4}, alone_ms), culprits=[1]).limit
     assert ("; without this wait they would still take up to 16.0 ms" in limit) is said
 
 
-def test_what_the_culprits_take_alone_is_not_what_the_others_would() -> None:
+def test_culprit_time_differs_from_the_others_time() -> None:
     assert "without this wait" not in lines(ranks(3, {1: 4, 2: 4}, 12), culprits=[1, 2]).limit
 
 
@@ -86,7 +86,7 @@ def test_what_the_culprits_take_alone_is_not_what_the_others_would() -> None:
         (3, {1: 0.629}, None),
     ],
 )
-def test_a_wait_that_no_finding_explains_is_said_where_it_is_one_ranks_and_much(
+def test_unexplained_wait_is_shown_if_one_ranks_and_large(
     count: int, holds_ms: dict[int, float], words: str | None
 ) -> None:
     """From 60 % of all waiting on, and 3 % of the longest step, 21 ms of three ranks."""
@@ -135,7 +135,7 @@ HIGH, INFO = Severity.HIGH, Severity.INFO
         ((HIGH, HIGH), None, "finding 1 (scheduler-gap) first"),
     ],
 )
-def test_what_the_fixes_give_is_said_where_it_is_more_than_nothing(
+def test_fix_saving_is_shown_above_zero(
     severities: tuple[Severity, ...], together_us: int | None, fix: str
 ) -> None:
     together = None if together_us is None else samples.estimate(1_000 * together_us)

@@ -48,7 +48,7 @@ def job(tmp_path: Path) -> Job:
     return Job({**two, 2: busy_trace(10, distributedInfo={"rank": 2, "world_size": 4})})
 
 
-def test_a_rank_that_shares_nothing_keeps_its_own_step_and_what_its_fixes_give(job: Job) -> None:
+def test_rank_that_shares_nothing_has_its_own_step_and_fixes(job: Job) -> None:
     report = diagnose(job)
     assert report.job is not None
     assert report.job.step is not None
@@ -86,7 +86,7 @@ def test_only_ranks_of_the_job_can_be_as_their_peers(job: Job) -> None:
         report_of(analysed[2:], as_peers=[2])
 
 
-def test_only_ranks_that_wait_know_of_the_others_and_not_without_their_traces(job: Job) -> None:
+def test_only_waiting_ranks_with_traces_know_others(job: Job) -> None:
     analysed = dict(analyses_of(job))
     assert view_of(analysed) is not None
     assert view_of({rank: analysed[rank] for rank in (0, 1)}) is not None
@@ -95,7 +95,7 @@ def test_only_ranks_that_wait_know_of_the_others_and_not_without_their_traces(jo
         analysed[2].index(JobView)
 
 
-def test_collectives_are_of_the_ranks_that_have_them_in_common_and_the_others_are_named(job: Job) -> None:
+def test_collectives_are_of_common_ranks_others_are_named(job: Job) -> None:
     analysed = dict(analyses_of(job))
     told = collectives_of_job(Here(analysed), view_of(analysed))
     assert [(one.ranks, one.count) for one in told.collectives] == [((0, 1), 5)]
@@ -106,9 +106,7 @@ def test_collectives_are_of_the_ranks_that_have_them_in_common_and_the_others_ar
         collectives_of_job(Here({2: analysed[2]}), None)
 
 
-def test_rules_that_are_left_out_are_said_once_of_a_job_and_of_each_trace_alone(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omitted_rules_appear_once_per_job_or_trace(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = SimpleNamespace(slug="my-rule", file="my_rule.py", error="SyntaxError")
     monkeypatch.setattr(diagnosis, "broken_files", lambda: [broken])
 
@@ -121,7 +119,7 @@ def test_rules_that_are_left_out_are_said_once_of_a_job_and_of_each_trace_alone(
     assert told(Job({2: job[2], 5: job[2]})) == [(2, Status.FAILED, why), (5, Status.FAILED, why)]
 
 
-def test_a_fault_stands_with_the_rank_that_its_first_finding_is_about() -> None:
+def test_fault_stands_with_the_rank_of_its_first_finding() -> None:
     findings = [replace(samples.findings(rank)[0], severity=Severity.HIGH) for rank in (1, 0)]
     fault = Fault("F1", "one cause", samples.saving(), Severity.HIGH, (1, 2))
     heads = [_head(samples.trace(rank), None, None, [fault], findings) for rank in (0, 1)]
@@ -143,9 +141,7 @@ def test_a_finding_without_a_saving_leaves_nothing_to_give() -> None:
         ((3 * MS, 3 * MS), "ends before it starts"),
     ],
 )
-def test_a_window_that_holds_nothing_is_refused_by_the_name_of_the_file(
-    window: tuple[int | None, int | None], words: str
-) -> None:
+def test_empty_window_is_refused_by_file_name(window: tuple[int | None, int | None], words: str) -> None:
     trace = busy_trace()
     with pytest.raises(BadOption, match=words) as error:
         diagnose(trace, window=window)
@@ -157,7 +153,7 @@ def test_a_window_that_holds_nothing_is_refused_by_the_name_of_the_file(
 # -- what ranks are asked before they are replayed ---------------------------------------------------------
 
 
-def test_ranks_are_replayed_as_they_stand_out_hold_up_others_and_take_long() -> None:
+def test_ranks_replay_by_outliers_delays_then_time() -> None:
     """In turn: who held up the others longest, and who takes longest."""
     steps = {0: 10, 1: 40, 2: 30, 3: 40, 4: 20}
     forecasts: Any = {
@@ -205,7 +201,7 @@ def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
     assert told == ([] if alike is None else [alike])
 
 
-def test_a_job_s_step_is_the_median_of_its_ranks_times_where_none_is_missing_or_doubted() -> None:
+def test_job_step_is_the_median_rank_time_if_all_are_sure() -> None:
     def timed(ms: float, unused: str | None = None) -> Any:
         return SimpleNamespace(ms=ms, unused=unused)
 
@@ -219,7 +215,7 @@ def test_a_job_s_step_is_the_median_of_its_ranks_times_where_none_is_missing_or_
         assert _recorded_ms(Asked([answers]), every) == ms
 
 
-def test_what_others_wait_is_of_the_mean_step_that_works_and_a_step_is_the_median() -> None:
+def test_others_wait_by_mean_step_and_step_is_a_median() -> None:
     """A kernel before the steps, four steps of 1, 1, 1 and 5 ms with one each, and one that launches nothing."""
     trace = TraceBuilder()
     at = 100 * US
@@ -240,7 +236,7 @@ def test_what_others_wait_is_of_the_mean_step_that_works_and_a_step_is_the_media
 
 
 @pytest.mark.parametrize(("pipelined", "told"), [(False, [0, 1]), (True, [1])])
-def test_only_of_stages_of_a_pipeline_it_is_no_news_that_one_computes_more(
+def test_uneven_compute_is_normal_only_in_pipeline_stages(
     monkeypatch: pytest.MonkeyPatch, pipelined: bool, told: list[int]
 ) -> None:
     """And a job is not replayed without a rank that cannot be: it says why."""

@@ -91,9 +91,7 @@ def answer(pool: Counting, *tasks: Task) -> list[Any]:
         (task(jobs=4), False),
     ],
 )
-def test_a_question_is_asked_again_only_where_something_of_it_is_another(
-    places: Path, other: Task, again: bool
-) -> None:
+def test_question_is_repeated_only_if_something_changed(places: Path, other: Task, again: bool) -> None:
     pool = Counting()
     assert answer(pool, task()) == [b"a 1"]
     assert answer(pool, other) == [b"a 2" if again else b"a 1"]
@@ -101,7 +99,7 @@ def test_a_question_is_asked_again_only_where_something_of_it_is_another(
     assert answer(pool, task()) == [b"a 1"]
 
 
-def test_what_is_asked_once_and_why_there_is_no_answer_is_not_kept(places: Path) -> None:
+def test_uncached_questions_and_failures_are_not_stored(places: Path) -> None:
     pool = Counting(broken="b")
     for _ in range(2):
         answer(pool, task(once=True))
@@ -168,7 +166,7 @@ def test_what_another_program_answered_is_asked_again(places: Path, monkeypatch:
     assert answer(pool, task()) == [b"a 2"]
 
 
-def test_a_program_is_another_one_where_a_file_is_new_longer_or_younger(
+def test_program_changes_with_new_longer_or_newer_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that are no code are none of it."""

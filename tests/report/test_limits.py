@@ -43,9 +43,7 @@ def found(severity: Severity = INFO, share: float = 0.5, **changes: Any) -> Find
         ({"cost_share": 0.0999, "rule": "scheduler-gap", "saving": samples.saving(0.01)}, False),
     ],
 )
-def test_what_is_too_little_to_act_on_is_told_by_its_cost_and_saving(
-    changes: Mapping[str, Any], minor: bool
-) -> None:
+def test_too_small_problem_has_its_cost_and_saving(changes: Mapping[str, Any], minor: bool) -> None:
     """A tenth of the window where no rule owns it, else a hundredth; and a hundredth of the step."""
     given = {"severity": INFO, "saving": None, "rule": "implicit-sync", **changes}
     assert is_minor(replace(samples.findings()[0], **given)) is minor
@@ -70,7 +68,7 @@ def test_what_is_worth_little_or_names_the_rest_comes_later(rule: str, severity:
     assert turn_of(rule, severity) == turn
 
 
-def test_evidence_that_is_worth_little_stands_after_the_next_fault() -> None:
+def test_low_value_evidence_follows_the_next_fault() -> None:
     one, two = found(HIGH, rule="implicit-sync", fault="F1"), found(HIGH, rule="host-gap", fault="F2")
     little = replace(one, severity=LOW, rule="exposed-copy")
     faults = [
@@ -98,9 +96,7 @@ def test_evidence_that_is_worth_little_stands_after_the_next_fault() -> None:
         ((10, 10, 10, 90), 0),
     ],
 )
-def test_cold_steps_lead_take_over_four_times_as_long_and_are_at_most_half(
-    durations: tuple[int, ...], cold: int
-) -> None:
+def test_cold_steps_lead_are_4x_slower_and_at_most_half(durations: tuple[int, ...], cold: int) -> None:
     assert _cold(np.array(durations, np.int64)) == cold
 
 
@@ -117,7 +113,7 @@ def test_cold_steps_lead_take_over_four_times_as_long_and_are_at_most_half(
         (27, 0.0, 125, False),
     ],
 )
-def test_steps_that_are_left_out_are_said_where_they_are_uneven_or_much(
+def test_left_out_steps_are_shown_if_uneven_or_many(
     max_ms: float, left_out: float, total_ms: float, said: bool
 ) -> None:
     """The least takes 24 ms: up to a tenth more is even; four steps of 25 ms would take 100."""
@@ -146,9 +142,7 @@ def limit(costs: tuple[Cost, ...], *, wrong: bool = True, **step: Any) -> str:
 
 
 @pytest.mark.parametrize(("device_us", "alike"), [(16_201, True), (16_200, False)])
-def test_cpu_and_gpu_are_alike_where_the_gpu_is_busy_for_over_nine_tenths(
-    device_us: int, alike: bool
-) -> None:
+def test_cpu_and_gpu_are_alike_if_gpu_is_nine_tenths_busy(device_us: int, alike: bool) -> None:
     said = limit((), bound="cpu", gpu_ns=1_000 * device_us - 5_000, gap_ns=5_000)
     assert said.startswith("CPU and GPU equally" if alike else "the CPU")
 
@@ -171,9 +165,7 @@ def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) ->
         (("before launched kernels begin", 0.2), None),
     ],
 )  # fmt: skip
-def test_a_cause_of_more_than_half_of_the_idle_time_is_what_it_mostly_is(
-    largest: tuple[str, float], words: str | None
-) -> None:
+def test_main_cause_has_over_half_of_the_idle_time(largest: tuple[str, float], words: str | None) -> None:
     name, share = largest
     rest = tuple(Cost(f"while other {at}", "idle", 0.095 * 18 * MS, 0.095) for at in range(2))
     said = limit((Cost(name, "idle", share * 18 * MS, share), *rest), bound="cpu", gpu_ns=9 * MS)
@@ -186,7 +178,7 @@ def test_a_cause_of_more_than_half_of_the_idle_time_is_what_it_mostly_is(
     ("idle", "exchanging", "said"),
     [(0.24, 0.3, True), (0.25, 0.3, False), (0.2, 0.3, True), (0.2, 0.29, False), (0.0, 0.5, True)],
 )
-def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_explain_it(
+def test_exchange_waiting_needs_most_of_it_and_explanation(
     idle: float, exchanging: float, said: bool
 ) -> None:
     """Of 18 ms the GPU works for 9, so that it waits for half of the step."""
@@ -200,7 +192,7 @@ def test_waiting_is_in_exchanges_where_these_are_most_of_it_and_all_together_exp
 
 
 @pytest.mark.parametrize(("launching_ms", "said"), [(19, True), (21, False)])
-def test_why_the_gpu_waits_is_told_where_the_recording_says_the_same(launching_ms: int, said: bool) -> None:
+def test_gpu_wait_reason_is_shown_if_recording_agrees(launching_ms: int, said: bool) -> None:
     parts = {"compute": 50 * MS, "idle:data-loading": 20 * MS, "idle:dispatching": launching_ms * MS}
     time = samples.accounting(parts_ns=parts, idle_causes=())
     head = samples.trace(step=samples.estimate(gpu_ns=10 * MS), accounting=(time,))
@@ -229,14 +221,14 @@ OPEN = {"bound": "cpu", "bounds": ("gpu", "cpu"), "gpu_ns": 17 * MS}
         (OPEN, 0.005, 0.0499, False),
     ],
 )
-def test_a_possible_gain_is_said_where_it_is_surely_or_may_be_a_twentieth(
+def test_possible_gain_is_shown_from_a_twentieth(
     step: Mapping[str, Any], share: float, high: float, said: bool
 ) -> None:
     gain = found(share=share, low_share=0.02, high_share=high, rule="implicit-sync", cost_share=0.2)
     assert ("finding 1 (implicit-sync) may help" in fix(gain, **step)) is said
 
 
-def test_of_possible_gains_the_two_that_may_save_most_are_named_in_their_order() -> None:
+def test_two_largest_possible_gains_are_named_in_order() -> None:
     gains = [
         found(share=0.1, low_share=0.02, high_share=high, rule=rule, cost_share=0.2)
         for rule, high in (("host-gap", 0.2), ("launch-bound", 0.1), ("implicit-sync", 0.3))
@@ -258,7 +250,7 @@ def test_what_much_of_the_work_hangs_on_is_asked(shares: tuple[float, ...], said
     assert fix(*asked).partition("nothing found that needs a fix")[2].removeprefix("; ") == said
 
 
-def test_a_cold_start_that_is_not_most_of_it_is_one_fault_of_several() -> None:
+def test_minor_cold_start_is_one_of_several_faults() -> None:
     cold = found(Severity.MEDIUM, rule="cold-start", saving=None, cost_share=0.05)
     head = samples.trace(step=samples.estimate())
     assert "cold start takes" not in verdict_of(head, [cold]).limit
@@ -269,9 +261,7 @@ def test_a_cold_start_that_is_not_most_of_it_is_one_fault_of_several() -> None:
 
 
 @pytest.mark.parametrize(("second_us", "slowest"), [(19_000, 1), (18_999, 0)])
-def test_of_ranks_that_differ_by_a_twentieth_the_one_that_waits_least_is_the_slowest(
-    second_us: int, slowest: int
-) -> None:
+def test_near_equal_rank_that_waits_least_is_slowest(second_us: int, slowest: int) -> None:
     time = samples.accounting(parts_ns={"compute": 50 * MS, "communication": 50 * MS})
     traces = [
         samples.trace(rank, step=samples.estimate(ns), waiting_ns=waits, accounting=(time,))

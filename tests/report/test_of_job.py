@@ -109,7 +109,7 @@ def test_a_finding_of_many_ranks_lists_less_of_each(ranks: int, most: int) -> No
     assert told.asked == {0: {0: most}}
 
 
-def test_what_it_costs_is_told_of_each_rank_and_whom_it_is_about_where_they_differ() -> None:
+def test_cost_is_per_rank_and_subject_if_they_differ() -> None:
     given = {
         0: [found(0, cost_per_step_ns=10), found(0, cost_per_step_ns=5)],
         3: [found(3, cost_per_step_ns=7)],
@@ -122,7 +122,7 @@ def test_what_it_costs_is_told_of_each_rank_and_whom_it_is_about_where_they_diff
     assert one.message.startswith("The GPU waits")
 
 
-def test_findings_of_other_causes_are_told_apart_and_all_of_a_group_are_fixed_together() -> None:
+def test_causes_stay_apart_and_a_group_is_fixed_together() -> None:
     forecast = Forecast({1: 0.04, 2: 0.2})
     given = {
         0: [found(0), found(0, by="aten::add")],
@@ -150,9 +150,7 @@ def test_only_what_has_an_edit_is_replayed() -> None:
     ("alone", "in_job", "paced"),
     [(0.03, 0.001, True), (0.0299, 0.001, False), (0.2, 0.001, True), (0.2, 0.005, False)],
 )
-def test_what_saves_much_but_the_job_nothing_is_said_to_come_later(
-    alone: float, in_job: float, paced: bool
-) -> None:
+def test_large_rank_saving_without_job_saving_comes_later(alone: float, in_job: float, paced: bool) -> None:
     job, _ = joined({0: [found(0, share=alone)]}, Forecast({1: in_job}))
     assert job.findings[0].advice.startswith("Other ranks are slower: ") is paced
     assert job.findings[0].advice.endswith("Fix it.")
@@ -160,19 +158,19 @@ def test_what_saves_much_but_the_job_nothing_is_said_to_come_later(
     assert bool(job.fixes) is (in_job >= 0.005)
 
 
-def test_what_is_no_fault_of_its_rank_is_not_said_to_be_paced_by_what_it_may_save() -> None:
+def test_faultless_rank_is_not_paced_by_possible_savings() -> None:
     job, _ = joined({0: [found(0, severity=INFO)]}, Forecast({1: 0.2}))
     assert job.findings[0].severity is INFO
     assert not job.findings[0].advice.startswith("Other ranks")
 
 
-def test_waiting_is_no_fault_of_a_job_that_is_replayed_and_all_that_is_known_of_another() -> None:
+def test_waiting_is_no_fault_of_a_replayed_job() -> None:
     given = {0: [found(0, share=None, cause="waiting")]}
     assert joined(given, Forecast({}))[0].findings[0].severity is INFO
     assert joined(given)[0].findings[0].severity is HIGH
 
 
-def test_a_fault_of_several_findings_is_worth_what_they_save_the_job_together() -> None:
+def test_fault_saves_the_job_its_findings_together() -> None:
     """0.04 by each of two, 0.15 by both; on the second rank it is the second fault of two."""
     forecast = Forecast({1: 0.04, 2: 0.15})
     given = {1: [found(1, by="alone"), found(1, by="first"), found(1, by="second")]}
@@ -191,7 +189,7 @@ def test_a_fault_is_that_of_the_rank_which_its_finding_is_about() -> None:
     assert [one and round(one.share, 3) for one in job.faults.savings] == [0.2, 0.5, 0.4]
 
 
-def test_the_severity_of_a_fault_is_that_of_its_worst_finding_and_of_none_nothing_is_replayed() -> None:
+def test_fault_severity_is_the_worst_and_none_is_replayed() -> None:
     given = {0: [found(0, by="a", severity=LOW), found(0, by="b", severity=MEDIUM)]}
     assert joined(given, faults={0: (0, 0)})[0].faults.severities == (MEDIUM,)
     forecast = Forecast({1: 0.0, 2: 0.2})
@@ -202,7 +200,7 @@ def test_the_severity_of_a_fault_is_that_of_its_worst_finding_and_of_none_nothin
     assert job.fixes == {}
 
 
-def test_outcomes_are_the_jobs_where_all_ranks_have_the_same_for_the_same_reason() -> None:
+def test_outcomes_are_the_jobs_if_all_ranks_agree() -> None:
     def of(rank: int, why: str) -> list[Outcome]:
         return [
             Outcome("host-gap", Status.CLEAR, None, rank),

@@ -34,7 +34,7 @@ US = 1_000
         (1.2, None, None, "a step takes only 1.00 ms even with the profiler"),
     ],
 )
-def test_the_recorder_s_time_is_the_step_s_unless_it_is_doubted_or_the_user_knows_better(
+def test_recorder_time_is_the_step_unless_doubted(
     before_ms: float, step_ms: float | None, ns: int | None, unused: str | None
 ) -> None:
     """Steps of 1 ms, in which the device works for 400 us."""
@@ -54,7 +54,7 @@ def test_the_recorder_s_time_is_the_step_s_unless_it_is_doubted_or_the_user_know
     assert share == pytest.approx(400 * US / head.step.unprofiled_ns)
 
 
-def test_a_finding_is_given_with_as_many_of_its_first_occurrences_as_are_asked_for() -> None:
+def test_finding_has_the_requested_number_of_occurrences() -> None:
     finding = samples.finding(*(at * 20 * MS for at in range(4)))
     analysis = Analysis(steps_of(("aten::mm", "gemm", 300, 400)).load())
     said: Any = SimpleNamespace(findings=(finding, replace(finding, by="other")))
@@ -74,7 +74,7 @@ def test_a_finding_is_compared_by_what_it_saves_or_else_costs(saved: float | Non
 
 
 @pytest.mark.parametrize(("busy_us", "bound"), [(960, "gpu"), (700, "cpu")])
-def test_an_open_step_of_a_device_that_always_computes_is_bound_by_it(
+def test_open_step_of_an_always_busy_device_is_bound_by_it(
     monkeypatch: pytest.MonkeyPatch, busy_us: int, bound: str
 ) -> None:
     """Of steps of 1 ms; what the replay leaves open the recording tells."""

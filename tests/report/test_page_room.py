@@ -49,13 +49,13 @@ def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:
     )
 
 
-def test_culprits_are_shown_first_then_ranks_with_findings_then_others() -> None:
+def test_culprits_then_ranks_with_findings_are_shown_first() -> None:
     assert _detailed(job_of(12, (9, 4), 7, 4, 7, 2)) == [9, 4, 7, 2, 0, 1, 3, 5]
     assert _detailed(job_of(3, None, 2)) == [2, 0, 1]
     assert _detailed(job_of(2, ())) == [0, 1]
 
 
-def test_half_of_the_ranks_that_are_left_stay_the_first_to_be_shown() -> None:
+def test_first_half_of_the_remaining_ranks_stays() -> None:
     """Of 8 of 12 ranks, and of 3 that were left; strips go first, the later half of them."""
     report = job_of(12, (9, 4), 7, 4, 7, 2)
     traces = tuple(TracePage(rank, detailed=rank not in (6, 8, 10, 11)) for rank in range(12))

@@ -58,7 +58,7 @@ def test_of_a_step_the_three_ops_with_most_time_are_named() -> None:
     assert [step.number for step in series.steps] == [4, 5, 6, 7]
 
 
-def test_a_step_has_the_cause_of_most_of_its_idle_time_and_none_where_it_is_busy() -> None:
+def test_step_has_its_main_idle_cause_and_none_if_busy() -> None:
     series = series_of(busy((100,), (100,), (100,), (60,), gap=40))
     assert [step.cause for step in series.steps[1:3]] == [None, None]
     assert series.steps[1].parts_ns == {"compute": 100 * US}
@@ -104,7 +104,7 @@ def repeated(*kernels: tuple[str, tuple[int, ...]]) -> TraceBuilder:
     return made
 
 
-def test_a_spread_is_over_the_usual_time_and_those_with_most_time_come_first() -> None:
+def test_spreads_are_over_the_usual_time_longest_first() -> None:
     """Eleven executions of 100 us, but for the least and the most: tenths are at the second and the last but one."""
     one = (100,) * 5 + (50, 80, 120, 200) + (100,) * 2
     found = kernel_spreads(Analysis(repeated(("small", (10,) * 11), ("varied", one)).load()))
@@ -117,7 +117,7 @@ def test_a_spread_is_over_the_usual_time_and_those_with_most_time_come_first() -
 
 
 @pytest.mark.parametrize("more", [0, 2])
-def test_the_largest_owners_of_memory_at_the_peak_are_named_and_the_others_summed(more: int) -> None:
+def test_largest_peak_owners_are_named_and_rest_summed(more: int) -> None:
     made, held = TraceBuilder(profile_memory=1), 0
     for i in range(MOST_OWNERS + more):
         held += (i + 1) << 20
@@ -132,7 +132,7 @@ def test_the_largest_owners_of_memory_at_the_peak_are_named_and_the_others_summe
     assert curve.reserved_bytes == tuple(one + 512 for one in curve.allocated_bytes)
 
 
-def test_a_curve_has_the_first_highest_point_of_each_part_and_its_ends() -> None:
+def test_curve_has_first_maxima_of_each_part_and_ends() -> None:
     """Parts of 20 ns; the values of each are highest at its fourth and eighth."""
     at = np.arange(20 * MOST_POINTS + 1)
     values = np.where(np.isin(at % 20, (3, 7)), 5, 1)

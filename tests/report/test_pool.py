@@ -111,7 +111,7 @@ class Ending:
 
 
 @pytest.mark.slow
-def test_a_rank_whose_process_always_ends_is_named_and_the_job_goes_on(job: Path) -> None:
+def test_rank_with_a_dying_process_is_named_and_job_goes_on(job: Path) -> None:
     """Before each question that it is asked."""
     said = [pooled(Ending("rank2.json", after), job) for after in range(10)]
     (job / "rank2.json").write_bytes(b"")
@@ -124,9 +124,7 @@ def test_a_rank_whose_process_always_ends_is_named_and_the_job_goes_on(job: Path
         assert one.replace(b"rank2.json was skipped: the process ended", empty) == render_json(without)
 
 
-def test_files_that_a_pool_is_asked_about_once_are_counted_to_the_last(
-    processes: Processes, job: Path
-) -> None:
+def test_files_asked_about_once_are_counted_completely(processes: Processes, job: Path) -> None:
     told: list[tuple[str, int, int]] = []
     files = sorted(map(str, job.iterdir()))
     asked_once(processes, file_summary, files, RankFile(), progress=lambda *one: told.append(one))

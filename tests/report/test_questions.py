@@ -29,7 +29,7 @@ def fix_of(*findings: Finding) -> str:
     return verdict_of(HEAD, findings).fix
 
 
-def test_a_question_stands_behind_the_fixes_by_its_number_in_the_report() -> None:
+def test_question_follows_fixes_by_its_report_number() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
     assert (
         fix_of(wrong, about(0.894))
@@ -56,7 +56,7 @@ def test_small_questions_and_facts_are_not_asked() -> None:
     assert "check finding 1" in fix_of(about(0.3))
 
 
-def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else() -> None:
+def test_without_faults_questions_and_facts_come_first() -> None:
     other = replace(about(0.9), rule="launch-bound", cost_ns=MS, cost_share=0.95)
     assert [one.rule for one in ranked([other, about(0.4), about(0.5, "hotspot")])] == [
         "hotspot",
@@ -66,7 +66,7 @@ def test_where_nothing_is_wrong_questions_stand_with_the_facts_before_all_else()
 
 
 @pytest.mark.parametrize(("part", "first"), [(0.34, "hotspot"), (0.33, "unfused-pointwise")])
-def test_an_op_that_takes_a_third_of_the_step_stands_by_its_share(part: float, first: str) -> None:
+def test_op_with_a_third_of_the_step_is_ordered_by_share(part: float, first: str) -> None:
     """Beside what is sure to save, and before what saves less than the op takes."""
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
     small = replace(about(0.0, "unfused-pointwise"), saving=samples.saving(0.2), cost_ns=MS)
@@ -76,7 +76,7 @@ def test_an_op_that_takes_a_third_of_the_step_stands_by_its_share(part: float, f
 
 
 @pytest.mark.parametrize(("longest", "said"), [(110, False), (111, True)])
-def test_steps_that_take_the_same_time_on_the_device_do_not_differ(longest: int, said: bool) -> None:
+def test_steps_of_equal_device_time_do_not_differ(longest: int, said: bool) -> None:
     """Of which steps the CPU's part was replayed is nobody's concern then."""
     every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
     step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")

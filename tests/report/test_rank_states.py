@@ -82,7 +82,7 @@ def begun() -> Iterator[Begun]:
 
 
 @pytest.mark.parametrize("most_bytes", [None, 1])
-def test_a_rank_answers_each_question_once_and_all_again_as_another(
+def test_rank_answers_once_and_anew_as_another(
     files: list[str], begun: Begun, most_bytes: int | None
 ) -> None:
     """Also where it is put on disk after each."""
@@ -122,7 +122,7 @@ def test_from_its_limit_on_the_older_half_goes_to_disk(
     assert len(alone._stored) == (held >= 100)
 
 
-def test_answers_are_packed_where_that_is_worth_it_and_by_what_they_are_like() -> None:
+def test_answers_are_packed_if_worth_it() -> None:
     small, plain = pickle.dumps(bytes(900)), pickle.dumps(bytes(9_000))
     assert packed(small) == small
     assert len(packed(plain)) < 100
@@ -143,7 +143,7 @@ def test_memory_is_that_of_the_process() -> None:
     assert used_bytes() == pytest.approx(int(told) << 10, rel=0.05)
 
 
-def test_files_are_read_by_as_many_processes_and_from_the_cache_as_it_was_asked(
+def test_files_are_read_by_requested_processes_and_cache(
     files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a rank is opened, asked by a process that has not read it, and asked once."""
@@ -170,9 +170,7 @@ def asked(folder: Path, say: Callable[[Elsewhere, JobView | None], Any], **templ
     return found
 
 
-def test_ranks_elsewhere_stand_by_number_and_those_without_an_answer_are_left_out(
-    files: list[str], tmp_path: Path
-) -> None:
+def test_remote_ranks_are_by_number_and_failures_left_out(files: list[str], tmp_path: Path) -> None:
     last = str(Path(files[0]).rename(tmp_path / "z.json"))
 
     def say(ranks: Elsewhere, _: JobView | None) -> Any:
@@ -201,9 +199,7 @@ def test_an_error_of_one_rank_is_raised_and_none_is_lost_by_it(files: list[str],
     assert lost == [{}]
 
 
-def test_what_was_passed_over_is_noted_of_the_first_rank_alone_and_a_copy_is_no_rank(
-    files: list[str], tmp_path: Path
-) -> None:
+def test_ignored_events_are_noted_once_and_a_copy_is_no_rank(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "copy.json").write_bytes(Path(files[2]).read_bytes())
 
     def say(ranks: Elsewhere, _: JobView | None) -> Any:

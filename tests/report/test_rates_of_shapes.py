@@ -54,7 +54,7 @@ def test_a_shape_counts_as_its_first_input_s_type() -> None:
         (("matmul", "float", 2, None, 3.0, 7), ("matmul", "float", None)),
     ],
 )
-def test_other_work_another_type_peak_or_device_has_a_rate_of_its_own(
+def test_other_work_type_peak_or_device_has_another_rate(
     other: Any, values: tuple[str, str, float | None]
 ) -> None:
     first, second = rates_of(("matmul", "float", 0, 60.0, 30.0, 10), other)

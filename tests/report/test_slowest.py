@@ -28,14 +28,14 @@ def saves(rank: int) -> Finding:
     return replace(samples.findings(rank)[0], saving=samples.saving(), severity=Severity.HIGH)
 
 
-def test_of_ranks_that_take_about_as_long_the_slowest_is_the_one_that_waits_least() -> None:
+def test_near_equal_slowest_rank_waits_least() -> None:
     first, second = head(0, 18_600_000, 8 * MS), head(1, 18_200_000, 0)
     assert slowest_of([first, second]) is second
     assert slowest_of([replace(first, waiting_ns=None), second]).rank == 0  # type: ignore[union-attr]
     assert slowest_of([first, replace(second, step=samples.estimate(16 * MS))]) is first
 
 
-def test_of_ranks_of_which_one_has_no_measured_waiting_the_longest_is_the_slowest() -> None:
+def test_longest_rank_is_slowest_if_a_wait_is_unmeasured() -> None:
     """That it waits for nothing is not known."""
     every = [head(0, 18_600_000, 8 * MS), head(1, 18_200_000, 3 * MS), head(2, 18_300_000, None)]
     assert slowest_of(every) is every[0]
@@ -49,7 +49,7 @@ def test_ranks_are_alike_within_a_twentieth_of_the_longest(step_ns: int, slowest
     assert slowest_of(every[::-1]) is every[slowest]
 
 
-def test_ranks_that_are_equal_or_do_not_communicate_have_no_slowest() -> None:
+def test_equal_or_separate_ranks_have_no_slowest() -> None:
     first, second = head(0, 20 * MS, 0), head(1, 18 * MS, 0)
     assert slowest_of([first]) is None
     assert slowest_of([first, replace(second, step=first.step)]) is None
@@ -66,7 +66,7 @@ def test_ranks_that_are_equal_or_do_not_communicate_have_no_slowest() -> None:
     assert slowest_of(unmeasured) is unmeasured[1]
 
 
-def test_a_rank_that_is_not_the_slowest_is_said_to_be_replayed_alone() -> None:
+def test_rank_that_is_not_slowest_is_replayed_separately() -> None:
     first, second = head(0, 20 * MS, 0), head(1, 18 * MS, 0)
     assert [rank_of(one, first) for one in (first, second)] == [
         "rank 0, the slowest",

@@ -12,7 +12,7 @@ from traceanalyzer.report.rank_report import as_recorded
 from traceanalyzer.report.verdict import step_line
 
 
-def test_a_profiler_that_adds_nothing_is_said_to_and_never_less_than_nothing() -> None:
+def test_profiler_overhead_is_stated_and_not_negative() -> None:
     for unprofiled in (25 * MS, 26 * MS):
         step = samples.estimate(unprofiled)
         said = step_line(samples.trace(step=step))
@@ -49,7 +49,7 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert step_line(unmarked) == "not known, since no step is marked; the recording takes 100 ms"
 
 
-def test_a_step_that_is_left_out_is_told_where_the_window_is_far_longer() -> None:
+def test_left_out_step_is_shown_if_the_window_is_far_longer() -> None:
     for total_ms, told in ((4 * 26, False), (4 * 25 + 60, True)):
         every = replace(samples.times(4), total_ns=total_ms * MS, max_ns=85 * MS)
         head = samples.trace(step=samples.estimate(), steps=samples.steps(every=every))
@@ -60,9 +60,7 @@ def test_a_step_that_is_left_out_is_told_where_the_window_is_far_longer() -> Non
     ("compute_ms", "beside_ms", "gpu"),
     [(91, 0, True), (1, 90, True), (90, 0, False), (80, 0, False)],
 )
-def test_a_device_that_computes_all_the_time_under_the_profiler_is_the_bound(
-    compute_ms: int, beside_ms: int, gpu: bool
-) -> None:
+def test_always_busy_profiled_device_is_the_bound(compute_ms: int, beside_ms: int, gpu: bool) -> None:
     parts = {
         "compute": compute_ms * MS,
         "compute_over_communication": beside_ms * MS,

@@ -51,7 +51,7 @@ def test_the_longest_come_first_each_with_its_step() -> None:
     assert [one.step for one in found[:3]] == [2, 3, 1]
 
 
-def test_those_of_one_length_come_in_time_and_no_more_than_asked_for() -> None:
+def test_equal_stretches_are_in_time_order_and_limited() -> None:
     found = stretches(loading(*[200] * 12), most=5)
     assert len(found) == 5
     assert [one.start_ns for one in found] == sorted(one.start_ns for one in found)

@@ -37,9 +37,7 @@ def lasting(found: Strip) -> tuple[int, int]:
         (4_200, (30, 30)),
     ],
 )
-def test_what_belongs_to_an_occurrence_widens_its_strip_if_it_is_near(
-    at: int, sides: tuple[int, int]
-) -> None:
+def test_near_event_of_an_occurrence_widens_its_strip(at: int, sides: tuple[int, int]) -> None:
     made = TraceBuilder()
     made.op("aten::begin", 0, 5 * US)
     other = made.op("aten::later", at * US, 100 * US)
@@ -56,7 +54,7 @@ def test_only_the_work_of_the_finding_s_device_is_shown() -> None:
         assert [(bar.end_ns - bar.start_ns) // US for bar in lane.bars] == shown
 
 
-def test_work_that_runs_as_the_strip_begins_is_in_it_and_what_has_ended_is_not() -> None:
+def test_work_running_at_strip_start_is_in_it() -> None:
     """The strip begins 15 us before the occurrence."""
     made = TraceBuilder()
     made.kernel(0, 34 * US, 1, name="before")
@@ -67,7 +65,7 @@ def test_work_that_runs_as_the_strip_begins_is_in_it_and_what_has_ended_is_not()
     assert [bar.name for bar in lane.bars] == ["into", "in"]
 
 
-def test_own_bars_are_those_of_the_occurrence_in_whatever_order_the_file_has_them() -> None:
+def test_own_bars_are_the_occurrences_in_any_file_order() -> None:
     made = TraceBuilder()
     late = made.kernel(20 * US, 5 * US, 2, name="late")
     early = made.kernel(10 * US, 5 * US, 1, name="early")
@@ -112,9 +110,7 @@ def test_without_stacks_there_is_no_line() -> None:
 
 
 @pytest.mark.parametrize(("start", "before"), [(79, None), (80, 36)])
-def test_a_launch_before_the_strip_is_told_with_how_long_before_the_work(
-    start: int, before: int | None
-) -> None:
+def test_launch_before_the_strip_is_given_with_its_distance(start: int, before: int | None) -> None:
     """The launch at 64 us, its work at 100; the strip begins 15 us before the occurrence."""
     made = TraceBuilder()
     made.op("aten::first", 0, 5 * US)
@@ -126,7 +122,7 @@ def test_a_launch_before_the_strip_is_told_with_how_long_before_the_work(
     assert strip(made, start, start + 50, lost).earlier is None
 
 
-def test_the_threads_of_the_finding_and_of_its_events_are_shown_and_at_least_one() -> None:
+def test_threads_of_finding_and_events_are_shown_at_least_one() -> None:
     """Where neither has rows there, the one with most."""
     made = TraceBuilder()
     made.op("aten::mine", 0, 10 * US)
@@ -138,7 +134,7 @@ def test_the_threads_of_the_finding_and_of_its_events_are_shown_and_at_least_one
     assert [lane.number for lane in strip(made, 0, 10, thread=TID + 9).lanes] == [TID + 1]
 
 
-def test_what_is_seen_counts_threads_and_streams_and_lanes_without_bars_are_left_out() -> None:
+def test_hidden_lanes_are_counted_and_empty_ones_omitted() -> None:
     made = TraceBuilder()
     ids = [made.op(f"aten::op{at}", at * 2 * US, US) for at in range(4)]
     made.kernel(0, US, 1)

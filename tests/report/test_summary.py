@@ -66,7 +66,7 @@ def test_steps_at_the_ends_that_launch_nothing_are_in_no_median(leading: int, tr
     assert steps.every.min_ns > 4 * MS
 
 
-def test_a_fault_in_one_part_of_the_head_costs_neither_the_others_nor_the_findings(
+def test_failure_in_one_part_of_the_head_costs_only_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(*_: object) -> None:
@@ -150,9 +150,7 @@ def test_steps_are_timed_on_the_first_of_several_devices() -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_trace_without_marks_is_of_the_window_that_was_asked_for_or_whole(
-    monkeypatch: pytest.MonkeyPatch, broken: bool
-) -> None:
+def test_unmarked_trace_covers_requested_window_or_all(monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
     """And so is one whose steps cannot be told."""
 
     def build(*_: object) -> Steps:

@@ -102,7 +102,7 @@ def test_findings_say_seconds_since_the_start() -> None:
     assert isinstance(frame, pd.DataFrame)
 
 
-def test_every_finding_says_the_device_stream_and_thread_that_it_is_of() -> None:
+def test_every_finding_has_device_stream_and_thread() -> None:
     """Swapped ones would go unseen on traces where all are 0 or 7."""
     findings = diagnose(small().load()).findings
     assert findings
@@ -193,7 +193,7 @@ def test_each_device_has_a_queue_and_idle_time_of_its_own() -> None:
     assert gaps["start_s"].tolist() == pytest.approx(((gaps["start_ns"] - START) / 1e9).tolist())
 
 
-def test_work_that_begins_before_its_launch_has_a_delay_and_what_nobody_launched_no_event() -> None:
+def test_early_work_has_a_delay_and_unlaunched_no_event() -> None:
     """Clocks of host and device may differ by a little."""
     made = TraceBuilder()
     made.launch("cudaLaunchKernel", START, 500, 1)

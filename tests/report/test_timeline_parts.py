@@ -100,7 +100,7 @@ def test_each_event_says_where_it_is_and_what_launched_it() -> None:
     assert [one // US for one in made.events.dur_ns] == [100, 50, 40, 5, 5, 30, 5, 30, 10, 7]
 
 
-def test_a_confidential_timeline_says_other_names_and_has_no_annotations() -> None:
+def test_confidential_timeline_has_no_annotations() -> None:
     """Without the annotation ops are a level further out."""
     made = timeline(two_threads(), lambda name: name.upper())
     assert {one[1] for one in rows(made)} == {"op", "call", "wait", "compute", "copy_d2d"}
@@ -132,7 +132,7 @@ def test_of_more_than_four_hundred_steps_every_nth_is_drawn(count: int, every: i
         assert found[-1] == (404, 3_990, 3_998)  # the last ends with its mark
 
 
-def test_steps_are_drawn_where_they_are_on_the_first_device_if_they_are_marked() -> None:
+def test_marked_steps_are_drawn_on_the_first_device() -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, 10 * US)
     steps = Analysis(made.load()).index(Steps)
@@ -157,7 +157,7 @@ def marked(finding: Finding, share: int, ids: tuple[int, ...] = (), streams: int
     return _marks(4, finding, columns, [Track("thread", None, TID, 1, 0, 1), *tracks], share)
 
 
-def test_an_occurrence_leads_to_its_work_or_else_to_its_first_event() -> None:
+def test_occurrence_leads_to_its_work_or_first_event() -> None:
     """Events 10, 11, 12 are of the thread, 20 and 21 of the stream."""
     finding = found_at((1, (11, 21, 20)), (1, (12, 11)), (1, (99,)), (1, ()), (1, (99, 12)))
     assert marked(finding, 50, (10, 11, 12, 20, 21), 3) == Marks(
@@ -177,9 +177,7 @@ def test_an_occurrence_leads_to_its_work_or_else_to_its_first_event() -> None:
         (30, 29, [*range(20, 26), 27, 28, 29]),
     ],
 )
-def test_of_many_occurrences_the_first_twenty_the_costliest_and_the_typical_are_marked(
-    count: int, share: int, later: list[int]
-) -> None:
+def test_first_twenty_costliest_and_typical_are_marked(count: int, share: int, later: list[int]) -> None:
     """Of thirty the 22nd and the last are the costliest, the 27th costs least, and the 29th is the typical one."""
     costs = [5] * 30
     costs[21], costs[29], costs[26], costs[28] = 9, 8, 1, 2

@@ -47,7 +47,7 @@ def test_ten_faults_are_in_order_of_their_numbers() -> None:
     assert listed(given) == [*map(str, range(1, 10)), "2, too", "10"]
 
 
-def test_evidence_that_asks_for_nothing_stands_before_faults_that_do_not() -> None:
+def test_evidence_without_request_precedes_other_faults() -> None:
     given = [
         found("much"),
         found("why", INFO),
@@ -57,13 +57,13 @@ def test_evidence_that_asks_for_nothing_stands_before_faults_that_do_not() -> No
     assert listed(given) == ["much", "little", "why", "none"]
 
 
-def test_who_holds_up_a_job_is_followed_by_the_evidence_that_asks_for_something() -> None:
+def test_delaying_rank_precedes_evidence_that_asks() -> None:
     for severity, order in ((LOW, ["late", "why", "much"]), (INFO, ["late", "much", "why"])):
         given = [found("late", rule="straggler"), found("why", severity), found("much", HIGH, "F2")]
         assert listed(given, frozenset({"straggler"})) == order
 
 
-def test_what_is_settled_stands_last_of_what_is_listed_but_with_its_fault() -> None:
+def test_settled_findings_come_last_but_with_their_fault() -> None:
     settled = found("settled", INFO, cost_share=0.5, advice=NOTHING_TO_DO)
     other = found("other", INFO, "F2", cost_share=0.5)
     assert settled.settled
@@ -71,7 +71,7 @@ def test_what_is_settled_stands_last_of_what_is_listed_but_with_its_fault() -> N
     assert listed([settled, found("too", INFO, cost_share=0.5), other]) == ["settled", "other", "too"]
 
 
-def test_what_the_profiler_did_is_apart_only_where_it_asks_for_nothing() -> None:
+def test_profiler_findings_are_apart_if_they_ask_nothing() -> None:
     recording = (Outcome("lane-offset", Status.FOUND, group="recording"),)
     own = found("own", INFO, "F1", rule="lane-offset", cost_share=0.5)
     minor = found("minor", INFO, "F2", cost_share=0.001, saving=None)
@@ -85,7 +85,7 @@ def test_what_the_profiler_did_is_apart_only_where_it_asks_for_nothing() -> None
     assert (list(parts.others), list(parts.minor), list(parts.profilers_own)) == ([3], [2], [1])
 
 
-def test_a_fault_names_its_findings_by_their_new_numbers_in_order() -> None:
+def test_fault_names_its_findings_by_new_numbers_in_order() -> None:
     """Of the evidence what is worth more stands first: the second finding is now the last."""
     given = [found("much"), found("little", LOW), found("more", MEDIUM), found("other", LOW, "F2")]
     assert listed(given) == ["much", "more", "other", "little"]

@@ -61,7 +61,7 @@ def amounts(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.cost_ns, finding.cost_share, finding.start_ns, finding.occurrences
 
 
-def test_of_the_file_the_machine_is_left_out_and_damage_is_veiled(redactor: Redactor) -> None:
+def test_machine_is_omitted_and_damage_is_veiled(redactor: Redactor) -> None:
     damage = (Damage("truncated", said(SECRET), 7, 1),)
     meta = samples.meta(
         "/home/ann/a.json",
@@ -78,7 +78,7 @@ def test_of_the_file_the_machine_is_left_out_and_damage_is_veiled(redactor: Reda
     assert veiled.window == samples.trace(meta=meta).window
 
 
-def test_a_strip_has_no_annotations_and_not_the_levels_that_only_they_were_on(redactor: Redactor) -> None:
+def test_veiled_strip_has_no_annotations_or_their_levels(redactor: Redactor) -> None:
     bars = [
         Bar(at, name, kind, 10 * at, 10 * at + 5, level, at == 2)
         for at, (name, kind, level) in enumerate(
@@ -100,7 +100,7 @@ def test_a_strip_has_no_annotations_and_not_the_levels_that_only_they_were_on(re
     assert redacted_strip(replace(strip, earlier=Earlier(4, None)), redactor).earlier == Earlier(4, None)
 
 
-def test_modules_and_annotations_of_a_flame_are_told_by_their_kinds(redactor: Redactor) -> None:
+def test_flame_modules_and_annotations_are_shown_by_kind(redactor: Redactor) -> None:
     """Whatever they are called; ops by their veiled names."""
     inner = Node("aten::mm", "op", 3, 1)
     node = Node(

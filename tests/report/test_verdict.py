@@ -25,7 +25,7 @@ def graded(*severities: Severity, rank: int | None = None) -> list[Finding]:
 HIGH, INFO = Severity.HIGH, Severity.INFO
 
 
-def test_a_replayed_step_is_told_with_its_range_its_bound_and_what_the_fixes_give() -> None:
+def test_replayed_step_has_range_bound_and_fix_result() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(HIGH, HIGH, HIGH)) == Verdict(
         "25.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)",
@@ -49,7 +49,7 @@ def test_what_limits_the_step_then_is_said_where_it_is_the_cpu(bound: str, gpu_n
     assert ("limited by the CPU" in verdict_of(head, graded(HIGH)).fix) is said
 
 
-def test_a_finding_without_a_predicted_saving_is_named_beside_the_fix() -> None:
+def test_finding_without_saving_is_named_next_to_the_fix() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)
     fix = verdict_of(head, [first, replace(second, saving=None)]).fix
@@ -219,7 +219,7 @@ COSTS = (  # beyond the largest three: only the sum of idle time has it
         ),
     ],
 )
-def test_the_largest_cost_of_the_side_that_bounds_the_step_is_named(bound: str, words: str) -> None:
+def test_largest_cost_of_the_binding_side_is_named(bound: str, words: str) -> None:
     step = samples.estimate(bound=bound, gpu_ns=108 * MS // 10)
     head = samples.trace(step=step, together=samples.estimate(9 * MS))
     assert verdict_of(head, graded(HIGH), COSTS).limit == words
@@ -254,7 +254,7 @@ def test_communication_that_bounds_the_gpu_is_named() -> None:
     assert said == "the GPU: it spends 50 % of the predicted step in allreduce with other ranks"
 
 
-def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix() -> None:
+def test_choice_with_large_step_share_is_shown_without_faults() -> None:
     head = samples.trace(step=samples.estimate())
     choice = replace(graded(INFO)[0], rule="recomputation")
     assert verdict_of(head, [choice]).fix.endswith(
@@ -267,7 +267,7 @@ def test_a_choice_that_takes_much_of_the_step_is_said_though_nothing_is_to_fix()
     assert "may be deliberate" not in verdict_of(head, [replace(choice, severity=HIGH)]).fix
 
 
-def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
+def test_choice_costlier_than_any_fault_comes_first() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     fault = graded(HIGH)[0]
     choice = replace(graded(INFO)[0], rule="float64-math", cause="throughout", rank=fault.rank)
@@ -278,14 +278,14 @@ def test_a_choice_that_costs_more_than_any_fault_comes_before_them() -> None:
 
 
 @pytest.mark.parametrize(("low_share", "said"), [(0.05, True), (0.0499, False), (-0.1, False)])
-def test_a_choice_is_said_where_the_least_that_it_may_cost_is_much(low_share: float, said: bool) -> None:
+def test_choice_is_shown_if_its_least_cost_is_large(low_share: float, said: bool) -> None:
     saving = replace(samples.saving(), low_share=low_share)
     choice = replace(graded(INFO)[0], rule="recomputation", saving=saving)
     fix = verdict_of(samples.trace(step=samples.estimate()), [choice]).fix
     assert ("(recomputation) may be deliberate" in fix) is said
 
 
-def test_a_busy_device_is_not_said_to_idle_because_one_stream_does() -> None:
+def test_busy_device_with_one_idle_stream_is_not_idle() -> None:
     """The device is idle for 5 % as recorded; its busiest stream may be for 10 %."""
     busy = replace(samples.accounting(), parts_ns={"compute": 95 * MS, "idle:python": 5 * MS})
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=12 * MS)

@@ -20,9 +20,7 @@ from traceanalyzer.report.facts import what_bounds
         (False, "wait", "bound by waiting"),
     ],
 )
-def test_what_bounds_a_step_is_said_unless_the_trace_leaves_it_open(
-    unclear: bool, bound: str, said: str
-) -> None:
+def test_bound_of_a_step_is_stated_unless_open(unclear: bool, bound: str, said: str) -> None:
     step = SimpleNamespace(open=unclear, bound=bound, unprofiled_ns=3e6)
     # The others are of the ends of the interval.
     slowdowns = [SimpleNamespace(cpu_ns=ns, gpu_ns=ns / 2) for ns in (2e6, 1e6, 4e6)]

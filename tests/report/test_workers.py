@@ -76,7 +76,7 @@ def process_of(answers: bytes, log: list[str]) -> Any:
         ([b"", b"", pickle.dumps("late")], None, 3),
     ],
 )
-def test_a_process_that_ends_is_begun_again_and_one_that_ends_twice_loses_the_rank(
+def test_ended_process_restarts_once_then_loses_the_rank(
     monkeypatch: pytest.MonkeyPatch, answers: list[bytes], said: str | None, begun: int
 ) -> None:
     """After which there is one again, for other ranks."""
@@ -97,7 +97,7 @@ def test_a_process_that_ends_is_begun_again_and_one_that_ends_twice_loses_the_ra
         assert worker.answer(task) == "late"
 
 
-def test_a_process_does_its_tasks_one_after_the_other_until_there_are_no_more(tmp_path: Path) -> None:
+def test_process_does_its_tasks_in_turn_until_none_is_left(tmp_path: Path) -> None:
     """A file that is not there is an answer, too."""
     made = TraceBuilder(distributedInfo={"rank": 3, "world_size": 4})
     made.kernel(0, 1_000, 1)

@@ -74,7 +74,7 @@ def test_operations_and_bytes_by_hand(
     assert (found.kind, found.flops, found.bytes, found.arithmetic) == (kind, flops, moved, arithmetic)
 
 
-def test_a_product_of_eight_bits_whose_sides_do_not_fit_has_no_bound() -> None:
+def test_unaligned_eight_bit_gemm_has_no_bound() -> None:
     assert bound_of(signature("_scaled_mm", [[4, 6], [5, 6]], ["c10::Float8_e4m3fn"] * 2)) is None
 
 
@@ -83,7 +83,7 @@ def test_a_product_of_eight_bits_whose_sides_do_not_fit_has_no_bound() -> None:
     [(2, 4, "_cudnn_rnn", 6, 1), (3, 3, "_cudnn_rnn", 6, 1), (0, 1, "_cudnn_rnn_backward", 10, 2)],
 )
 @pytest.mark.parametrize("ways", [1, 2])
-def test_a_recurrent_layer_of_two_directions_has_both_and_takes_both_as_input(
+def test_bidirectional_recurrent_layer_counts_both_as_input(
     mode: int, gates: int, name: str, first: int, passes: int, ways: int
 ) -> None:
     scalars = [*([""] * first), str(mode), "64", "0", "2", "False", "0.", "True", str(ways == 2)]
@@ -140,7 +140,7 @@ def put(target: list[int], values: list[int]) -> Signature:
         ([99, 3, 8, 4], [5, 3, 7, 4], "indexed row sum", 3 * 420 * 4 + 105 * 8),  # rows of 4: 7 are no 8
     ],
 )
-def test_sums_by_index_are_of_what_target_and_values_have_in_common_at_their_ends(
+def test_index_sums_count_the_common_part_of_both_ends(
     target: list[int], values: list[int], kind: str, moved: int
 ) -> None:
     found = needs(put(target, values))
@@ -157,9 +157,7 @@ def conv(image: list[int], weight: list[int], stride: str = "[1, 1]") -> Signatu
     ("channels", "taps", "kind"),
     [(3, 23, "separable conv"), (4, 7, "separable conv"), (5, 7, "thin conv"), (4, 6, "thin conv")],
 )
-def test_one_wide_filter_for_each_channel_of_an_image_is_two_passes(
-    channels: int, taps: int, kind: str
-) -> None:
+def test_wide_depthwise_filter_is_two_passes(channels: int, taps: int, kind: str) -> None:
     found = needs(conv([2, channels, 64, 65], [channels, 1, taps, taps]))
     out = 2 * channels * (64 + (taps + 1) % 2) * (65 + (taps + 1) % 2)
     assert found.kind == kind
@@ -192,7 +190,7 @@ def test_convolutions_are_thin_below_eight_channels(channels: int, kind: str) ->
         ([2, 1, 1, 48_000], [320, 1, 1, 457], 441, 16),
     ],
 )
-def test_a_rate_is_changed_by_kernels_that_reach_little_beyond_it(
+def test_rate_changes_only_by_kernels_clearly_beyond_it(
     image: list[int], weight: list[int], by: int, taps: int
 ) -> None:
     assert resampling_taps(image, weight, [1, by] if len(weight) == 4 else by) == taps
@@ -212,7 +210,7 @@ def test_a_rate_is_changed_by_kernels_that_reach_little_beyond_it(
         ("matmul", "fp64", 60.0, None),
     ],
 )
-def test_the_best_product_that_was_measured_limits_products_of_16_bits_alone(
+def test_best_measured_gemm_limits_only_16_bit_gemms(
     kind: str, arithmetic: str, best: float | None, reached: float | None
 ) -> None:
     rates = {"bf16": 100.0, "fp16": 100.0, "fp8": 200.0, "tf32": 50.0}
@@ -220,7 +218,7 @@ def test_the_best_product_that_was_measured_limits_products_of_16_bits_alone(
     assert found == (None if reached is None else pytest.approx(reached))
 
 
-def test_what_indexing_writes_is_told_by_the_largest_grid_of_its_kernels() -> None:
+def test_indexed_writes_follow_the_largest_grid() -> None:
     """Blocks of 128 threads with 4 elements each; of rows a block for each."""
     trace = TraceBuilder()
     names = (
@@ -238,7 +236,7 @@ def test_what_indexing_writes_is_told_by_the_largest_grid_of_its_kernels() -> No
     assert found.rows.tolist() == [0, 0, 7, 0]
 
 
-def test_indexing_reads_and_writes_each_element_and_an_index_for_each_row() -> None:
+def test_indexing_reads_and_writes_elements_and_row_indices() -> None:
     told = Indexed(np.array([0, 100, 0]), np.array([0, 0, 5]))
     op = signature("index", [[50, 2, 4], []], [F32, ""])
     found: list[Any] = [told.work(op, which) for which in range(3)]
@@ -260,7 +258,7 @@ def test_a_table_larger_than_what_is_added_is_written_in_order(rows: int, kind: 
     assert (needs(op).kind, needs(op).bytes) == (kind, 64 * 32 + rows * 32)
 
 
-def test_calls_take_what_their_inputs_need_or_else_what_their_kernels_index() -> None:
+def test_calls_cost_their_inputs_or_what_kernels_index() -> None:
     """At 100 GB/s: bytes over 100 are ns."""
     calls = [
         signature("add", [[64, 8], [64, 8]], [F32, F32]),
@@ -280,7 +278,7 @@ def test_calls_take_what_their_inputs_need_or_else_what_their_kernels_index() ->
     assert call_times(np.array([1]), kernels[:1], calls, peaks)[1].tolist() == [0.0] * 4
 
 
-def test_a_device_that_nobody_knows_has_the_slowest_memory_and_a_word_for_a_name() -> None:
+def test_unknown_device_has_slowest_memory_and_a_name() -> None:
     peaks = Peaks("x", {}, 5_000.0, "")
     gpus = Gpus({0: Gpu("x", 132, (9, 0), peaks), 1: Gpu("new", 1, None, None)})
     slowest = min(one.gbps for one in known_devices())

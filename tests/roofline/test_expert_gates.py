@@ -70,7 +70,7 @@ def test_a_product_sums_over_the_last_size_of_its_first_matrix(
     assert summed_dimension(signature(name, [])) is None
 
 
-def test_work_of_forward_has_an_op_and_no_node_of_backward_around_it() -> None:
+def test_forward_work_has_an_op_and_no_backward_node() -> None:
     trace = TraceBuilder()
     for number, name in enumerate(
         ("aten::mm", "MmBackward0", "autograd::engine::evaluate_function: MmBackward0", "MmBackward", None)

@@ -194,7 +194,7 @@ def test_newer_devices_by_name(name: str, known: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_pool2d_with_indices_backward", "avg_pool2d_backward"])
-def test_a_pool_backward_reads_the_gradient_and_writes_one_as_large_as_the_input(name: str) -> None:
+def test_pool_backward_reads_gradient_and_writes_input_size(name: str) -> None:
     needed = bound_of(signature(name, [[2, 3, 4, 4], [2, 3, 8, 8]], [F32, F32]))
     assert needed is not None
     assert (needed.kind, needed.bytes) == ("pool backward", (96 + 384) * 4)

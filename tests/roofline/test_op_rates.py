@@ -49,7 +49,7 @@ class Program(TraceBuilder):
         return Analysis(self.load()).index(OpWork)
 
 
-def test_a_call_with_several_kernels_is_one_call_and_stray_kernels_count_each() -> None:
+def test_call_with_several_kernels_counts_once() -> None:
     program = Program(record_shapes=1)
     program.call("aten::mm", product(64), ("a", 100), ("b", 50))
     program.call("aten::mm", product(64), ("a", 100), ("b", 70))
@@ -60,7 +60,7 @@ def test_a_call_with_several_kernels_is_one_call_and_stray_kernels_count_each() 
     assert [row[3:] for row in work.by_kernel] == [("a", 2, 200), ("b", 2, 120), ("stray", 2, 60)]
 
 
-def test_ops_and_inputs_and_kernels_each_begin_with_the_most_gpu_time() -> None:
+def test_ops_inputs_and_kernels_begin_with_most_gpu_time() -> None:
     program = Program(record_shapes=1)
     program.call("aten::mm", product(64), ("short", 100))
     program.call("aten::bmm", product(32), ("middle", 250))
@@ -76,7 +76,7 @@ def test_ops_and_inputs_and_kernels_each_begin_with_the_most_gpu_time() -> None:
     assert [row[3] for row in work.by_kernel] == ["middle", "long", "short"]
 
 
-def test_each_device_has_its_own_row_and_is_held_against_its_own_peaks() -> None:
+def test_each_device_has_its_row_and_peaks() -> None:
     a100 = {**H200, "id": 1, "name": "NVIDIA A100-SXM4-80GB"}
     program = Program(devices=(H200, a100), record_shapes=1)
     program.call("aten::mm", product(512), ("gemm", 2_000))
@@ -239,7 +239,7 @@ def test_a_convolution_of_many_taps_is_held_against_its_products() -> None:
     assert program.table().inputs[0].flops == 2 * 12_000 * 4_001
 
 
-def test_copies_over_the_link_have_no_limit_here_whatever_the_device_is() -> None:
+def test_link_copies_have_no_device_limit() -> None:
     for name in ("NVIDIA H200", "Some GPU"):
         program = Program(devices=({**H200, "name": name},), record_shapes=1)
         copy = {"Input Dims": [[1_024], [1_024]], "Input type": [F32, F32], "Concrete Inputs": ["", ""]}

@@ -99,9 +99,7 @@ def test_ops_shapes_and_kernels() -> None:
         ("Memcpy DtoD (Device -> Device)", F32, 8_192),
     ],
 )
-def test_bytes_go_over_the_link_once_and_through_device_memory_twice(
-    name: str, source: str, moved: int
-) -> None:
+def test_bytes_cross_the_link_once_and_memory_twice(name: str, source: str, moved: int) -> None:
     trace = matmuls()
     for event in trace.events:
         if event["name"].startswith("Memcpy"):

@@ -122,7 +122,7 @@ MM = Inputs(
 )
 
 
-def test_kernels_stand_below_the_inputs_whose_shapes_and_types_they_have() -> None:
+def test_kernels_stand_below_inputs_of_their_shapes() -> None:
     half = replace(MM, dtypes="half", calls=2, gpu_ns=6_000)
     other = replace(MM, shapes="4x4", calls=1, gpu_ns=1_000)
     kernels = (
@@ -158,7 +158,7 @@ def test_where_peaks_are_from_is_said_of_every_device() -> None:
     ]
 
 
-def test_a_table_for_pull_requests_has_the_inputs_with_most_time_first() -> None:
+def test_pull_request_table_has_longest_inputs_first() -> None:
     """Shares are of the window; what is not known is empty."""
     add = replace(MM, op="aten::add", shapes="", dtypes="", calls=1_200, gpu_ns=50_000, why=None)
     add = replace(add, tflops=0.25, gbps=1_234.5, peak_share=0.5, limit="memory")

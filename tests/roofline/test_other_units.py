@@ -70,7 +70,7 @@ def test_the_first_arithmetic_that_the_device_has_counts() -> None:
         ("mul", [[4]], ["c10::complex<double>"], (True, False, False)),
     ],
 )
-def test_doubles_count_where_a_tensor_of_several_elements_has_them(
+def test_doubles_count_if_a_tensor_of_several_has_them(
     name: str, dims: list[Any], types: list[str], told: tuple[bool, bool, bool]
 ) -> None:
     op = signature(name, dims, types)

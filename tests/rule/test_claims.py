@@ -20,9 +20,7 @@ from traceanalyzer.rule.views import Work
 
 @pytest.mark.parametrize("order", list(Claims)[Claims.GENERAL :])
 @pytest.mark.parametrize(("others_ns", "kept"), [(5 * MS, True), (5 * MS + 1, False)])
-def test_a_net_keeps_what_is_left_of_its_time_where_that_is_half_of_it(
-    order: Claims, others_ns: int, kept: bool
-) -> None:
+def test_net_claim_needs_half_of_its_time_left(order: Claims, others_ns: int, kept: bool) -> None:
     """Others have named what most of it is; what is no net keeps the rest whatever it is."""
     work = traced((0, 10 * MS)).index(Work)
     named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
@@ -46,7 +44,7 @@ def test_a_net_keeps_what_is_left_of_its_time_where_that_is_half_of_it(
         (("a", None, 4 * MS), ("a", "mm", 4 * MS)),
     ],
 )
-def test_of_one_rule_the_larger_loss_has_the_time_then_the_cause_and_the_name_that_come_first(
+def test_larger_loss_of_a_rule_claims_first_then_cause(
     first: tuple[str, str | None, int], second: tuple[str, str | None, int], turned: bool
 ) -> None:
     """Whichever it yields first."""
@@ -61,7 +59,7 @@ def test_of_one_rule_the_larger_loss_has_the_time_then_the_cause_and_the_name_th
     assert [one.cost_ns for one in (found[::-1] if turned else found)] == [4 * MS, 0]
 
 
-def test_what_two_occurrences_lost_together_counts_for_the_earlier_loss_whatever_their_order() -> None:
+def test_common_loss_counts_for_the_earlier_occurrence() -> None:
     work = traced((0, MS), (50 * MS, MS)).index(Work)
     device = np.zeros(2, np.int64)
     lost = LostTime(np.arange(2), device, np.array([20 * MS, 10 * MS]), np.array([40 * MS, 30 * MS]))
@@ -95,9 +93,7 @@ def asked(start_ns: int, end_ns: int, steps: int = 1) -> Scope:
         ((10 * MS, 30 * MS), True),
     ],
 )
-def test_what_touches_a_window_is_not_in_it_but_for_what_has_no_length(
-    place: tuple[int, int], within: bool
-) -> None:
+def test_event_that_only_touches_a_window_is_outside(place: tuple[int, int], within: bool) -> None:
     """Kernels begin 500 ns after their ops."""
     window = asked(20 * MS + 500, 30 * MS + 500)
     found = findings([kernels((22 * MS, MS), place)], window)
@@ -111,9 +107,7 @@ def test_what_touches_a_window_is_not_in_it_but_for_what_has_no_length(
         ([(26 * MS, 0), (60 * MS, 0), (70 * MS, 0)], "2.00 ms in total"),
     ],
 )
-def test_of_a_window_the_totals_of_a_rule_are_its_part_by_time_or_else_by_number(
-    places: list[tuple[int, int]], said: str
-) -> None:
+def test_window_totals_are_a_part_by_time_or_number(places: list[tuple[int, int]], said: str) -> None:
     hits = kernels(*places, message="{spent_a_step}", evidence={"spent_ns": 6 * MS})
     (part,) = findings([hits], asked(25 * MS, 50 * MS))
     assert part.message == said
@@ -146,7 +140,7 @@ def test_what_healthy_models_pay_too_is_info_and_said_to_be(
     assert found.advice.startswith("a.")
 
 
-def test_the_fixes_of_the_hundred_that_own_most_time_are_replayed() -> None:
+def test_fixes_of_the_hundred_largest_claims_are_replayed() -> None:
     class Pending:
         def __init__(self, cost_ns: int) -> None:
             self.cost_ns = cost_ns
@@ -252,7 +246,7 @@ def test_of_a_window_a_net_keeps_its_rest_by_the_time_within(others_ns: int, kep
     assert net.cost_ns == kept
 
 
-def test_of_rules_that_claim_together_the_precedence_decides_and_then_the_name_whatever_they_lost() -> None:
+def test_joint_claims_are_decided_by_precedence_then_name() -> None:
     work = traced((0, 10 * MS)).index(Work)
     less = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([3 * MS])))
     given = [("b", (0, 1), Hits(work, "m", "a.")), ("a", (0, 1), less), ("z", (-1, 2), less)]

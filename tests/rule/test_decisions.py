@@ -23,7 +23,7 @@ def rows(**columns: Any) -> Any:
     return SimpleNamespace(**{name: np.array(column) for name, column in columns.items()})
 
 
-def test_work_gets_no_quicker_than_the_floor_and_what_is_shorter_stays() -> None:
+def test_work_is_not_quicker_than_the_floor() -> None:
     found = rows(dur_ns=[8_000, 8_000, 2_000, 5_000])
     least = clamp_to_floor(np.array([10.0, 6_000.0, 10.0, 4_999.0]), found, 5_000)
     assert least.tolist() == [5_000, 6_000, 2_000, 5_000]
@@ -83,14 +83,14 @@ def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, tu
     assert owned == {small.slug: MS, large.slug: 2 * MS}
 
 
-def test_the_usual_occurrence_is_the_one_at_which_more_than_half_of_the_cost_is_reached() -> None:
+def test_usual_occurrence_reaches_half_of_the_cost() -> None:
     steps = np.array([0, 0, 0])
     assert _typical(np.array([9, 1, 1]), np.array([0, 5, 5]), steps) == 2
     assert _typical(np.array([9, 1, 1]), np.array([1, 4, 6]), steps) == 2
     assert _typical(np.array([9, 1, 1]), np.array([1, 7, 5]), steps) == 1
 
 
-def test_a_collective_moves_data_no_longer_than_at_the_best_rate_of_its_kernel() -> None:
+def test_collective_takes_at_least_its_best_rate_time() -> None:
     """Ten elements that take as long as a thousand waited: latency, and a hundredth of the thousand's time."""
     same, elements, took = (
         np.array(one) for one in ([0, 0, 0], [1_000, 10, 1_000], [1_000_000, 1_000_000, 2_000_000])

@@ -32,7 +32,7 @@ def test_work_is_named_before_the_call_and_the_op_that_began_it() -> None:
     assert [one.event_ids for one in found.occurrences] == [(kernel, call, op), (alone,)]
 
 
-def test_idle_time_is_named_by_the_work_before_it_and_then_after_it() -> None:
+def test_idle_time_is_named_by_work_before_then_after_it() -> None:
     trace, ((_, first, before), (op, call, after)) = launching(0, 0)
     idle = Analysis(trace.load()).index(IdleTime)
     between = idle[idle.has_next & (idle.before_entries >= 0)]
@@ -44,7 +44,7 @@ def test_idle_time_is_named_by_the_work_before_it_and_then_after_it() -> None:
     assert found.occurrences[0].event_ids[:2] == (before, first)  # nothing is before the first
 
 
-def test_related_events_are_those_of_the_occurrences_of_the_finding() -> None:
+def test_related_events_are_those_of_the_occurrences() -> None:
     """Of each device a finding."""
     trace, made = launching(0, 1, 0)
     work = Analysis(trace.load()).index(Work)

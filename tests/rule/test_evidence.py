@@ -47,7 +47,7 @@ def test_a_conversion_is_from_the_second_to_the_first_tensor(types: list[str], s
     assert conversion_of(types) == said
 
 
-def test_kernels_of_one_short_name_are_told_together_most_time_first() -> None:
+def test_kernels_of_one_short_name_are_joined_longest_first() -> None:
     """Of work without an op the op of the same kernel elsewhere, or else the kernel."""
     trace = TraceBuilder()
     for number, (op, kernel, dur) in enumerate(
@@ -70,7 +70,7 @@ def test_kernels_of_one_short_name_are_told_together_most_time_first() -> None:
     assert gpu_time_evidence(work[work.dur_ns < 10_000])["ops"] == {"plus": 5_000, "other": 1_000}
 
 
-def test_shapes_and_lines_end_the_sentence_where_they_were_recorded() -> None:
+def test_recorded_shapes_and_lines_end_the_sentence() -> None:
     trace = TraceBuilder(record_shapes=1)
     trace.op(
         "aten::add", 0, 5_000, **{"Input Dims": [[8, 512], [8, 512]], "Call stack": "net.py(3): forward"}

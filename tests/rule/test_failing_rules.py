@@ -78,7 +78,7 @@ def test_an_error_that_a_rule_swallows_is_told(analysis: Analysis) -> None:
         assert "TypeError: a rule yields Hits, not int" in why(analysis, function)
 
 
-def test_an_error_outside_of_the_file_names_where_the_rule_begins(analysis: Analysis) -> None:
+def test_error_outside_the_file_names_the_rule_start(analysis: Analysis) -> None:
     def careless(work: Work) -> Any:
         return [3]
 

@@ -78,7 +78,7 @@ def rules_of(report: Report, fault: Fault) -> set[str]:
     return {report.findings[number - 1].rule for number in fault.findings}
 
 
-def test_the_evidence_of_a_fault_does_not_stand_before_the_next_fault(shared: Callable[[str], Path]) -> None:
+def test_evidence_of_a_fault_follows_the_next_fault(shared: Callable[[str], Path]) -> None:
     report = reported(shared("pairs/item_sync.bad"))
     loud = [fault for fault in report.traces[0].faults if fault.severity is not Severity.INFO]
     assert any(len(fault.findings) > 1 for fault in loud)
@@ -119,9 +119,7 @@ def test_collectives_of_two_kinds_are_two_faults(kind: bool, second: str, same: 
 
 
 @pytest.mark.parametrize(("others", "first"), [(9, "launch-bound"), (0, "unfused-pointwise")])
-def test_chains_of_short_kernels_stand_after_a_graph_that_is_worth_twice_as_much(
-    others: int, first: str
-) -> None:
+def test_short_chains_follow_a_graph_worth_twice_as_much(others: int, first: str) -> None:
     """Most of what fusing saves there are launches, and a graph takes all of them off the CPU."""
     add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, Arrays>(int)"
     chain = [Op("aten::add", add, 2, [[64, 64], [64, 64]], [F32, F32])] * 4

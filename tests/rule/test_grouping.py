@@ -28,7 +28,7 @@ def test_hits_are_one_finding_per_device() -> None:
     ]
 
 
-def test_only_what_overlaps_the_asked_window_is_counted_and_shown() -> None:
+def test_only_overlap_with_the_window_is_counted() -> None:
     places = [(MS, 9 * MS), (26 * MS, 2 * MS), (51 * MS, 2 * MS), (76 * MS, 3 * MS)]
     within = Scope(None, 27 * MS, 60 * MS, 2, asked=True)
     (found,) = windowed(kernels(*places, message="{times_a_step}"), within)
@@ -43,7 +43,7 @@ def test_only_what_overlaps_the_asked_window_is_counted_and_shown() -> None:
     assert windowed(kernels(*places), Scope(None, 30 * MS, 40 * MS, 1, asked=True)) == []
 
 
-def test_a_call_before_the_window_counts_where_it_loses_time_in_it_and_is_not_the_example() -> None:
+def test_call_before_the_window_counts_but_is_no_example() -> None:
     calls = traced((0, MS), (30 * MS, MS), (60 * MS, MS)).index(Calls)
     ops = calls[calls.name.one_of("aten::mm")]
     starts = np.array([28 * MS, 31 * MS, 70 * MS])
@@ -59,7 +59,7 @@ def windowed(hits: Hits, within: Scope) -> list[Finding]:
     return [build_finding(pending, within, None) for pending in all_pending]
 
 
-def test_place_is_a_typical_occurrence_with_its_device_stream_thread_and_step() -> None:
+def test_place_is_a_typical_occurrence_with_device_and_step() -> None:
     found = only((MS, 4 * MS), (30 * MS, 2 * MS), (60 * MS, 3 * MS, 0))
     assert (found.start_ns, found.end_ns) == (60 * MS + 500, 63 * MS + 500)
     assert (found.device, found.stream, found.thread, found.step) == (0, 7, 1000, 2)
@@ -99,7 +99,7 @@ def test_overlapping_losses_count_once() -> None:
     assert (found.cost_ns, sum(o.cost_ns for o in found.occurrences)) == (15 * MS, 15 * MS)
 
 
-def test_idle_time_of_several_findings_is_weighed_and_counted_by_what_each_owns() -> None:
+def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
     analysis = traced((0, MS), (10 * MS, MS), (30 * MS, MS))
     idle = analysis.index(IdleTime)
     idle = idle[np.flatnonzero(idle.dur_ns >= 8 * MS)[:2]]  # before the second kernel and after it
@@ -233,11 +233,11 @@ def test_the_specific_keeps_what_the_general_would_have() -> None:
     ("cost", "severity"),
     [(10 * MS, "high"), (10 * MS - 1, "medium"), (3 * MS, "medium"), (MS // 2, "low"), (MS // 2 - 1, "info")],
 )
-def test_severity_is_the_share_of_the_window_where_nothing_was_replayed(cost: int, severity: str) -> None:
+def test_severity_is_the_window_share_without_replay(cost: int, severity: str) -> None:
     assert only((0, cost)).severity == severity
 
 
-def test_severity_is_the_share_that_is_saved_where_it_was_replayed() -> None:
+def test_severity_is_the_saved_share_with_replay() -> None:
     little = Saving(1, 0, 2, 0.001, 0.0, 0.002, "replayed")
     (found,) = findings([kernels((0, 50 * MS))], saving=little)
     assert (found.severity, found.saving) == (Severity.INFO, little)

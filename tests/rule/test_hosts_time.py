@@ -55,14 +55,14 @@ def test_what_is_in_the_engine_or_on_the_way_into_it_is_torchs(
 
 
 @pytest.mark.parametrize("annotated", [ENGINE, MAIN])
-def test_an_annotation_in_a_node_does_not_make_the_engines_thread_the_users(annotated: int) -> None:
+def test_annotation_in_a_node_does_not_make_a_user_thread(annotated: int) -> None:
     """Where steps are marked, they tell which thread is the user's."""
     into, leaving = around_the_engine(ENGINE, annotated).by_autograd
     assert into.tolist() == [False, True, True, False]
     assert leaving.tolist() == [False, False, False, True]
 
 
-def test_where_no_step_is_marked_an_annotation_tells_which_thread_is_the_users() -> None:
+def test_without_steps_an_annotation_shows_the_user_thread() -> None:
     into, leaving = around_the_engine(MAIN, MAIN, steps=0).by_autograd
     assert into.tolist() == [False, True, False, False]
     assert leaving.tolist() == [False, False, True, False]
@@ -93,7 +93,7 @@ def working() -> HostCalls:
     return found
 
 
-def test_ops_of_a_stretch_are_the_outermost_within_it_without_compiled_code(working: HostCalls) -> None:
+def test_stretch_ops_are_outermost_without_compiled_code(working: HostCalls) -> None:
     ops, stretch = working.ops()
     assert ops.name.values().tolist() == ["aten::sort", "aten::unique", "aten::sort"]
     assert stretch.tolist() == [0, 0, 1]
@@ -111,7 +111,7 @@ def test_ops_of_a_stretch_are_the_outermost_within_it_without_compiled_code(work
         (0.87, 0.6, ["train.py(3): f", None]),
     ],
 )
-def test_a_stretch_is_about_the_op_that_takes_most_of_it_or_about_the_users_function(
+def test_stretch_is_about_its_longest_op_or_user_function(
     working: HostCalls, most: float, alone: float, subjects: list[str | None]
 ) -> None:
     assert working.subject(most, alone).values().tolist() == subjects
@@ -133,7 +133,7 @@ def recurring(*long: tuple[int, int]) -> IdleTime:
     return Analysis(trace.load()).index(IdleTime)
 
 
-def test_idle_time_that_one_step_has_more_of_than_all_others_stands_out() -> None:
+def test_idle_time_of_one_exceptional_step_stands_out() -> None:
     """In the fifth step twice as long pauses, or in the first, which is a start."""
     for step in (4, 0):
         idle = recurring(*[(step, place) for place in range(5)])
@@ -149,7 +149,7 @@ def test_idle_time_that_one_step_has_more_of_than_all_others_stands_out() -> Non
         assert not idle.standing_out(7, 2.0)[1].any()
 
 
-def test_calls_of_one_name_are_told_apart_by_their_place_in_the_step() -> None:
+def test_equal_calls_differ_by_their_place_in_the_step() -> None:
     """The third pause of each step is held up at the third launch of it."""
     idle = recurring()
     inside = idle[(idle.before_entries >= 0) & idle.has_next]
@@ -164,9 +164,7 @@ def test_calls_of_one_name_are_told_apart_by_their_place_in_the_step() -> None:
     ("covered_us", "more", "calls"),
     [(500, 0, 5), (450, 0, 5), (449, 0, 0), (500, 1, 0), (500, -1, 5)],
 )
-def test_calls_of_a_function_are_its_pauses_where_they_fill_them_and_there_are_no_others(
-    covered_us: int, more: int, calls: int
-) -> None:
+def test_function_calls_are_pauses_if_they_fill_them(covered_us: int, more: int, calls: int) -> None:
     """Pauses of 500 us, each with a call; a sixth call in a step, or before all steps."""
 
     def body(loop: Loop, number: int) -> None:
@@ -192,7 +190,7 @@ def test_calls_of_a_function_are_its_pauses_where_they_fill_them_and_there_are_n
     assert len(long.calls_ns("train.py(3): f", 0.9)) == calls
 
 
-def test_calls_within_pauses_are_counted_on_their_own_thread_from_begin_to_end() -> None:
+def test_calls_in_pauses_count_on_their_thread() -> None:
     """One at a pause's begin, one at its end, and two while the other thread is waited for."""
     trace = TraceBuilder()
     number = 0
@@ -215,9 +213,7 @@ def test_calls_within_pauses_are_counted_on_their_own_thread_from_begin_to_end()
 
 @pytest.mark.parametrize(("most", "subject"), [(0.5, "aten::sort"), (0.51, None)])
 @pytest.mark.parametrize("start", [15, 60, 115])
-def test_an_op_may_begin_and_end_with_its_stretch_and_take_just_as_much_as_is_asked_for(
-    start: int, most: float, subject: str | None
-) -> None:
+def test_op_may_begin_and_end_with_its_stretch(start: int, most: float, subject: str | None) -> None:
     """100 us of the 200 from 15 us on."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)

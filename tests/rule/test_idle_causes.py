@@ -40,7 +40,7 @@ def idle(analysis: Analysis) -> IdleTime:
     return found
 
 
-def test_a_wait_before_all_work_is_a_start_though_nobody_knows_for_what(idle: IdleTime) -> None:
+def test_unknown_wait_before_all_work_is_a_start(idle: IdleTime) -> None:
     for min_steps in (3, 5):
         start, _ = idle.standing_out(min_steps, 2.0)
         assert np.flatnonzero(start).tolist() == [0, 1, 2]
@@ -57,7 +57,7 @@ def test_what_comes_twice_in_one_of_the_later_steps_happens_once(idle: IdleTime)
     assert len(idle.happening_once(5)) == len(idle)
 
 
-def test_what_held_up_a_device_is_counted_in_the_order_of_time_in_each_step() -> None:
+def test_device_delays_are_counted_in_time_order_per_step() -> None:
     """Two waits in each of two steps, the second before the first in the file."""
     trace = TraceBuilder()
     for number in range(2):
@@ -90,7 +90,7 @@ def test_two_pauses_before_one_op_are_two() -> None:
     assert (found.repeated(), found[np.array([0, 1, 1])].repeated()) == (0, 1)
 
 
-def test_work_that_waits_for_an_event_in_the_first_step_alone_is_no_start() -> None:
+def test_event_wait_only_in_the_first_step_is_no_start() -> None:
     """It was launched in time: the cause says why."""
     trace = TraceBuilder()
     for number in range(6):

@@ -51,7 +51,7 @@ def test_what_costs_less_than_the_least_share_is_not_said(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
-def test_what_costs_little_is_said_where_its_fix_surely_saves_enough(rule: Rule) -> None:
+def test_cheap_problem_is_shown_if_its_fix_surely_saves(rule: Rule) -> None:
     little = kernels((0, 1_000), fix=Resize([0], [1.0]))
     assert said(rule, little, Told(rule.min_share, 0.001))
     assert not said(rule, little, Told(rule.min_share * 0.99, 0.001))
@@ -59,14 +59,12 @@ def test_what_costs_little_is_said_where_its_fix_surely_saves_enough(rule: Rule)
 
 
 @pytest.mark.parametrize(("share", "likely"), [(0.1, True), (0.099, False)])
-def test_what_probably_saves_a_tenth_of_the_step_is_said_though_it_may_save_nothing(
-    share: float, likely: bool
-) -> None:
+def test_probable_tenth_of_a_step_is_shown_despite_doubt(share: float, likely: bool) -> None:
     little = kernels((0, 1_000), fix=Resize([0], [1.0]))
     assert said(RULES[0], little, Told(share, -0.1)) is likely
 
 
-def test_what_loses_nothing_is_said_where_it_is_worth_knowing_or_of_the_job() -> None:
+def test_lossless_fact_is_shown_if_notable_or_of_the_job() -> None:
     calls = kernels((0, 1_000)).occurrences.launch
     assert said(RULES[0], Hits(calls, "m", "a.", info=True))
     assert not said(RULES[0], Hits(calls, "m", "a.", fix=Resize([0], [1.0])))
@@ -76,7 +74,7 @@ def test_what_loses_nothing_is_said_where_it_is_worth_knowing_or_of_the_job() ->
     assert said(RULES[0], replace(outside, of_job=True))
 
 
-def test_a_rule_has_found_something_though_another_of_its_findings_costs_too_little() -> None:
+def test_rule_has_findings_though_one_costs_too_little() -> None:
     work = traced((1 * MS, 5 * MS), (30 * MS, 1_000)).index(Work)
     analysis = Analysis(work.events.trace).with_index(work.events)
     hits = [Hits(work[one : one + 1], "m", "a.", cause="ab"[one]) for one in range(2)]
@@ -87,7 +85,7 @@ def test_a_rule_has_found_something_though_another_of_its_findings_costs_too_lit
         assert [outcome.status for outcome in judgement.outcomes] == [Status.FOUND]
 
 
-def test_a_rule_that_fails_once_another_has_failed_is_told_beside_it() -> None:
+def test_second_failing_rule_is_reported_as_well() -> None:
     """It has time, and a message to fill, only when the first keeps none."""
     hits = kernels((0, 5 * MS), message="{no_such}")
     analysis = Analysis(hits.occurrences.events.trace).with_index(hits.occurrences.events)
@@ -107,7 +105,7 @@ def test_a_rule_that_fails_once_another_has_failed_is_told_beside_it() -> None:
     ("share", "info", "of_work", "given"),
     [(0.2, False, False, 1), (0.2, True, False, 0), (0.001, False, False, 0), (0.2, False, True, 0)],
 )
-def test_taking_launches_off_the_cpu_is_worth_what_is_left_when_the_cpus_own_faults_are_fixed(
+def test_launch_reduction_is_worth_the_rest_after_cpu_faults(
     share: float, info: bool, of_work: bool, given: int
 ) -> None:
     """Those above info."""

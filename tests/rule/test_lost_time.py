@@ -41,7 +41,7 @@ def launched(*kernels: tuple[int, int] | tuple[int, int, int], at: tuple[int, ..
     return Analysis(trace.load())
 
 
-def test_what_runs_beside_nothing_else_is_lost_by_the_work_that_began_last() -> None:
+def test_unoverlapped_time_is_lost_by_the_latest_work() -> None:
     """Two pieces that overlap on one device, one on another; covered on the first, and on a third."""
     every = launched((10, 90), (60, 90), (10, 90, 1), (20, 10), (140, 60), (0, 300, 2)).index(Work)
     longest = every.dur_ns == 90 * US
@@ -79,7 +79,7 @@ def test_idle_time_within_spans_is_theirs_on_every_device() -> None:
     assert one.sums(2).tolist() == ns(40, 50).tolist()
 
 
-def test_idle_time_in_spans_that_overlap_is_that_of_the_first_and_of_the_longest() -> None:
+def test_overlapping_spans_give_idle_to_the_first_and_longest() -> None:
     """Idle from 10 to 110: a span in another one and one without length lose nothing, of equal starts the shorter."""
     idle = launched((0, 10), (110, 10)).index(IdleTime)
     lost = LostTime.idle_within(idle, ns(30, 20, 20, 50, 70, 90), ns(40, 25, 60, 80, 70, 120))
@@ -92,9 +92,7 @@ def test_idle_time_in_spans_that_overlap_is_that_of_the_first_and_of_the_longest
 @pytest.mark.parametrize(
     ("launch", "owner"), [(19, None), (20, 0), (29, 0), (30, None), (40, 1), (44, 2), (49, 2), (60, None)]
 )
-def test_a_launch_is_of_the_span_that_begins_last_before_it_and_not_of_one_that_has_ended(
-    launch: int, owner: int | None
-) -> None:
+def test_launch_belongs_to_the_latest_open_span(launch: int, owner: int | None) -> None:
     """Spans of two threads, the second of which lies in the first: what it launches is its own."""
     analysis = launched((5, 10), (100, 10), at=(2, launch))
     spans = ns(20, 40, 44), ns(30, 60, 50)
@@ -166,7 +164,7 @@ def test_work_is_in_order_by_device_then_stream_then_start() -> None:
     assert (one[::-1].in_order().start_ns // US).tolist() == [10, 30]
 
 
-def test_beside_is_what_other_streams_of_the_same_device_run_in_the_meantime() -> None:
+def test_beside_is_overlap_with_streams_of_the_same_device() -> None:
     trace = TraceBuilder()
     for number, (start, dur, device, stream) in enumerate(
         ((0, 10, 0, 7), (1, 99, 1, 13), (5, 10, 0, 9), (8, 4, 0, 11), (20, 10, 0, 7), (22, 2, 0, 7))
@@ -189,7 +187,7 @@ def test_the_next_of_the_rows_begins_at_an_instant_or_after_it() -> None:
     ]
 
 
-def test_rows_are_grouped_by_what_they_share_most_time_first_and_then_by_the_key() -> None:
+def test_rows_group_by_shared_value_longest_first() -> None:
     trace = TraceBuilder()
     for number, (name, dur, stream) in enumerate(
         (("b", 30, 7), ("a", 10, 7), ("a", 20, 9), ("c", 40, 7), ("d", 30, 7))
@@ -291,7 +289,7 @@ def test_spans_that_only_touch_idle_time_have_none_of_it() -> None:
     assert len(lost.owner) == 2
 
 
-def test_work_that_is_covered_in_part_is_lost_around_it_by_its_own_pieces() -> None:
+def test_partly_covered_work_is_lost_around_the_cover() -> None:
     """Given in any order; what other devices run covers nothing."""
     every = launched((40, 20), (10, 20), (20, 5), (0, 100, 1), (60, 10)).index(Work)
     own = every[np.isin(every.start_ns // US, [60, 40, 10])][::-1]
@@ -305,7 +303,7 @@ def test_work_that_is_covered_in_part_is_lost_around_it_by_its_own_pieces() -> N
     ]
 
 
-def test_work_that_a_span_launches_before_and_after_a_pause_loses_all_of_it() -> None:
+def test_span_with_a_pause_loses_all_its_work() -> None:
     """Launched at 20 and 30 within 18 to 40; the kernel before it ends at 12."""
     idle = launched((2, 10), (22, 6), (100, 10), at=(1, 20, 30)).index(IdleTime)
     lost = LostTime.launched_within(idle, ns(18), ns(40))
@@ -334,7 +332,7 @@ def test_calls_have_the_idle_time_that_their_launch_ended() -> None:
         ([0.0, 0.0], [0, 1], []),
     ],
 )
-def test_what_needs_no_time_goes_and_what_needs_some_is_shortened(
+def test_unneeded_work_goes_and_other_is_shortened(
     needed: list[float], dropped: list[int], resized: list[int]
 ) -> None:
     """Each piece by its entry, whichever of the work is chosen."""
@@ -360,7 +358,7 @@ def test_needed_times_are_from_nothing_to_what_the_work_takes() -> None:
     assert clamp_to_floor(np.array([10.0, 20.0]), work, 50_000).tolist() == [50_000.0, 40_000.0]
 
 
-def test_a_call_that_waits_has_not_the_idle_time_that_another_ends() -> None:
+def test_waiting_call_does_not_own_idle_time_ended_by_another() -> None:
     """The device is done at 30; the CPU is told so at 33, and launches at 50."""
     trace = TraceBuilder()
     for number, at in enumerate((0, 45), start=1):

@@ -97,7 +97,7 @@ def test_a_mapping_is_told_by_its_unit(name: str, parts: dict[str, float], said:
     assert f"{fields[name]:of it}" == said.replace("of this time", "of it").replace("of these bytes", "of it")
 
 
-def test_texts_of_what_loses_nothing_are_told_by_how_long_it_takes() -> None:
+def test_texts_without_loss_follow_their_duration() -> None:
     work = traced((0, MS), (30 * MS, 3 * MS)).index(Work)
     names = Texts(np.array([0, 1]), np.array(["short", "long"], object))
     hits = Hits(

@@ -71,7 +71,7 @@ def test_a_message_without_its_evidence_is_a_fault_of_the_rule() -> None:
         only((0, MS), message="{absent}")
 
 
-def test_ranked_by_what_is_saved_with_info_last_whatever_the_order_of_rules() -> None:
+def test_findings_rank_by_saving_with_info_last() -> None:
     made = [
         only((0, cost), cause=cause, info=cause == "c")
         for cause, cost in zip("abcd", (4 * MS, 4 * MS, 50 * MS, 20 * MS), strict=True)
@@ -121,9 +121,7 @@ def test_a_total_over_steps_is_not_taken_for_a_count_of_each(count: int, text: s
         (4_000, 2, 2, "2,000 times a step"),
     ],
 )
-def test_how_often_a_step_has_it_is_a_whole_number_where_that_is_about_right(
-    count: int, in_steps: int, steps: int, text: str
-) -> None:
+def test_rate_per_step_is_whole_if_about_right(count: int, in_steps: int, steps: int, text: str) -> None:
     fields = message_fields({}, (99, count), in_steps, steps)
     assert (fields["times"], fields["times_a_step"]) == ("99 times", text)
 
@@ -143,9 +141,7 @@ def test_a_number_a_step_is_the_number_alone() -> None:
         ({" a ": 1}, "a"),
     ],
 )
-def test_the_three_largest_parts_are_named_and_what_rounds_to_nothing_is_not(
-    parts: dict[str, int], text: str
-) -> None:
+def test_three_largest_nonzero_parts_are_named(parts: dict[str, int], text: str) -> None:
     assert only((0, MS), message="{ops:of these waits}", evidence={"ops": parts}).message == text
 
 
@@ -211,7 +207,7 @@ def test_a_total_is_over_the_steps_where_three_quarters_have_it(in_steps: int, s
         (5_000, 1, 1, "5,000 times"),
     ],
 )
-def test_about_as_often_is_a_whole_number_and_what_few_steps_have_is_counted(
+def test_near_whole_rates_round_and_rare_ones_are_counted(
     count: int, in_steps: int, steps: int, text: str
 ) -> None:
     assert message_fields({}, (count, count), in_steps, steps)["times_a_step"] == text
@@ -232,14 +228,12 @@ def test_steps_are_said_as_people_say_them(in_steps: int, steps: int, text: str)
 
 
 @pytest.mark.parametrize(("lost_ns", "shared"), [(10 * MS, False), (10 * MS + 2, True)])
-def test_a_finding_that_has_four_fifths_of_what_was_lost_does_not_speak_of_others(
-    lost_ns: int, shared: bool
-) -> None:
+def test_finding_with_four_fifths_omits_the_others(lost_ns: int, shared: bool) -> None:
     fields = message_fields({"total_ns": 8 * MS}, (4, 4), 4, 4, lost_ns=lost_ns)
     assert bool(fields["elsewhere"]) is shared
 
 
-def test_numbers_and_lists_are_plain_and_a_message_says_something() -> None:
+def test_numbers_and_lists_are_plain() -> None:
     given = {"ratio": 0.12345, "large": 1234.5, "rows": [12_345, 0.5, None, True], "flag": False, "name": "a"}
     fields = message_fields(given, (1, 1), 0, 0)
     assert [fields[name] for name in given] == [
@@ -273,7 +267,7 @@ def test_the_engines_words_are_left_out_of_all_fields() -> None:
         ("takes {total", "'takes {total': expected '}'"),
     ],
 )
-def test_messages_that_cannot_be_filled_say_which_fields_there_are(message: str, why: str) -> None:
+def test_unfillable_message_lists_available_fields(message: str, why: str) -> None:
     fields = {"total": "3.1 ms", "share": "4 %"}
     assert filled("takes {total}", fields) == "takes 3.1 ms"
     with pytest.raises(ValueError, match=why):

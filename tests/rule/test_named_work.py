@@ -55,7 +55,7 @@ class Nests(TraceBuilder):
 NODE = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
 
 
-def test_work_is_called_as_the_user_called_it_and_within_nodes_by_its_own_op() -> None:
+def test_work_has_the_users_op_and_in_nodes_its_own() -> None:
     trace = Nests()
     trace.nest(("aten::linear", None), ("aten::addmm", None))
     trace.nest(
@@ -73,7 +73,7 @@ def test_work_is_called_as_the_user_called_it_and_within_nodes_by_its_own_op() -
     assert called_ops(work).values().tolist() == ["aten::linear", "aten::mm", "other", "aten::mul"]
 
 
-def test_collectives_of_several_groups_are_called_by_these_and_other_work_as_before() -> None:
+def test_collectives_are_named_by_groups() -> None:
     trace = Nests()
     reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
     for group in ("tensor", "data", "tensor"):
@@ -90,7 +90,7 @@ def test_collectives_of_several_groups_are_called_by_these_and_other_work_as_bef
     ]
 
 
-def test_what_a_checkpoint_runs_again_is_called_by_its_forward_op() -> None:
+def test_checkpoint_recomputation_has_its_forward_op() -> None:
     trace = Nests()
     trace.nest((NODE, None), ("CheckpointFunctionBackward", 3), ("aten::linear", 7), ("aten::addmm", 7))
     trace.nest((NODE, None), ("CheckpointFunctionBackward", 3), ("aten::mm", None))
@@ -108,7 +108,7 @@ def test_what_a_checkpoint_runs_again_is_called_by_its_forward_op() -> None:
         (("aten::neg", 9, True), []),  # gradients of gradients
     ],
 )
-def test_a_node_that_also_computes_without_recording_runs_forward_again(
+def test_node_that_computes_unrecorded_reruns_forward(
     plain: tuple[str, int | None, bool], again: list[str]
 ) -> None:
     trace = TraceBuilder()

@@ -47,13 +47,11 @@ def found(severity: Severity, share: float = 0.0, low: float | None = None, **ch
         (found(HIGH, 0.9, start_ns=1), found(HIGH, 0.9, start_ns=2)),
     ],
 )
-def test_the_worst_first_then_what_saves_most_then_what_costs_most_then_by_names_rank_and_place(
-    first: Finding, second: Finding
-) -> None:
+def test_order_is_severity_saving_cost_name_rank_place(first: Finding, second: Finding) -> None:
     assert ranked([second, first]) == ranked([first, second]) == (first, second)
 
 
-def test_what_surely_saves_something_keeps_facts_behind_it_though_all_is_info() -> None:
+def test_sure_saving_precedes_facts_if_all_is_info() -> None:
     fact = replace(found(INFO, rule="hotspot"), cost_ns=0, evidence={"gpu_share": 0.3})
     for low, first in ((0.001, "launch-bound"), (0.0, "hotspot")):
         fix = found(INFO, 0.4, low, rule="launch-bound")
@@ -93,7 +91,7 @@ def preceding(
         (0.1, ((20, 80), (1, 0)), Claims.PATTERN, Batch, MEDIUM, False),
     ],
 )
-def test_what_says_why_the_kernels_of_a_chain_are_there_stands_before_the_chain(
+def test_cause_of_a_chains_kernels_precedes_the_chain(
     share: float,
     work_ns: tuple[tuple[int, ...], ...],
     order: Claims,
@@ -117,7 +115,7 @@ def test_what_says_why_the_kernels_of_a_chain_are_there_stands_before_the_chain(
         (0.4, 0.1, LOW, {}),
     ],
 )
-def test_taking_launches_off_the_cpu_stands_before_what_is_worth_far_less_and_behind_what_is_worth_about_as_much(
+def test_launch_reduction_precedes_only_far_smaller_savings(
     launches: float, other: float, severity: Severity, before: dict[int, list[int]]
 ) -> None:
     graph = pending(Claims.LAUNCHES), found(MEDIUM, launches, launches)
@@ -128,20 +126,18 @@ def test_taking_launches_off_the_cpu_stands_before_what_is_worth_far_less_and_be
 @pytest.mark.parametrize(
     ("launches", "info", "first"), [(0.2, False, True), (0.19, False, False), (0.9, True, False)]
 )
-def test_a_graph_that_is_worth_twice_as_much_stands_before_a_chain(
-    launches: float, info: bool, first: bool
-) -> None:
+def test_graph_worth_twice_as_much_precedes_a_chain(launches: float, info: bool, first: bool) -> None:
     chain = pending(Claims.PATTERN, Fuse), found(MEDIUM, 0.1, 0.1)
     graph = pending(Claims.LAUNCHES, info=info), found(HIGH, launches, launches)
     assert preceding(chain, graph) == ({0: [1]} if first else {})
 
 
-def test_findings_are_grouped_by_their_links_and_numbered_by_the_first() -> None:
+def test_findings_group_by_links_numbered_by_the_first() -> None:
     assert faults._groups(6, [(3, 1), (4, 5), (5, 3)]) == [0, 1, 2, 1, 1, 1]
     assert faults._groups(0, []) == []
 
 
-def test_what_compiles_the_step_fuses_the_chains_that_no_other_fix_removes(
+def test_step_compiler_fuses_chains_no_other_fix_removes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """But for those that are only worth knowing."""
@@ -169,12 +165,12 @@ def test_what_makes_the_step_longer_belongs_to_no_other_change(least: float, com
 
 
 @pytest.mark.parametrize(("saved", "first"), [(0.29, "hotspot"), (0.31, "launch-bound")])
-def test_a_fact_stands_by_its_share_of_gpu_time_among_what_saves_something(saved: float, first: str) -> None:
+def test_fact_is_ordered_by_gpu_share_among_savings(saved: float, first: str) -> None:
     fact = replace(found(INFO, rule="hotspot"), cost_ns=0, evidence={"gpu_share": 0.3})
     assert ranked([fact, found(INFO, saved, 0.001, rule="launch-bound")])[0].rule == first
 
 
-def test_where_nothing_is_sure_to_be_wrong_facts_and_questions_come_before_faults() -> None:
+def test_without_sure_faults_facts_and_questions_come_first() -> None:
     kinds = {kind: next(one.slug for one in all_rules() if one.kind is kind) for kind in Kind}
     fault, question, fact = (
         found(INFO, share, rule=kinds[kind])

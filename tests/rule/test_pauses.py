@@ -102,7 +102,7 @@ def test_functions_have_what_lies_in_them_of_all_pauses(pauses: CallsAfterCpuGap
         ([(600, "mine"), (620, "mine"), (1_300, "mine")], 3, [False, False]),
     ],
 )
-def test_what_comes_once_before_a_function_that_comes_again_prepares_it(
+def test_single_call_before_a_repeated_one_prepares_it(
     ops: list[tuple[int, str]], least: int, first: list[bool]
 ) -> None:
     """585 us before its first call."""
@@ -131,7 +131,7 @@ def test_idle_time_knows_the_work_and_the_launches_around_it(idle: IdleTime) -> 
     assert idle.step.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_pieces_are_whole_over_the_end_of_a_step_and_come_in_the_order_of_time(idle: IdleTime) -> None:
+def test_pieces_cross_step_ends_in_time_order(idle: IdleTime) -> None:
     starts, ends = idle.piece_bounds_ns()
     assert (starts // US).tolist() == [0, 43, 238, 538, 1_043, 1_238, 1_538]
     assert (ends // US).tolist() == [13, 208, 508, 1_013, 1_208, 1_508, 2_000]
@@ -139,7 +139,7 @@ def test_pieces_are_whole_over_the_end_of_a_step_and_come_in_the_order_of_time(i
     assert ((starts // US).tolist(), (ends // US).tolist()) == ([43, 538, 1_238], [208, 1_013, 1_508])
 
 
-def test_with_few_steps_only_what_comes_before_all_work_is_a_start(idle: IdleTime) -> None:
+def test_few_steps_have_starts_only_before_all_work(idle: IdleTime) -> None:
     start, alone = idle.standing_out(3, 2.0)
     assert (start.tolist()[1:], alone.any()) == ([False] * 7, False)
     assert len(idle.happening_once(3)) == len(idle)
@@ -160,7 +160,7 @@ def test_with_few_steps_only_what_comes_before_all_work_is_a_start(idle: IdleTim
         ([(1_600, 1_700)], [(0, 1_600, 1_700)]),
     ],
 )
-def test_a_span_that_ends_in_a_pause_between_ops_has_the_rest_of_it(
+def test_span_ending_in_a_pause_has_its_rest(
     idle: IdleTime, spans: list[tuple[int, int]], lost: list[tuple[int, int, int]]
 ) -> None:
     starts, ends = (np.array(side) * US for side in zip(*spans, strict=True))
@@ -202,21 +202,19 @@ def paused(places: tuple[int, ...], *frames: Frame, others: tuple[Frame, ...] = 
     return Analysis(trace.load()).index(CallsAfterCpuGaps)
 
 
-def test_of_frames_that_begin_at_once_the_shorter_is_the_inner_one() -> None:
+def test_shorter_of_frames_starting_together_is_inner() -> None:
     found = paused((5, 215), (MAIN, 0, 900), (F, 0, 800))
     assert found.line.values().tolist() == [F]
     assert paused((5, 215), (F, 0, 800), (MAIN, 0, 900)).line.values().tolist() == [F]
 
 
 @pytest.mark.parametrize(("start", "line"), [(114, F), (115, MAIN)])
-def test_a_function_that_is_open_for_half_of_a_pause_is_not_open_for_most_of_it(
-    start: int, line: str
-) -> None:
+def test_function_open_half_a_pause_is_not_the_main_one(start: int, line: str) -> None:
     """The pause is from 15 to 215 us."""
     assert paused((5, 215), (MAIN, 0, 900), (F, start, 600)).line.values().tolist() == [line]
 
 
-def test_torchs_function_in_a_short_pause_is_known_beside_a_long_one() -> None:
+def test_torch_function_is_known_in_short_and_long_pauses() -> None:
     found = paused((5, 115, 625), (MAIN, 0, 900), (TORCHS, 20, 90))
     assert (found.dur_ns // US).tolist() == [100, 500]
     assert found.torchs.values().tolist() == [TORCHS, None]
@@ -238,7 +236,7 @@ def test_calls_take_their_own_time_where_each_is_a_pause() -> None:
     assert found.calls_ns("train.py(1): other", 0.5).tolist() == []
 
 
-def test_functions_that_another_thread_calls_during_a_pause_are_not_called_in_it() -> None:
+def test_calls_of_another_thread_are_not_in_a_pause() -> None:
     found = paused(
         (5, 215),
         (MAIN, 0, 900),
@@ -248,7 +246,7 @@ def test_functions_that_another_thread_calls_during_a_pause_are_not_called_in_it
     assert found.user_calls() == 1
 
 
-def test_a_place_is_named_by_the_outermost_op_before_it_and_after_it() -> None:
+def test_place_has_the_outermost_ops_before_and_after() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
     for number, at in enumerate((5, 215), start=1):

@@ -91,9 +91,7 @@ def test_an_excess_below_nothing_is_refused(analysis: Analysis) -> None:
         (9e9, "1 of 3 needed_ns are more than the work takes: leave it out"),
     ],
 )
-def test_work_cannot_need_less_than_nothing_or_more_than_it_takes(
-    analysis: Analysis, needed: float, why: str
-) -> None:
+def test_needed_time_is_between_zero_and_the_duration(analysis: Analysis, needed: float, why: str) -> None:
     work = analysis.index(Work)[0:3]
     wanted = work.dur_ns.astype(np.float64)
     assert reduce_to(work, wanted)["lost"].sums(3).sum() == 0

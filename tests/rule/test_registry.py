@@ -171,7 +171,7 @@ def test_of_two_rules_of_one_name_the_second_is_left_out(
 
 
 @pytest.mark.parametrize("fault", ["import no_such_package", "raise ZeroDivisionError('at import')", "def ("])
-def test_a_file_of_rules_that_cannot_be_imported_is_left_out_and_named(tmp_path: Path, fault: str) -> None:
+def test_rule_file_that_fails_to_import_is_skipped_and_named(tmp_path: Path, fault: str) -> None:
     shutil.copytree(REPOSITORY / "traceanalyzer", tmp_path / "traceanalyzer")
     (tmp_path / "traceanalyzer" / "rules" / "host" / "my_rule.py").write_text(f"{fault}\n")
     trace = REPOSITORY / "fixtures" / "exposed-copy" / "bad.json.gz"

@@ -13,7 +13,7 @@ from traceanalyzer.report.summary import scope_of
 from traceanalyzer.timeline.steps import Steps
 
 
-def test_steps_at_the_ends_that_launch_nothing_are_not_counted_by_findings() -> None:
+def test_findings_do_not_count_launchless_end_steps() -> None:
     trace = TraceBuilder()
     for number in range(5):
         trace.step(number, 1_000 * number, 900)
@@ -32,9 +32,7 @@ def test_steps_at_the_ends_that_launch_nothing_are_not_counted_by_findings() -> 
     ("start", "end", "said"),
     [(0, 4 * STEP, "2.50 ms a step"), (0, 2 * STEP, "1.50 ms a step"), (STEP, 2 * STEP, "2.00 ms in total")],
 )
-def test_totals_of_a_rule_are_scaled_to_the_window_that_the_user_chose(
-    start: int, end: int, said: str
-) -> None:
+def test_rule_totals_scale_to_the_requested_window(start: int, end: int, said: str) -> None:
     """Of 10 ms in four steps, the first two have 3."""
     places = [(number * STEP + MS, dur * MS) for number, dur in enumerate((1, 2, 3, 4))]
     hits = kernels(*places, message="{spent_a_step}", evidence={"spent_ns": 10 * MS})

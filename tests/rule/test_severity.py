@@ -36,7 +36,7 @@ def test_the_next_lower_severity_takes_less_and_info_has_none() -> None:
 
 
 @pytest.mark.parametrize("view", [IdleTime, Work])
-def test_without_a_saving_a_finding_is_as_severe_as_all_that_bounds_it_allows(view: type) -> None:
+def test_severity_without_saving_is_limited_by_bounds(view: type) -> None:
     """What it cost, what its rule allows, and for idle time how long the device idles without the profiler: where that
     is less than the replay's error, low at most."""
     occurrences: Any = analysed(FIXTURES / "scheduler-gap" / "bad.json.gz").index(view)
@@ -113,7 +113,7 @@ def test_a_fix_that_makes_the_step_longer_is_info(share: float, longer: bool) ->
     assert not lengthens_step(None)
 
 
-def test_a_fault_is_as_severe_as_the_worst_of_it_or_as_all_of_it_together() -> None:
+def test_fault_severity_is_its_worst_or_its_sum() -> None:
     low, medium = Severity.LOW, Severity.MEDIUM
     assert fault_severity([low, medium], 0.001, saved(0.01, 0.01)) is medium
     assert fault_severity([low, low], 0.001, saved(0.2, 0.2)) is Severity.HIGH
@@ -136,7 +136,7 @@ def finding(severity: Severity, cause: str = "", late: float | None = None) -> A
         (Severity.HIGH, "transfer", None, Severity.HIGH),
     ],
 )
-def test_in_a_job_a_finding_is_as_severe_as_what_it_saves_the_job(
+def test_job_finding_severity_is_the_jobs_saving(
     severity: Severity, cause: str, saving: Saving | None, expected: Severity
 ) -> None:
     """Without a saving waiting is others' doing."""

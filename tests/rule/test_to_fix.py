@@ -13,7 +13,7 @@ from traceanalyzer.rule.judging import Judgement
 HIGH, MEDIUM, INFO = Severity.HIGH, Severity.MEDIUM, Severity.INFO
 
 
-def test_findings_that_are_info_each_add_nothing_to_the_fix_though_together_they_save_more() -> None:
+def test_info_findings_add_nothing_to_the_fix() -> None:
     """The first fault has a finding for information as well; the second one has only such, the third one is info."""
     severities = (HIGH, INFO, INFO, INFO, HIGH)
     found = [replace(samples.findings()[0], severity=severity) for severity in severities]

@@ -30,7 +30,7 @@ def test_a_busy_device_idles_under_the_profiler_only(
     ("name", "busy"),
     [("real/resnet50.eager", False), ("pairs/clean_train.fixed", True), ("noise/gemm.a1", True)],
 )
-def test_what_the_slowest_plausible_cpu_leaves_idle_is_not_called_busy(
+def test_idle_with_the_slowest_plausible_cpu_is_not_busy(
     shared: Callable[[str], Path], name: str, busy: bool
 ) -> None:
     """The step of resnet50 takes 21 ms, 16 ms of them on the GPU; the replay's interval goes from 15 to 22 ms."""
@@ -67,7 +67,7 @@ def test_the_busiest_stream_works_all_of_the_step_at_most(
 
 
 @pytest.mark.parametrize(("more", "busy"), [(-1e-6, False), (0.0, False), (1e-6, True)])
-def test_a_device_is_busy_where_less_idles_than_the_replays_error(more: float, busy: bool) -> None:
+def test_device_is_busy_if_idle_is_below_the_replay_error(more: float, busy: bool) -> None:
     """And surely so where a slow CPU leaves it busy as well."""
     step = (1.0, 1 - MIN_OPEN_SHARE + more)
     assert only_profiled(replayed(step)) is busy

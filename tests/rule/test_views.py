@@ -42,9 +42,7 @@ def test_what_is_missing_or_between_the_steps_is_in_no_step() -> None:
         ({0, 1, 5}, True),
     ],  # of steps 2 to 6, half are three
 )
-def test_what_half_of_the_steps_after_the_leading_third_have_is_not_once(
-    in_steps: set[int], once: bool
-) -> None:
+def test_half_of_the_later_steps_is_not_once(in_steps: set[int], once: bool) -> None:
     def body(loop: Loop, number: int) -> None:
         loop.pause(500_000 if number in in_steps else 1_000)
 
@@ -59,9 +57,7 @@ def test_what_half_of_the_steps_after_the_leading_third_have_is_not_once(
 @pytest.mark.parametrize(
     ("covered_us", "named"), [(1_000, "train.py(3): loop"), (1_001, "train.py(12): metrics")]
 )
-def test_a_pause_is_in_the_function_that_is_open_for_more_than_half_of_it(
-    covered_us: int, named: str
-) -> None:
+def test_pause_is_in_the_function_open_over_half_of_it(covered_us: int, named: str) -> None:
     """One pause of 1 ms, then four of 2 ms."""
 
     def body(loop: Loop, number: int) -> None:

@@ -18,7 +18,7 @@ from traceanalyzer.rule.registry import Rule, all_rules
 
 
 @pytest.mark.parametrize("path", TRACES, ids=name_of)
-def test_event_ids_are_ordinals_of_the_file_and_lie_where_the_finding_says(path: Path) -> None:
+def test_event_ids_are_file_positions_of_the_finding(path: Path) -> None:
     document = orjson.loads(b"".join(Source(path).blocks()))
     for found in _report(path).findings:
         assert found.event_ids, found

@@ -14,7 +14,7 @@ from traceanalyzer.rule.registry import all_rules
 
 
 @pytest.mark.parametrize("slug", RECORDED)
-def test_every_rule_finds_its_bad_fixture_and_clears_its_good_one(slug: str) -> None:
+def test_rules_find_bad_fixtures_and_clear_good_ones(slug: str) -> None:
     bad, good = (FIXTURES / slug / f"{name}.json.gz" for name in ("bad", "good"))
     assert _status(bad, slug) is Status.FOUND
     accusations = [found for found in _report(good).findings if found.rule == slug]

@@ -109,7 +109,7 @@ def _stepped(run: FineTuning, size: int, blocks: int, *, sparse: bool = False) -
         pytest.param({"read": FIRST, "at": "aten::zero_"}, id="one of them is set to zero"),
     ],
 )
-def test_gradients_of_judges_that_the_makers_loss_goes_through_first_are_needless(
+def test_judge_gradients_behind_the_makers_loss_are_needless(
     asked: dict[str, Any],
 ) -> None:
     """Those of weights, and both judges' whole backward of the real sample; the last step is as the others."""
@@ -121,13 +121,13 @@ def test_gradients_of_judges_that_the_makers_loss_goes_through_first_are_needles
     assert unused.confidence == "medium"
 
 
-def test_the_last_step_does_not_count_if_another_one_reads_the_gradients() -> None:
+def test_gradients_read_by_another_step_excuse_the_last() -> None:
     (unused,) = found(adversaries(steps=4, read=FIRST, read_in=0).trace, "unused-gradient")
     assert unused.evidence["unused"] == 2  # 4 in two of four steps
     assert unused.cost_ns == 2 * (4 * 50 + 4 * 20 + 4 * 5) * US
 
 
-def test_a_network_that_runs_only_once_is_no_part_of_a_backward_in_vain() -> None:
+def test_network_that_runs_once_is_in_no_vain_backward() -> None:
     """Of its layer only the gradient of the weight is: that of its input goes on."""
     (unused,) = found(adversaries(beside=True).trace, "unused-gradient")
     assert unused.evidence["unused"] == 5

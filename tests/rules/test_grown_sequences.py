@@ -79,7 +79,7 @@ def test_lengths_that_shrink_as_well_are_batches_of_any_length() -> None:
     assert found(program(rows(range(90, 102))), SLUG)
 
 
-def test_an_lstm_that_starts_again_in_each_step_needs_its_first_call_alone() -> None:
+def test_restarted_lstm_needs_only_its_first_call() -> None:
     (one,) = found(program(forecast(lengths=6)), SLUG)
     assert one.count % 6 == 0
     saved = sum(15 * length - 300 for length in range(97, 102))
@@ -108,7 +108,7 @@ def test_a_sequence_may_grow_by_one_position_a_step() -> None:
     assert one.cost_ns == pytest.approx(1e3 * expected, rel=0.01)
 
 
-def test_the_layer_that_is_named_is_recurrent_or_has_most_lengths() -> None:
+def test_named_layer_is_recurrent_or_has_most_lengths() -> None:
     (one,) = found(program([*rows(range(50, 62)), *forecast(lengths=8)]), SLUG)
     told = one.evidence
     assert (told["layer"], told["shortest"], told["longest"]) == ("aten::lstm", 96, 103)
@@ -138,7 +138,7 @@ def test_a_twentieth_of_the_time_is_worth_it(other_us: int, said: int) -> None:
 
 
 @pytest.mark.parametrize(("calls", "counted"), [(5, False), (6, True)])
-def test_other_work_counts_if_it_takes_at_least_half_of_the_lengths(calls: int, counted: bool) -> None:
+def test_other_work_counts_from_half_of_the_lengths(calls: int, counted: bool) -> None:
     """Twelve lengths; a normalisation of some of the last ones."""
     ops = rows(range(300, 312))
     for at in range(12 - calls, 12):
@@ -147,7 +147,7 @@ def test_other_work_counts_if_it_takes_at_least_half_of_the_lengths(calls: int, 
     assert (one.cost_ns - plain.cost_ns > 1e3 * 500 * calls) is counted
 
 
-def test_a_call_of_several_kernels_is_not_taken_to_be_shorter_than_one_of_a_single_position() -> None:
+def test_call_of_several_kernels_is_not_a_shorter_one() -> None:
     """Three kernels of 300 us in each call: of 900 us 300 are left."""
     ops, around = [], {}
     for size in range(96, 104):

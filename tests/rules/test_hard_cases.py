@@ -72,7 +72,7 @@ def test_a_copy_of_the_op_before_is_no_seed() -> None:
     assert findings_of(addition("aten::addmm", copy_op="aten::clone"), "hidden-dtod-copy")
 
 
-def test_a_seed_that_compute_on_another_stream_hides_costs_nothing() -> None:
+def test_seed_hidden_by_another_stream_costs_nothing() -> None:
     trace = addition("aten::addmm")
     for step in range(4):
         trace.launch("cudaLaunchKernel", step * 1_000 * US + 1 * US, 5 * US, 500 + step)
@@ -101,7 +101,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 @pytest.mark.parametrize("step", [0, 2, 5])
-def test_a_stall_that_has_a_name_is_measured_in_whichever_step_it_falls(step: int) -> None:
+def test_named_stall_is_measured_in_any_step(step: int) -> None:
     (stall,) = findings_of(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
     assert (stall.severity, stall.step, stall.count) == (Severity.INFO, step, 1)
     assert stall.cost_ns == pytest.approx(50_000 * US, rel=0.01)
@@ -163,15 +163,13 @@ def test_other_shapes_under_one_name_are_no_variance() -> None:
     assert findings_of(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
 
 
-def test_without_shapes_steps_that_are_slow_as_a_whole_may_be_other_work() -> None:
+def test_uniformly_slow_steps_without_shapes_may_differ() -> None:
     (variance,) = findings_of(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
     assert variance.confidence is Confidence.LOW
 
 
 @pytest.mark.parametrize(("slow", "whole", "fine"), [(7, 0, 1), (8, 1, 1)])
-def test_what_a_clock_of_whole_microseconds_cannot_tell_is_no_variance(
-    slow: int, whole: int, fine: int
-) -> None:
+def test_microsecond_clock_noise_is_no_variance(slow: int, whole: int, fine: int) -> None:
     """A start and an end are each off by up to one: 5 and 7 us may have been the same."""
     trace = kernels([[5] * 10, [slow] * 10] * 4)
     assert len(findings_of(trace, "kernel-variance")) == whole
@@ -179,7 +177,7 @@ def test_what_a_clock_of_whole_microseconds_cannot_tell_is_no_variance(
 
 
 @pytest.mark.parametrize(("last", "causes"), [(112, ["drift"]), (110, [])])
-def test_drift_compares_the_first_third_of_the_steps_with_the_last(last: int, causes: list[str]) -> None:
+def test_drift_compares_the_first_and_last_third(last: int, causes: list[str]) -> None:
     """Of six steps two each: 100 against 108.5 us in the middle, or 107.5, which is within what clocks move."""
     trace = kernels([[us] * 10 for us in (100, 100, 100, 105, 105, last)])
     assert [finding.cause for finding in findings_of(trace, "kernel-variance")] == causes
@@ -203,7 +201,7 @@ def test_a_drift_rises_or_falls_over_more_than_three_steps(steps: tuple[int, ...
 
 
 @pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])
-def test_variance_below_a_hundredth_of_the_window_is_not_worth_saying(slow: int, said: bool) -> None:
+def test_variance_below_a_hundredth_is_not_reported(slow: int, said: bool) -> None:
     trace = kernels([[1_000] * 10] * 5 + [[1_000] * 9 + [slow]])
     assert bool(findings_of(trace, "kernel-variance")) is said
 
@@ -216,7 +214,7 @@ def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
 
 
 @pytest.mark.parametrize(("unlinked_us", "known"), [(0, True), (20_000, False)])
-def test_what_was_queued_before_the_recording_reads_nothing_of_it(unlinked_us: int, known: bool) -> None:
+def test_work_queued_before_recording_reads_nothing_of_it(unlinked_us: int, known: bool) -> None:
     """A recording of a loop that the GPU limits begins while work of the step before still runs."""
     assert (
         bool(diagnose(program(refined(), unlinked_us=unlinked_us), select=["unread-results"]).findings)

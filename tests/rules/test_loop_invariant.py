@@ -223,9 +223,7 @@ def decoding(condition: Sequence[Op], *, tokens: int = 4, layers: int = 3, grows
 
 @pytest.mark.parametrize("grows", [0, 1])
 @pytest.mark.parametrize("condition", [SAME, [linear(CONTEXT, 1_000)]], ids=["same-width", "other-width"])
-def test_a_condition_is_projected_once_whatever_its_width_and_the_caches_length(
-    condition: list[Op], grows: int
-) -> None:
+def test_condition_is_projected_once_for_any_cache_length(condition: list[Op], grows: int) -> None:
     (one,) = found(program(decoding(condition, grows=grows)), "loop-invariant")
     assert one.evidence["iterations"] == 4
     assert one.cost_ns == pytest.approx(

@@ -75,7 +75,7 @@ def test_not_found(rule: str, name: str, shared: Shared) -> None:
 
 
 @pytest.mark.of_shared(wanted=one_of_each_kind)
-def test_buffer_requests_and_lane_offsets_need_the_profilers_rows(shared_trace: Path) -> None:
+def test_buffer_requests_and_lane_offsets_need_profiler_rows(shared_trace: Path) -> None:
     if not _found(shared_trace, "activity-buffer-request") and not _found(shared_trace, "lane-offset"):
         return
     content = b"".join(Source(shared_trace).blocks())

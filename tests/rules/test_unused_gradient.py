@@ -336,7 +336,7 @@ def passed_through(*product: list[int]) -> FineTuning:
         (([512, 64], [64, 255]), []),
     ],
 )
-def test_only_the_product_that_makes_a_weights_gradient_is_needless(
+def test_only_the_weight_gradient_gemm_is_needless(
     product: tuple[list[int], list[int]], costs_ns: list[int]
 ) -> None:
     findings = found(passed_through(*product).trace, "unused-gradient")

@@ -32,14 +32,14 @@ LARGE = [4096, 4096]
     (COMPLEX, None, 0),
     (POINTWISE, "aten::_fft_c2r", 0),
 ])  # fmt: skip
-def test_a_compiler_fuses_no_complex_numbers_and_nothing_within_a_transform(
+def test_compiler_fuses_no_complex_numbers_or_transforms(
     kernel: str, inside: str | None, chains: int
 ) -> None:
     ops = [Op("aten::mul", kernel, 100, [LARGE, LARGE], [F32, F32], inside=inside)] * 5
     assert len(found(program(ops), "unfused-pointwise")) == chains
 
 
-def test_gradients_of_gradients_are_not_sent_to_compile_without_a_word() -> None:
+def test_double_gradients_are_not_sent_to_compile_silently() -> None:
     chain = [Op("aten::mul", POINTWISE, 100, [LARGE, LARGE], [F32, F32])] * 5
     (one,) = found(program(chain), "unfused-pointwise")
     assert "torch.func" not in one.advice
@@ -120,7 +120,7 @@ def test_a_product_of_few_blocks_is_told_to_split_the_sum() -> None:
     assert "long rows" in one.advice
 
 
-def test_what_helps_one_kernel_of_an_op_is_no_advice_for_all_of_them() -> None:
+def test_advice_for_one_kernel_is_not_given_for_all() -> None:
     """A norm's weight gradients have a kernel of their own under torch.compile; its other kernel's rows stay few."""
     own = Op("aten::native_layer_norm_backward", GAMMA_BETA, 60, grid=16)
     (one,) = found(program([own]), "low-occupancy")

@@ -40,7 +40,7 @@ def test_the_routing_of_experts_is_no_attention(ops: list[Op]) -> None:
     assert found(program(ops), "hand-written-attention") == []
 
 
-def test_a_bias_that_is_looked_up_before_the_softmax_leaves_attention_attention() -> None:
+def test_bias_looked_up_before_softmax_is_still_attention() -> None:
     table = Op("aten::index", "index_elementwise_kernel", 50)
     assert found(program([BMM, table, SOFTMAX, BMM]), "hand-written-attention")
 
@@ -55,7 +55,7 @@ def test_a_kernel_that_says_float_is_no_float64_work(kernel: str) -> None:
     assert found(program(ops), "float64-math")
 
 
-def test_doubles_among_the_inputs_of_a_graph_are_not_what_it_computes_in() -> None:
+def test_double_inputs_of_a_graph_are_not_its_compute_type() -> None:
     trace = TraceBuilder(record_shapes=1)
     for step in range(4):
         at = 1_000 * US * step
@@ -85,7 +85,7 @@ def test_cudnns_rounding_for_tf32_converts_no_layout() -> None:
     assert found(program(ops), "layout-conversion")
 
 
-def test_a_depthwise_convolution_gets_no_advice_about_tensor_cores() -> None:
+def test_depthwise_convolution_gets_no_tensor_core_advice() -> None:
     kernel = "void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1, false, false, true>(int)"
     conv = Op("aten::cudnn_convolution", kernel, 400, [[32, 96, 56, 56], [96, 1, 3, 3]], [F32, F32])
     assert found(program([conv]), "no-tensor-cores") == []
@@ -133,7 +133,7 @@ def emptying(*, off: bool) -> Program:
     return made
 
 
-def test_a_cache_that_is_emptied_after_each_tensor_is_not_off_where_its_blocks_are_recorded() -> None:
+def test_emptied_cache_with_recorded_blocks_is_not_off() -> None:
     """Freed between ops, in both cases; only a cache writes down its blocks on the device."""
     for recorded_on, cause in ((1, "emptied"), (0, "off")):
         made = Program()
@@ -151,14 +151,14 @@ def test_a_cache_that_is_emptied_after_each_tensor_is_not_off_where_its_blocks_a
 
 
 @pytest.mark.parametrize(("off", "cause"), [(True, "off"), (False, "full")])
-def test_an_allocator_that_is_off_is_told_from_memory_that_is_full(off: bool, cause: str) -> None:
+def test_disabled_allocator_differs_from_full_memory(off: bool, cause: str) -> None:
     (one,) = of_trace(emptying(off=off).trace, "allocator-thrash")
     assert one.cause == cause
     assert ("PYTORCH_NO_CUDA_MEMORY_CACHING" in one.advice) is off
     assert one.severity is not Severity.INFO
 
 
-def test_an_optimizer_that_updates_by_lists_and_exchanges_data_is_left_alone() -> None:
+def test_list_optimizer_that_exchanges_data_is_unchanged() -> None:
     for extra in ("ncclDevKernel_AllGather_RING_LL(args)", "nvjet_sm90_tst"):
         trace, correlation = TraceBuilder(), 0
         for step in range(4):
@@ -193,7 +193,7 @@ def test_an_accelerator_without_rows_of_its_work_is_named() -> None:
     assert "ProfilerActivity.CUDA" not in str(told.value)
 
 
-def test_a_compiled_region_is_told_by_its_kernels_and_sent_to_a_graph() -> None:
+def test_compiled_region_is_known_by_kernels_and_gets_a_graph() -> None:
     trace, number = TraceBuilder(record_shapes=1), 0
     for step in range(5):
         at = 3_000 * US * step

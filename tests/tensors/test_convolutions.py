@@ -53,7 +53,7 @@ def test_a_kernel_reaches_as_far_as_it_is_dilated(
     assert conv_flops(image, weight, padding, stride, dilation) == (2 * out * taps, out)
 
 
-def test_a_transposed_one_makes_what_its_steps_and_its_dilated_kernel_reach() -> None:
+def test_transposed_size_follows_stride_and_dilation() -> None:
     """Steps of 2 over 5 inputs, less padding, and 3 x 3 further for the kernel, one more as asked for: 17."""
     flops, out = transposed_flops([2, 8, 5], [8, 3, 4], [1], [2], [3], [1], 2)
     assert (flops, out) == (2 * 2 * 8 * 5 * 3 * 4, 2 * 6 * 17)
@@ -64,7 +64,7 @@ def test_a_kernel_of_two_dimensions_changes_no_sampling_rate() -> None:
     assert resampling_taps([2, 1, 600, 48_000], [320, 1, 16, 32], [441, 441]) == 0
 
 
-def test_of_a_change_of_a_rate_the_taps_beyond_the_old_rate_count() -> None:
+def test_rate_change_counts_taps_beyond_the_old_rate() -> None:
     found = needs(conv([2, 1, 48_000], [320, 1, 457], "[441]", "[0]"))
     out = 2 * 320 * 108
     assert (found.kind, found.flops) == ("resampling conv", 2 * out * 16)
@@ -81,7 +81,7 @@ def test_of_a_change_of_a_rate_the_taps_beyond_the_old_rate_count() -> None:
         ([2, 3, 64], [3, 1, 23], "thin conv"),  # one direction is one pass already
     ],
 )
-def test_passes_are_of_filters_that_are_wide_both_ways_and_mix_no_channels(
+def test_passes_are_of_wide_filters_that_mix_no_channels(
     image: list[int], weight: list[int], kind: str
 ) -> None:
     assert needs(conv(image, weight, "[1]", "[0]")).kind == kind

@@ -94,7 +94,7 @@ def test_the_gradient_of_a_bias_is_no_convolution(mask: str, wanted: int | None)
         ("_scaled_dot_product_cudnn_attention_backward", 1, 14, True),
     ],
 )
-def test_attention_of_other_keys_than_queries_and_narrower_values(
+def test_attention_with_other_keys_and_narrow_values(
     name: str, first: int, causal: int, heads_first: bool
 ) -> None:
     """128 queries of 64 numbers, 96 keys, values of 32 numbers; 4 heads, 2 sequences."""
@@ -124,7 +124,7 @@ def test_products_of_two_types_and_of_many_matrices() -> None:
 
 
 @pytest.mark.parametrize(("kind", "arithmetic"), [(BF16, "fp32"), (F32, "fp32"), ("double", "fp64")])
-def test_a_depthwise_convolution_multiplies_in_float32_but_doubles(kind: str, arithmetic: str) -> None:
+def test_depthwise_convolution_uses_float32_except_doubles(kind: str, arithmetic: str) -> None:
     op = called("_conv_depthwise2d", [[1, 8, 20], [8, 1, 3]], kind, p4="[1]", p5="[0]", p6="[1]")
     assert (cost(op).kind, cost(op).arithmetic) == ("depthwise conv", arithmetic)
 
@@ -166,7 +166,7 @@ def test_a_copy_over_the_link_moves_the_bytes_of_its_target() -> None:
         ("fill_", [[10], []], [BF16, "Scalar"], 20),
     ],
 )
-def test_elementwise_ops_read_each_input_and_write_what_they_broadcast_to(
+def test_elementwise_ops_read_inputs_and_write_the_broadcast(
     name: str, dims: list[Any], types: list[str], moved: int
 ) -> None:
     found = cost(signature(name, dims, types))

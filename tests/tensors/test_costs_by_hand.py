@@ -112,14 +112,14 @@ def test_distances_are_of_all_pairs_of_rows(kind: str, arithmetic: str | None, i
     assert found.bytes == (30 + 42 + 70) * item
 
 
-def test_the_arithmetic_of_a_product_with_a_vector_is_that_of_its_matrix() -> None:
+def test_matrix_vector_flops_are_those_of_the_matrix() -> None:
     found = needs(signature("addmv", [[64], [64, 8], [8]], [F32, BF16, BF16]))
     assert (found.flops, found.bytes, found.arithmetic) == (2 * 512, 520 * 2, "bf16")
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_a_plain_recurrent_layer_has_one_gate_whatever_its_function(mode: str, layers: int) -> None:
+def test_plain_recurrent_layer_has_one_gate(mode: str, layers: int) -> None:
     """Hidden states of 6 over 32 numbers; after the mode come the hidden size, a projection's and the layers."""
     scalars = [*[""] * 6, mode, "6", "0", str(layers), "True", "0.", "True", "False"]
     found = needs(signature("_cudnn_rnn", [[10, 8, 32], *[[]] * 13], [F32, *[""] * 13], *scalars))
@@ -167,7 +167,7 @@ def test_a_tensor_of_one_number_is_none_that_an_unknown_op_reads() -> None:
     assert inputs_once(signature("new_op", [[]], [F32])) is None
 
 
-def test_real_ffts_of_a_convolution_are_as_long_as_image_and_kernel_together() -> None:
+def test_real_ffts_of_a_convolution_span_image_and_kernel() -> None:
     """Two signals of 3 channels, 5 kernels of 4 taps over 13 numbers: FFTs of 16, six and five in and ten back."""
     operations, moved = fft_counts([2, 3, 13], [5, 1, 4], 100)
     assert operations == (6 + 5 + 10) * 2.5 * 16 * 4 + 10 * 3 * 16
@@ -176,7 +176,7 @@ def test_real_ffts_of_a_convolution_are_as_long_as_image_and_kernel_together() -
     assert fft_counts([1, 1, 1], [1, 1, 1], 1)[0] == 3 * 2.5 + 3
 
 
-def test_a_transposed_convolution_has_sizes_of_their_own_along_each_dimension() -> None:
+def test_transposed_convolution_has_sizes_per_dimension() -> None:
     """(5 - 1) x 2 - 2 x 1 + 1 x 3 + 1 + 1 = 11, and (7 - 1) x 3 - 0 + 2 x 1 + 0 + 1 = 21."""
     found = transposed_flops([2, 8, 5, 7], [8, 3, 4, 2], [1, 0], [2, 3], [1, 2], [1, 0], 4)
     assert found == (2 * 2 * 8 * 35 * 3 * 8, 2 * 3 * 4 * 11 * 21)
@@ -247,7 +247,7 @@ def test_bytes_of_what_is_looked_up_added_and_read(
     assert (found.kind, found.bytes) == (kind, moved)
 
 
-def test_rows_that_are_added_in_place_of_all_meet_as_often_as_there_are_for_each() -> None:
+def test_added_rows_collide_as_often_as_rows_per_target() -> None:
     """Where target and source have the same sizes, each row has a place of its own."""
     op = signature("index_add_", [[100, 64], [], [100], [100, 64]], [F32, "Scalar", LONG, F32])
     assert (needs(op).kind, needs(op).flops) == ("row scatter", None)

@@ -44,7 +44,7 @@ class Gradients:
         return found.rows.tolist(), shares
 
 
-def test_shares_are_those_of_one_step_by_all_that_look_a_table_up() -> None:
+def test_table_shares_are_of_one_step_over_all_lookups() -> None:
     """Two of one table in each of two steps; the optimizer that steps most often counts."""
     one = Gradients()
     later = one.of(9, 1_000, 8, 30)
@@ -72,7 +72,7 @@ def test_a_bag_has_its_rows_in_another_place() -> None:
 @pytest.mark.parametrize(
     ("other", "shares"), [(1_000, {}), (8, {(1_000, 8): 0.01}), (1_001, {(1_000, 8): 0.01})]
 )
-def test_a_table_with_as_many_rows_as_a_product_has_may_be_an_output_layer(
+def test_table_with_gemm_rows_may_be_an_output_layer(
     other: int, shares: dict[tuple[int, ...], float]
 ) -> None:
     one = Gradients()
@@ -82,7 +82,7 @@ def test_a_table_with_as_many_rows_as_a_product_has_may_be_an_output_layer(
     assert one.few(0.5)[1] == shares
 
 
-def test_without_shapes_nothing_is_known_but_for_where_there_is_no_gradient() -> None:
+def test_without_shapes_only_missing_gradients_are_known() -> None:
     one = Gradients()
     one.op("aten::mm", 0, [], [])
     assert one.few(0.5) == ([], {})
@@ -101,7 +101,7 @@ def test_of_several_tensors_the_part_is_by_their_elements() -> None:
     assert _part([], shares) == 0.0
 
 
-def test_what_the_optimizer_launches_or_clips_or_accumulates_passes_over_gradients() -> None:
+def test_optimizer_clipping_and_accumulation_pass_gradients() -> None:
     trace = TraceBuilder()
     for number, (around, op) in enumerate(
         (

@@ -55,7 +55,7 @@ def test_a_recurrent_layer_multiplies_by_all_gates_at_every_step() -> None:
     assert (needed.kind, needed.flops) == ("recurrent", 2 * 80 * weights)
 
 
-def test_kinds_whose_steps_wait_for_each_other_have_no_usual_time() -> None:
+def test_sequential_kinds_have_no_usual_time() -> None:
     peaks, needed = (
         device_peaks("NVIDIA H200"),
         bound_of(signature("linalg_cholesky_ex", [[512, 512]], [F32])),
@@ -72,7 +72,7 @@ def test_what_is_expanded_is_read_once() -> None:
     assert bound_of(expanded).bytes == (512 + 8 + 512) * 4  # type: ignore[union-attr]
 
 
-def test_what_no_model_knows_reads_its_inputs_but_not_what_it_looks_up() -> None:
+def test_unmodelled_ops_read_inputs_but_no_lookup_tables() -> None:
     unknown = inputs_once(signature("some_new_op", [[64, 8], []], [F32, "Scalar"]))
     assert unknown is not None
     assert (unknown.kind, unknown.bytes) == ("inputs", 512 * 4)

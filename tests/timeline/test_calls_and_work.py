@@ -15,7 +15,7 @@ from traceanalyzer.timeline.selection import check_column
 US = 1_000
 
 
-def test_work_of_one_device_before_and_after_that_of_others_is_its_own() -> None:
+def test_work_between_other_devices_stays_on_its_device() -> None:
     trace = TraceBuilder()
     for number, device in enumerate((0, 1, 0), start=1):
         trace.kernel(number * 20 * US, US, number, device=device)
@@ -37,7 +37,7 @@ def test_shares_are_of_the_gpu_time_of_the_device() -> None:
     assert [share for _, share in chosen.device_shares(0.51)] == []
 
 
-def test_a_line_within_the_op_that_launched_is_nearer_than_that_around_it() -> None:
+def test_line_within_the_launching_op_is_nearer() -> None:
     trace = TraceBuilder(record_shapes=1, with_stack=1)
     trace.python("net.py(3): forward", 0, 200 * US, python_id=1)
     shapes: dict[str, Any] = {"Input Dims": [[8, 4]], "Input type": ["float"]}
@@ -52,7 +52,7 @@ def test_a_line_within_the_op_that_launched_is_nearer_than_that_around_it() -> N
     assert work.dims.values().tolist() == ["[[8,4]]"]
 
 
-def test_work_whose_launch_is_not_recorded_has_the_outermost_op_of_its_number() -> None:
+def test_unlaunched_work_has_the_outermost_op_of_its_number() -> None:
     trace = TraceBuilder()
     trace.op("aten::linear", 10 * US, 50 * US, external_id=5)
     trace.op("aten::mm", 20 * US, 30 * US, external_id=6)
@@ -67,7 +67,7 @@ def test_work_whose_launch_is_not_recorded_has_the_outermost_op_of_its_number() 
     ("column", "text", "known", "of_the_other_kind"),
     [("start_ns", True, "input_dims", "dur_ns"), ("name", False, "dur_ns", "input_dims")],
 )
-def test_columns_that_there_are_are_said_of_the_kind_that_is_asked_for(
+def test_existing_columns_are_named_for_the_asked_kind(
     column: str, text: bool, known: str, of_the_other_kind: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^trace.cpu has no (texts|numbers) '{column}'") as error:
@@ -76,7 +76,7 @@ def test_columns_that_there_are_are_said_of_the_kind_that_is_asked_for(
     assert of_the_other_kind not in str(error.value)
 
 
-def test_neither_an_annotation_nor_what_is_missing_is_an_outermost_op() -> None:
+def test_annotation_or_missing_row_is_no_outermost_op() -> None:
     trace = TraceBuilder()
     trace.annotation("mine", 0, 50 * US)
     trace.op("aten::mm", 10 * US, 20 * US)

@@ -162,7 +162,7 @@ def test_ops_of_a_trace_without_a_gpu_is_an_error(tmp_path: Path, capsys: pytest
     assert "ProfilerActivity.CUDA" in capsys.readouterr().err
 
 
-def test_as_many_rows_as_are_asked_for_are_listed_and_data_have_all(
+def test_requested_rows_are_listed_and_data_has_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of ops as text and Markdown, and of owners of memory, whose times count from the first op."""

@@ -41,9 +41,7 @@ def test_a_trace_of_the_gpu_alone_has_device_rows_only() -> None:
 
 
 @pytest.mark.parametrize(("marks", "inside"), [((5, 6), 6), ((6, 5), 5), ((), 5)])
-def test_calls_of_no_op_lie_in_what_runs_on_the_thread_of_the_last_step_mark(
-    marks: tuple[int, ...], inside: int
-) -> None:
+def test_opless_calls_are_on_the_last_step_marks_thread(marks: tuple[int, ...], inside: int) -> None:
     """Without marks it is the thread with the number of the process, 5."""
     trace = TraceBuilder()
     for number, tid in enumerate(marks):
@@ -63,7 +61,7 @@ def test_calls_without_any_op_run_on_the_first_thread() -> None:
     assert rows.loc["cudaMalloc", "self_cpu_ns"] == 90
 
 
-def test_a_table_without_rows_is_empty_and_an_error_on_the_command_line(
+def test_empty_table_is_an_error_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     averages = key_averages(only_uncounted())
@@ -112,7 +110,7 @@ def test_without_python_rows_there_are_no_stacks() -> None:
 
 
 @pytest.mark.parametrize("outer_first", [True, False])
-def test_of_two_frames_that_begin_at_once_the_longer_one_calls_the_other(outer_first: bool) -> None:
+def test_longer_of_two_frames_starting_together_calls(outer_first: bool) -> None:
     """In whichever order they are recorded; what begins at the same time on another thread calls neither."""
     trace = TraceBuilder(with_stack=1)
     frames = [("outer", 300, 1000), ("inner", 100, 1000), ("elsewhere", 500, 7)]

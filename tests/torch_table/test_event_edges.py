@@ -14,7 +14,7 @@ def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]
     return {row["name"]: row for row in rows}
 
 
-def test_what_is_asynchronous_has_no_kernels_and_contains_nothing() -> None:
+def test_asynchronous_op_has_no_kernels_or_children() -> None:
     """Its kernel, linked to it by its id, counts for none; the op inside it counts for the one around both."""
     trace = TraceBuilder()
     trace.op("c10d::allreduce_", 0, 100)
@@ -34,7 +34,7 @@ def test_what_is_asynchronous_has_no_kernels_and_contains_nothing() -> None:
 
 
 @pytest.mark.parametrize(("at", "inside"), [(9, False), (10, True), (50, True), (51, False)])
-def test_memory_counts_from_the_first_to_the_last_nanosecond_of_an_op(at: int, inside: bool) -> None:
+def test_memory_counts_in_the_whole_span_of_an_op(at: int, inside: bool) -> None:
     """A kernel that runs meanwhile takes none of it, and does not contain it."""
     trace = TraceBuilder(profile_memory=1)
     trace.op("aten::empty", 10, 40)
@@ -58,9 +58,7 @@ def test_events_of_memory_stand_in_order_of_time() -> None:
 @pytest.mark.parametrize(
     ("frame", "counted"), [((60, 100, 1000), False), ((60, 0, 1000), True), ((60, 100, 77), True)]
 )
-def test_only_a_frame_of_its_own_thread_that_lasts_parts_overhead_from_its_op(
-    frame: tuple[int, int, int], counted: bool
-) -> None:
+def test_frame_on_its_thread_separates_overhead_from_op(frame: tuple[int, int, int], counted: bool) -> None:
     """(begin, duration, thread) of a python function that runs when the overhead begins, within the op."""
     trace = TraceBuilder(with_stack=1)
     trace.op("aten::mm", 0, 500)
@@ -94,7 +92,7 @@ def test_an_op_is_on_top_of_the_stack_to_its_last_nanosecond(at: int, kernels: i
 
 
 @pytest.mark.parametrize(("op", "kernels"), [(1, 30), (2, 7)])
-def test_overhead_within_a_call_of_an_op_is_that_of_the_op_around_it(op: int, kernels: int) -> None:
+def test_overhead_in_an_op_call_is_the_outer_ops(op: int, kernels: int) -> None:
     """A call that names its op is not on the stack, whichever op it names: kernels of 30 ns and of 7 ns."""
     trace = TraceBuilder()
     trace.op("aten::linear", 0, 500)
@@ -124,9 +122,7 @@ def test_overhead_that_takes_no_time_belongs_to_no_op(dur: int, kernels: int) ->
         pytest.param("annotation", 1, False, id="an annotation whose id is the call's number"),
     ],
 )
-def test_only_work_that_hangs_below_a_call_of_an_op_is_not_on_the_stack(
-    work: str, linked: int | None, counted: bool
-) -> None:
+def test_only_work_below_an_op_call_is_off_the_stack(work: str, linked: int | None, counted: bool) -> None:
     """It runs from 100 to 300 ns, and overhead begins meanwhile; the op's own kernel takes 30 ns."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 500)
@@ -175,9 +171,7 @@ def test_work_of_no_op_counts_for_none() -> None:
 
 
 @pytest.mark.parametrize(("owner", "own_ns"), [("nccl:all_reduce", 100 - 20), ("forward", 100)])
-def test_a_call_goes_to_the_thread_of_what_it_is_linked_to_unless_that_is_asynchronous(
-    owner: str, own_ns: int
-) -> None:
+def test_call_goes_to_its_linked_thread_unless_asynchronous(owner: str, own_ns: int) -> None:
     """A call on the op's thread, with the id of an annotation on another."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100)
@@ -197,7 +191,7 @@ def test_ops_of_other_threads_and_processes_lie_in_none(
     assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [100, 30]
 
 
-def test_calls_of_a_process_without_a_number_say_nothing_of_the_first_thread() -> None:
+def test_calls_without_process_number_show_no_first_thread() -> None:
     """A call of no op lies in what runs on the thread of the last op, 6."""
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100, pid=5, tid=6)
@@ -205,7 +199,7 @@ def test_calls_of_a_process_without_a_number_say_nothing_of_the_first_thread() -
     assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == 70
 
 
-def test_annotations_on_the_device_that_fit_no_work_stay_as_they_are_written() -> None:
+def test_annotations_without_device_work_stay_as_written() -> None:
     trace = TraceBuilder()
     trace.annotation("forward", 0, 100)
     trace.kernel(5_000, 300, 1)
@@ -225,7 +219,7 @@ def test_only_marks_of_steps_share_a_row() -> None:
     }
 
 
-def test_an_op_and_an_annotation_of_one_name_have_rows_of_their_own() -> None:
+def test_op_and_annotation_of_one_name_have_two_rows() -> None:
     trace = TraceBuilder()
     trace.op("forward", 0, 100)
     trace.annotation("forward", 200, 30)
@@ -234,7 +228,7 @@ def test_an_op_and_an_annotation_of_one_name_have_rows_of_their_own() -> None:
     assert rows["self_cpu_ns"].tolist() == [100, 30]
 
 
-def test_an_op_that_is_called_as_a_step_is_no_mark_of_the_first_thread() -> None:
+def test_op_called_as_a_step_does_not_mark_the_first_thread() -> None:
     """A call of no op lies in what runs on the thread that marks steps, 6."""
     trace = TraceBuilder()
     trace.step(1, 0, 10, pid=5, tid=6)

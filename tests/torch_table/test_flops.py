@@ -25,7 +25,7 @@ CONV = [[2, 3, 10, 12], [8, 3, 3, 3], [8], [], [], [], []]
         ("aten::conv2d", CONV, ["", "", "", "[1, 2]", "[1, 1]", "[1, 1]", "1"], 2 * 2 * 8 * 10 * 6 * 27),
     ],
 )
-def test_flops_are_those_of_products_convolutions_and_elementwise_sums(
+def test_flops_cover_gemms_convolutions_and_sums(
     name: str, dims: list[list[int]], concrete: list[str], flops: int
 ) -> None:
     trace = TraceBuilder(with_flops=1, record_shapes=1)

@@ -44,7 +44,7 @@ def test_a_kernel_counts_for_its_op_and_all_around_it() -> None:
     assert rows["void kernel(float*)"]["device_type"] == "CUDA"
 
 
-def test_overhead_takes_its_time_and_counts_the_kernels_of_the_op_again() -> None:
+def test_overhead_counts_the_ops_time_and_kernels_again() -> None:
     trace = TraceBuilder()
     trace.annotation("forward", 0, 1000)
     trace.op("aten::mm", 100, 500)
@@ -56,7 +56,7 @@ def test_overhead_takes_its_time_and_counts_the_kernels_of_the_op_again() -> Non
     assert rows["aten::mm"]["self_cpu_ns"] == 450
 
 
-def test_overhead_in_overhead_takes_the_ops_id_too_but_not_behind_the_op() -> None:
+def test_nested_overhead_takes_the_op_id_but_not_after_it() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 1000)
     trace.op("aten::mm", 100, 500)
@@ -81,7 +81,7 @@ def test_overhead_below_an_unlinked_call_belongs_to_no_op() -> None:
     assert rows["aten::lerp_"]["device_ns"] == 30
 
 
-def test_an_unlinked_call_whose_correlation_is_an_ops_id_counts_its_kernels() -> None:
+def test_unlinked_call_counts_kernels_of_its_op_id() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100, external_id=84)
     trace.kernel(50, 40, correlation=9, external_id=84)
@@ -96,7 +96,7 @@ def test_a_call_runs_on_the_thread_of_its_op() -> None:
     assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == 80
 
 
-def test_an_only_child_of_the_same_name_is_dropped_and_its_kernels_lifted() -> None:
+def test_only_child_of_same_name_is_dropped_kernels_lifted() -> None:
     trace = TraceBuilder()
     trace.op("aten::to", 0, 100)
     trace.op("aten::to", 10, 80)
@@ -119,7 +119,7 @@ def test_an_only_child_of_the_same_name_is_dropped_and_its_kernels_lifted() -> N
     ],
     ids=["beside another", "within an only child", "with an only child", "within another"],
 )
-def test_what_is_no_only_child_of_the_same_name_is_a_call_of_its_own(
+def test_other_children_of_the_same_name_are_calls(
     ops: list[tuple[str, int, int]], cpu_ns: int, self_cpu_ns: int, device_ns: int
 ) -> None:
     """Kernels of 1, 2, 4 and 8 ns, one of each op."""
@@ -144,7 +144,7 @@ def test_asynchronous_communication_is_no_part_of_the_nesting() -> None:
     assert any("asynchronous" in note for note in table_notes(built, averages))
 
 
-def test_memory_within_a_span_counts_whatever_its_thread_and_the_rest_has_rows_of_its_own() -> None:
+def test_memory_in_a_span_counts_and_rest_has_rows() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.op("aten::empty", 0, 100)
     trace.memory(100, 512, tid=4242)
@@ -188,7 +188,7 @@ def test_steps_share_a_row_and_annotations_have_one_per_lane() -> None:
 
 
 @pytest.mark.parametrize("margin", [(0, 0), (1, 2), (1_000, 1_500), (1_000, 1_000)])
-def test_the_margin_of_gpu_annotations_is_told_by_the_work_that_they_span(margin: tuple[int, int]) -> None:
+def test_gpu_annotation_margin_follows_its_work(margin: tuple[int, int]) -> None:
     shift, growth = margin
     start = np.array([5_000, 9_000, 5_000 - shift])
     end = np.array([6_000, 9_500, 9_500 - shift + growth])

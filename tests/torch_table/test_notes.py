@@ -51,7 +51,7 @@ def test_flops_without_shapes_are_missed(header: dict[str, Any], said: list[str]
     assert notes(built(**header)) == said
 
 
-def test_without_the_begin_of_the_recording_a_last_digit_may_differ() -> None:
+def test_missing_recording_start_may_change_the_last_digit() -> None:
     trace = built()
     del trace.events[0]
     (note,) = notes(trace)

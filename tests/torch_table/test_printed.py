@@ -30,7 +30,7 @@ def rows(**largest: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("sort_by", COLUMNS)
-def test_the_largest_of_what_is_asked_for_comes_first_the_others_in_order(sort_by: str) -> None:
+def test_requested_order_has_the_largest_first(sort_by: str) -> None:
     others = dict.fromkeys(COLUMNS.values(), 0) | {COLUMNS[sort_by]: 1, "calls": 1}
     assert sorted_rows(rows(**others), sort_by)["name"].tolist() == ["b", "a", "c"]
     assert sorted_rows(rows(**others), None)["name"].tolist() == ["a", "b", "c"]
@@ -43,7 +43,7 @@ def test_times_without_total_are_of_one_call(sort_by: str, column: str) -> None:
     assert sorted_rows(rows(calls=2), sort_by)["name"].tolist() == ["a", "b", "c"]
 
 
-def test_below_the_table_stands_the_work_of_the_device_without_what_is_annotated() -> None:
+def test_unannotated_device_work_stands_below_the_table() -> None:
     trace = TraceBuilder()
     trace.annotation("forward", 0, 100)
     trace.op("aten::mm", 10, 40)

@@ -38,7 +38,7 @@ def test_calls_of_one_op_are_apart_by_the_shapes_of_their_inputs() -> None:
     ]
 
 
-def test_what_has_no_shapes_has_empty_ones_whatever_the_first_op_has() -> None:
+def test_missing_shapes_are_empty_whatever_the_first_op_has() -> None:
     """Kernels, memory and calls, too; an op with no inputs and one that says nothing share a row."""
     trace = shaped(("aten::mm", [[8, 2]]), ("aten::rand", []), ("aten::rand", None), profile_memory=1)
     trace.launch("cudaLaunchKernel", 1_000, 5, 1)

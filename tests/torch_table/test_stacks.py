@@ -48,7 +48,7 @@ def test_frames_that_torch_leaves_out_take_no_place_in_a_stack(frame: str) -> No
 @pytest.mark.parametrize(
     "frame", ["torch/tensor.py(50): sum", "model.py(50): backward", "torch/nn/__init__.py(3): _make_grads"]
 )
-def test_other_functions_of_those_files_and_their_names_elsewhere_are_shown(frame: str) -> None:
+def test_other_functions_of_the_files_are_shown(frame: str) -> None:
     assert stacks_of(framed("train.py(1): main", frame), 1) == {"aten::mm": [[frame]]}
 
 
@@ -61,7 +61,7 @@ def test_a_python_function_has_the_stack_of_its_caller() -> None:
     }
 
 
-def test_of_two_frames_that_begin_together_the_longer_is_the_caller() -> None:
+def test_longer_of_frames_starting_together_is_the_caller() -> None:
     trace = TraceBuilder(with_stack=1)
     trace.python("train.py(2): step", 0, 40, python_id=2, parent=1)
     trace.python("train.py(1): main", 0, 100, python_id=1)
@@ -89,7 +89,7 @@ def test_of_two_frames_that_begin_together_the_longer_is_the_caller() -> None:
     ],
     ids=["its forward op", "forward is not there", "a forward op", "no number", "a leaf", "the engine's own"],
 )
-def test_backward_ops_and_what_is_in_them_have_the_stack_of_their_forward_op(
+def test_backward_ops_have_the_stack_of_their_forward_op(
     op: str, args: dict[str, Any], stack: list[str]
 ) -> None:
     """Sequence number 3 is of a product in the model's forward; the op asked about runs in another function."""
@@ -121,7 +121,7 @@ def test_what_runs_first_says_nothing_of_python_functions() -> None:
     }
 
 
-def test_the_first_forward_op_of_a_number_counts_and_no_op_of_backward() -> None:
+def test_first_forward_op_of_a_number_counts_not_backward() -> None:
     """Numbers begin at 0; the op in backward that has the number, too, comes before the second forward op."""
     trace = TraceBuilder(with_stack=1)
     backward = {"Sequence number": 0, "Fwd thread id": 1}

@@ -78,7 +78,7 @@ def test_floats_are_the_exact_times_in_microseconds() -> None:
         assert us == pytest.approx([value / 1_000 for value in ns]), name
 
 
-def test_the_origin_is_the_first_event_where_the_recording_has_no_mark() -> None:
+def test_origin_is_the_first_event_without_a_mark() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 7_000, 100)
     unmarked = all_events(trace.load(), python=False)
