@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from tests.rules.programs import STEP, TO_HOST, US, Program, found
+from tests.rules.programs import PINNED_TO_HOST, STEP, TO_HOST, US, Program, found
+from tests.support.cached_reports import reported
 from traceanalyzer.model.finding import Finding
 
 
@@ -121,3 +125,29 @@ def test_a_single_synchronisation_is_told(at: int) -> None:
             program.kernel()
     (one,) = found(program.trace, "long-device-sync")
     assert (one.count, one.cost_ns, one.evidence["waited_ns"]) == (1, 124 * US, 200 * US)
+
+
+@pytest.mark.parametrize(("pinned", "cause", "saves"), [(True, "read-back", False), (False, "", True)])
+def test_a_wait_for_copies_to_the_host_is_needed(pinned: bool, cause: str, saves: bool) -> None:
+    """The CPU computes 300 us with what was copied, and only then launches again."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        program.kernel()
+        if pinned:
+            program.copy(PINNED_TO_HOST, 1 << 20, 20 * US, ("aten::copy_",), sync=False)
+        program.trace.launch("cudaDeviceSynchronize", program.now, 200 * US, 9_000 + number)
+        program.now += 200 * US
+        program.trace.op("aten::_fused_adamw_", program.now, 300 * US)
+        program.now += 310 * US
+        program.kernel()
+    (one,) = found(program.trace, "long-device-sync")
+    assert (one.cause, one.saving is not None) == (cause, saves)
+    assert ("Keep the wait" in one.advice) is pinned
+
+
+def test_the_optimizer_on_the_host_keeps_its_wait(shared: Callable[[str], Path]) -> None:
+    report = reported(shared("sixth/mlp_finetune.bad"))
+    (one,) = (finding for finding in report.findings if finding.rule == "long-device-sync")
+    assert (one.cause, one.saving) == ("read-back", None)
+    assert one.cost_share < 0.05

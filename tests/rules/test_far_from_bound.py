@@ -286,3 +286,26 @@ def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int)
         trace.memcpy(begin + 30 * US, dur * US, step + 1, size=1 << 26)
     told = list(diagnose(trace.load(), select=["far-from-bound"]).findings)
     assert [(one.by, one.count) for one in told] == [("aten::copy_", 3)] * said
+
+
+@pytest.mark.parametrize(
+    ("inner", "grid", "advice"),
+    [
+        (2_048, 1_320, "Split a product with one long dimension into parts"),
+        (2_047, 1_320, "Pad the odd dimension to a multiple of 8"),
+    ],
+)
+def test_only_an_odd_dimension_is_padded(inner: int, grid: int, advice: str) -> None:
+    product = Op("aten::mm", NVJET, 9_000, [[2_048, inner], [inner, 2_048]], [BF16, BF16], grid=grid)
+    (one,) = found(program([product]), "far-from-bound")
+    assert one.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("grid", "advice"),
+    [(1_320, "Its blocks fill the device already"), (8, "Give the device more parallel work")],
+)
+def test_more_rows_are_no_remedy_for_a_full_device(grid: int, advice: str) -> None:
+    add = Op("aten::add", ADD, 900, BIG, [F32, F32], grid=grid)
+    (one,) = found(program([add]), "far-from-bound")
+    assert one.advice.startswith(advice)

@@ -166,3 +166,35 @@ def test_an_op_that_works_on_the_host_is_named_before_numpy(op: str, worker: str
         made.kernel(dur=200 * US)
     (one,) = found(made.trace, "exposed-copy")
     assert one.evidence["worker"] == worker
+
+
+def made_on_the_host(shape: list[int], *, recorded: bool, pause: int = 0) -> Program:
+    """Steps of an op on the host, a pause, and a copy of `SIZE` bytes to the device."""
+    made = Program()
+    for step in range(5):
+        made.step(step)
+        made.kernel(dur=200 * US)
+        inputs = {"Input Dims": [shape], "Input type": ["float"]} if recorded else {}
+        made.trace.op("aten::neg", made.now, 300 * US, **inputs)
+        made.now += 310 * US + pause
+        made.copy(TO_DEVICE, SIZE, 700 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+        made.kernel(dur=200 * US)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shape", "recorded", "pause", "named"),
+    [
+        ([SIZE // 4], True, 0, True),
+        ([SIZE // 8], True, 0, True),  # converted to doubles
+        ([50_000], True, 0, False),  # another size
+        ([], False, 0, True),
+        ([], False, 400 * US, False),  # of unknown size, and long before
+    ],
+)
+def test_the_maker_of_copied_data_has_its_size(
+    shape: list[int], recorded: bool, pause: int, named: bool
+) -> None:
+    (one,) = found(made_on_the_host(shape, recorded=recorded, pause=pause).trace, "exposed-copy")
+    assert ("aten::neg makes the data" in one.message) is named
+    assert ("aten::neg" in one.advice) is named

@@ -41,3 +41,19 @@ def test_what_to_do_depends_on_what_the_kernel_computes(
     assert one.advice.startswith(advice)
     assert one.confidence.value == confidence
     assert one.by == op
+
+
+def test_a_softmax_across_rows_needs_its_dimension_last() -> None:
+    kernel = "void at::native::cunn_SpatialSoftMaxForward<float>(float*)"
+    for dim, advice in (("1", "Put the reduced dimension last"), ("2", "Give the op more rows at once")):
+        softmax = Op(
+            "aten::_log_softmax",
+            kernel,
+            900,
+            [[8, 50_304, 1_024], [], []],
+            ["float", "Scalar", "Scalar"],
+            grid=8,
+            scalars=["", dim, "False"],
+        )
+        (one,) = found(program([softmax, OTHER]), "low-occupancy")
+        assert one.advice.startswith(advice)

@@ -330,7 +330,7 @@ def test_a_part_that_is_taken_twice_beside_the_cut_counts_twice() -> None:
     """Of 40 rows one is taken, and two times two others."""
     whole = [40, 9]
     beside = op("slice", whole, "0", "4", "6", "1")
-    ops = [op("relu", whole), op("select", whole, "0", "0"), beside, beside]
+    ops = [op("linear", [40, 5], [9, 5]), op("select", whole, "0", "0"), beside, beside]
     assert makers(*ops) == [([0], 1 / 40 + 2 * (2 / 40))]
     assert makers(*ops[:3]) == [([0], 1 / 40 + 2 / 40)]
 

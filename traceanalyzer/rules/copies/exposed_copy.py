@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.peaks import LINK_REACHED, host_link
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.tensors.ops.table import is_view
+from traceanalyzer.tensors.ops.table import is_view, result_shape
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.host_round_trips import MAX_BYTES, HostRoundTrips
 from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING
@@ -37,6 +39,7 @@ _WORKER_MOVES = (
     r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|"
     r"empty\w*|zeros|lift_fresh)$"
 )
+_WIDTHS = frozenset(ITEM_BYTES.values())
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
 _IN_TORCH = "Do the work on this data with torch on the device, and copy only the result. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
@@ -304,8 +307,9 @@ def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]
     """(the op that works longest on the host right before or after each copy, how long all of them do there).
 
     Before a copy to the device, after one to the host: on its thread, as far as the next op that calls the device.
-    What a data loader does is its own, and no op of the step. Where no op works on the host, but the copy becomes an
-    array of numpy, the time up to the next op, call or annotation is numpy's.
+    Before a copy only ops count whose result may have its size. What a data loader does is its own, and no op of the
+    step. Where no op works on the host, but the copy becomes an array of numpy, the time up to the next op, call or
+    annotation is numpy's.
 
     Args:
         min_ns: of an op; shorter ones are on the way.
@@ -328,17 +332,40 @@ def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]
         hosts = order[works[order]]
         first = np.searchsorted(top.start_ns[hosts], low, side="left")
         last = np.searchsorted(top.start_ns[hosts], high, side="left")
-        sums = np.append(0, np.cumsum(top.dur_ns[hosts]))
+        taken_ns = top.dur_ns[hosts]
+        for place, begin, end in zip(members.tolist(), first.tolist(), last.tolist(), strict=True):
+            if upward[place] and end > begin:
+                taken_ns[begin:end] *= _may_make(top[hosts[begin:end]], copies[place : place + 1])
+        sums = np.append(0, np.cumsum(taken_ns))
         spent[members] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
         array_ns = np.where(upward[members] | (last > first), 0, _numpy_ns(calls, thread, low, high))
         spent[members] = np.where(array_ns >= min_ns, array_ns, spent[members])
         longest[members] = np.where(array_ns >= min_ns, len(top), longest[members])
         for place, begin, end in zip(members.tolist(), first.tolist(), last.tolist(), strict=True):
-            if end > begin:
-                longest[place] = hosts[begin + int(np.argmax(top.dur_ns[hosts[begin:end]]))]
+            if sums[end] > sums[begin]:
+                longest[place] = hosts[begin + int(np.argmax(taken_ns[begin:end]))]
     names = top.name
     code = np.append(names.code, (len(names.names), -1))[longest]  # -1, of no op, is the last
     return Texts(code, np.append(names.names, NUMPY)), spent
+
+
+def _may_make(ops: Calls, copy: Work) -> Mask:
+    """Which ops on the host may make what is copied to the device; bool (ops,).
+
+    An op writes as many bytes as are copied. One whose result's size is unknown ends right before the copy.
+    """
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    fits = [_fits(op, int(copy.bytes[0])) for op in signatures]
+    near = copy.launch.start_ns[0] - ops.end_ns <= ops.dur_ns
+    known = np.array([fit is not None for fit in fits], bool)[number]
+    return np.where(known, np.array([bool(fit) for fit in fits], bool)[number], near)
+
+
+def _fits(op: Signature, size: int) -> bool | None:
+    """Whether the op's result has so many bytes with numbers of some type; None if its shape is unknown."""
+    result = result_shape(op)
+    shapes = tensors(op) if op.name.endswith("_") else [] if result is None else [result]
+    return any(size in (each * math.prod(shape) for each in _WIDTHS) for shape in shapes) if shapes else None
 
 
 def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:

@@ -23,6 +23,8 @@ from traceanalyzer.rule.evidence_texts import (
     launched_in_steps,
     uncovered_ns,
 )
+from traceanalyzer.tensors.ops.table import Kind as Kinds
+from traceanalyzer.tensors.ops.table import op_row
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import without_waiting
@@ -77,9 +79,25 @@ _MORE_COMPUTE = (
     "Limited by arithmetic: a smaller dtype or less work helps most. Larger or padded dimensions, fused epilogues or "
     "{torch.compile}(mode='max-autotune') may bring it nearer to the peak."
 )
+# By its shapes an op would be faster than the device can be: no rate is known.
 _ABOVE_PEAK = {
-    False: "more than memory delivers: caches serve a part",
-    True: "above the device's peak: its algorithm needs fewer operations than counted",
+    "memory": "its shapes need more bytes than memory delivers in this time{peak}: it reads a part of them, or caches "
+    "serve a part",
+    "compute": "its shapes need more operations than the device does in this time{peak}: it skips a part, or the "
+    "recorded times are too short",
+}
+# What takes fewer bytes depends on what the op computes; others can be fused.
+_FEWER_BYTES = {
+    Kinds.ATTENTION: "Limited by memory: it reads all keys and values. Pass only the filled part of the cache, share "
+    "heads (grouped queries), or use a smaller dtype.",
+    Kinds.GEMM: "Limited by memory: the matrix is read for few rows. Use more rows at once (a larger batch), or a "
+    "smaller dtype.",
+    Kinds.REDUCTION: "Limited by memory: fuse it with the op that computes its input, or use a smaller dtype. For "
+    "windows that overlap, use cumulative sums (torch.cumsum).",
+    Kinds.LOOKUP: "Limited by memory: read fewer or smaller rows, or use a smaller dtype.",
+    Kinds.SCATTER: "Limited by memory: sort the indices once and reduce segments (torch.segment_reduce), or add fewer "
+    "rows.",
+    Kinds.SORT: "Limited by memory: sort fewer elements or a smaller dtype, or use topk.",
 }
 # Relative difference of an op's time per step from the mean of all steps, from which the message names the steps;
 # chosen.
@@ -354,11 +372,9 @@ def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) 
         if (share if part >= _MIN_COSTLIEST_SHARE else mean) >= min_near_share
         else "below-bounds"
     )
-    near = (
-        ""
-        if share > 1 or share < _MIN_PEAK_SHARE
-        else f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
-    )
+    near = f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
+    if share < _MIN_PEAK_SHARE:
+        rate, near = f"it reaches less than 1 % of the {best.limit} peak{_peak_of(best)}", ""
     if part < _MIN_COSTLIEST_SHARE:
         same_limit = np.array([op_inputs.limit == best.limit for op_inputs, *_ in rated])
         of_those = pace * float((shares * spent)[same_limit].sum() / spent[same_limit].sum())
@@ -366,11 +382,12 @@ def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) 
         whose = " of their dtype" * (best.limit == "compute")
         rate = f"on average, its {which} reach {100 * of_those:.0f} % of the {best.limit} peak{whose}"
         near = ""
-    elif share > 1:  # no device is quicker than its peak
-        near = f", {_ABOVE_PEAK[compute]}"
+    elif share > 1:
+        rate, near = _ABOVE_PEAK[str(best.limit)].format(peak=_peak_of(best)), ""
     if kind in ("compute", "memory"):
         far = kind == "compute" and (share if part >= _MIN_COSTLIEST_SHARE else mean) < _WELL_SHAPED
-        return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else _ADVICE[kind])
+        fewer = _FEWER_BYTES.get(op_row(best.op).kind, _ADVICE[kind]) if kind == "memory" else _ADVICE[kind]
+        return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else fewer)
     few = _few_blocks(kernels)
     return replace(few, words=f"{rate}{near}; {few.words}") if few else _below_bounds(f"{rate}{near}")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _ON_EVENT = re.compile(r"EventSynchronize$")
@@ -20,11 +20,13 @@ _EVENTS = (
 _ORDERS = r"StreamWaitEvent$"
 
 
-@rule(since="0.1", claims=Claims.EVENT)
-def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.EVENT, causes=("read-back",))
+def long_device_sync(calls: Calls, work: Work, idle: IdleTime, syncs: SyncCalls) -> Iterator[Hits]:
     """An explicit synchronisation leaves the GPU idle.
 
     What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op.
+    A second case (cause `read-back`, named in the finding's title): since the synchronisation before, a copy
+    to pinned memory was launched. The CPU reads it after the wait, so the wait cannot be removed.
     Why it costs: while the CPU waits, it cannot queue work. The GPU finishes its queue, and is idle until the
     next launch.
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
@@ -37,23 +39,53 @@ def long_device_sync(calls: Calls, idle: IdleTime, syncs: SyncCalls) -> Iterator
     """
     rows = syncs.row[~syncs.profiler & ~syncs.copy]
     explicit = calls[np.isin(calls.rows, rows) & ~calls.op.there]
-    for name, waits in explicit.by(explicit.name):
-        charged = idle.charged_to("synchronisation")
-        owner = charged.call.index_of_enclosing(waits)
-        if not (owner >= 0).any():  # the device was busy throughout, or had nothing to do before or after
-            continue
-        lines = waits.line.sums(waits.dur_ns)
-        yield Hits(
-            occurrences=waits,
-            named_by=name,
-            lost=LostTime.all_of(charged[owner >= 0], owner[owner >= 0]),
-            fix=Drop(np.union1d(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows)),
-            message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
-            + (", called at {lines:of these calls' time}" if lines else ""),
-            advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
-            "need one synchronisation at the end.",
-            evidence={"waited_ns": waits.total_ns, "lines": lines},
-        )
+    reads = _reads_copies(explicit, work, syncs)
+    for read, of_kind in ((True, explicit[reads]), (False, explicit[~reads])):
+        for name, waits in of_kind.by(of_kind.name):
+            charged = idle.charged_to("synchronisation")
+            owner = charged.call.index_of_enclosing(waits)
+            # Otherwise the device was busy throughout, or had nothing to do before or after.
+            if (owner >= 0).any():
+                lost = LostTime.all_of(charged[owner >= 0], owner[owner >= 0])
+                yield _read_back(waits, name, lost) if read else _needless(calls, waits, name, lost)
+
+
+def _needless(calls: Calls, waits: Calls, name: str, lost: LostTime) -> Hits:
+    lines = waits.line.sums(waits.dur_ns)
+    return Hits(
+        occurrences=waits,
+        named_by=name,
+        lost=lost,
+        fix=Drop(np.union1d(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows)),
+        message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
+        + (", called at {lines:of these calls' time}" if lines else ""),
+        advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
+        "need one synchronisation at the end.",
+        evidence={"waited_ns": waits.total_ns, "lines": lines},
+    )
+
+
+def _read_back(waits: Calls, name: str, lost: LostTime) -> Hits:
+    lines = waits.line.sums(waits.dur_ns)
+    return Hits(
+        occurrences=waits,
+        named_by=name,
+        cause="read-back",
+        lost=lost,
+        message="{by} waits {times_a_step} for copies to the host; the GPU stays idle until the next launch"
+        + (", called at {lines:of these calls' time}" if lines else ""),
+        advice="Keep the wait, because the CPU reads these copies after it. Launch the next work before it, or read "
+        "the copies one step later.",
+        evidence={"waited_ns": waits.total_ns, "lines": lines},
+    )
+
+
+def _reads_copies(waits: Calls, work: Work, syncs: SyncCalls) -> Mask:
+    """Whether a copy to pinned memory was launched since the synchronisation before; bool (waits,)."""
+    copies = np.sort(work[work.kind.one_of("copy_d2h") & ~work.pageable & work.launch.there].launch.start_ns)
+    ends = np.append(np.iinfo(np.int64).min, syncs.end_ns)
+    before = ends[np.searchsorted(syncs.end_ns, waits.start_ns, side="right")]
+    return np.searchsorted(copies, waits.start_ns) > np.searchsorted(copies, before)
 
 
 def timing_calls(calls: Calls) -> Rows:

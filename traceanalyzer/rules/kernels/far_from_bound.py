@@ -18,7 +18,8 @@ from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.convolutions import nth
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.ops.strides import reduced_dimension, stride_reason
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
@@ -29,10 +30,8 @@ _BACKWARD = r"Backward\d*$"
 _FEW = 0.5
 # Elements of a row: a block of torch's norms has this many threads.
 _SHORT = 256
-_ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
-cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
-topk cummax cummin"""
-_ALONG = frozenset(_ALONG_ONE.split())
+# Elements: tensor cores load so many at once.
+_ALIGNED = 8
 _SORTS = dict.fromkeys(
     ("indexed sum", "indexed row sum"), "it sorts the indices, and adds equal ones one after the other"
 )
@@ -40,6 +39,12 @@ _ADDS_ROWS = {"index_add_": 2, "index_add": 2, "index_copy_": 2, "scatter_add_":
 SHAPE = (
     "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
 )
+_FULL = (
+    "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
+    "choose another kernel"
+)
+_PAD = "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts"
+_PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _COUNTS = (
     "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
@@ -90,7 +95,7 @@ REMEDIES: Mapping[str, str] = {
     "norm": NORM,
     "norm backward": NORM,
     "scan": f"{_ORDER}; cut a few long rows into pieces",
-    "matmul": "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts",
+    "matmul": _PARTS,
     "attention": _ATTENTION,
     "long conv": _FFT,
     "separable conv": PASSES,
@@ -224,6 +229,10 @@ def _hits(
         remedy = BROADCAST
     if kind == "attention" and pieces.name.matches(_FLASH).any():
         remedy = FLASH
+    if kind == "matmul" and largest_odd_size(shape, _ALIGNED):
+        remedy = _PAD
+    if remedy == SHAPE and len(pieces.blocks) and sms and not _few_blocks(pieces.blocks, sms):
+        remedy = _FULL
     if reduces_nothing(shape):
         remedy = SQUEEZE
     by_fft = kind == "long conv"
@@ -276,7 +285,9 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
-        explanation = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or _stride(op)
+        explanation = (
+            _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
+        )
         explanation = explanation or _short_rows(op, kind)
         explanation = _phases(op) if kind == "resampling conv" else explanation
         explanation = _describe_taps(op) if kind == "separable conv" else explanation
@@ -306,7 +317,7 @@ def reduces_nothing(op: Signature) -> bool:
     try:
         tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
         shape = op.shape(tensors[0])
-        dim = _dimension(op, len(shape))
+        dim = reduced_dimension(op, len(shape))
     except (LookupError, TypeError, ValueError):
         return False
     return dim is not None and shape[dim] == 1
@@ -335,31 +346,6 @@ def _few_blocks(blocks: Rows, sms: int | None) -> str:
     if not sms or not 0 < most < _FEW * sms:
         return ""
     return f"{most} blocks leave most of {sms} multiprocessors empty"
-
-
-def _stride(op: Signature) -> str:
-    """Along which dimension it works, and how far apart neighbours lie there."""
-    tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
-    largest = max(tensors, key=lambda i: math.prod(op.shape(i)))
-    shape, strides = op.shape(largest), op.stride(largest)
-    dim = _dimension(op, len(shape))
-    if dim is not None:
-        step = strides[dim] if strides else math.prod(shape[dim + 1 :])
-        if step > 1 and shape[dim] > 1:
-            return f"along dimension {dim} neighbours are {step:,} elements apart in memory"
-    if strides and strides[-1] > 1 and shape[-1] > 1:
-        return f"neighbours in a row of its input are {strides[-1]:,} elements apart"
-    return ""
-
-
-def _dimension(op: Signature, rank: int) -> int | None:
-    """The one dimension that it reduces, scans or normalises; None of several, or none."""
-    if op.name.removeprefix("aten::") not in _ALONG:
-        return None
-    position = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
-    along = op.scalar(position)
-    dims = along if isinstance(along, list) else [along]
-    return int(dims[0]) % rank if len(dims) == 1 and type(dims[0]) is int else None
 
 
 def _short_rows(op: Signature, kind: str) -> str:

@@ -11,12 +11,18 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.strides import is_strided
 from traceanalyzer.timeline import kernel_families as families
 
 _NOT_MEANT = rf"{families.NCHW_BATCH_NORM.pattern}|multi_tensor_apply"
 _ROWS = (
     "Give the op more rows at once, as with a larger batch; or split its few long rows into parts, and combine the "
     "results of the parts."
+)
+_STRIDED = (
+    "Put the reduced dimension last, contiguous in memory (for a loss: logits of shape rows x classes). Along another "
+    "dimension the kernel has few CUDA blocks, and more rows add none."
 )
 _TILES = (
     "Let more blocks share the product: more rows (a larger batch), smaller tiles or split-K in its kernel, several "
@@ -63,7 +69,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
-def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def low_occupancy(work: Work, gpus: Gpus, inputs: WorkInputs | None, limits: Limits) -> Iterator[Hits]:
     """A kernel has so few CUDA blocks that most of the device's multiprocessors have no work.
 
     What it looks for: kernels that take more than 20 µs. Their number of CUDA blocks is less than half the
@@ -85,10 +91,12 @@ def low_occupancy(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         few = kernels[(kernels.blocks > 0) & (kernels.blocks < limits.max_grid_share * sms)]
         unaccompanied = few[few.beside_ns() <= limits.max_beside_share * few.dur_ns]
         for op, pieces in unaccompanied.by(named_ops(unaccompanied)):
-            yield _hits(op, pieces, sms, busy_ns, limits)
+            linked = pieces.entries[pieces.op.there]
+            strided = inputs is not None and len(linked) > 0 and inputs.meets(is_strided)[linked].all()
+            yield _hits(op, pieces, sms, busy_ns, limits, _STRIDED if strided else _ROWS)
 
 
-def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits) -> Hits:
+def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, rows: str) -> Hits:
     product = pieces.name.matches(families.GEMM_OR_CONVOLUTION).any()
     evidence = gpu_time_evidence(pieces) | {
         "blocks": int(np.median(pieces.blocks)),
@@ -107,7 +115,7 @@ def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits) -> Hits
             if pieces.name.matches(families.GEMM_OR_CONVOLUTION).all()
             else _LISTS
             if pieces.op.name.matches(_OF_LISTS).all()
-            else _ROWS,
+            else rows,
         ),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,

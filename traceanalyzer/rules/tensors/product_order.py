@@ -89,15 +89,16 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     scaling = np.array([_scales(op) for op in inputs.signatures])[inputs.number[ordered.entries]]
     number = inputs.number[ordered[~scaling].entries]
     yield from _long_sides(ordered[~scaling], number, inputs.signatures, work, limits)
-    readers: dict[Shape, set[int]] = {}
+    # A view has another shape of as many elements.
+    readers: dict[int, set[int]] = {}
     for which in set(number.tolist()):
         for shape in tensors(inputs.signatures[which]):
-            readers.setdefault(shape, set()).add(which)
+            readers.setdefault(math.prod(shape), set()).add(which)
     pairs = {}
     for first, second in set(zip(number[:-1].tolist(), number[1:].tolist(), strict=True)):
         pair = _pair(inputs.signatures[first], inputs.signatures[second])
         # no other op of the forward pass may read what the first product makes
-        only_reader = pair is not None and readers[pair.between] == {second}
+        only_reader = pair is not None and readers[math.prod(pair.between)] == {second}
         if pair is not None and only_reader and pair.operations <= limits.max_operations_share:
             pairs[pair.between] = pair
     for pair in pairs.values():
@@ -165,7 +166,8 @@ def _used_as_gram(shape: Shape, following: list[Signature]) -> dict[int, float]:
         shapes = tensors(op)
         if large not in shapes:
             continue
-        if op.name in _LINEAR and set(shapes) == {large}:
+        squares = op.name == "aten::mul" and shapes.count(large) > 1
+        if op.name in _LINEAR and set(shapes) == {large} and not squares:
             part[place] = ratio**2
         elif op.name not in (*_PRODUCTS, *_ADDED_PRODUCTS):
             return {}
@@ -221,7 +223,8 @@ def _pair(first: Signature, second: Signature) -> _Pair | None:
 
 def _scales(op: Signature) -> bool:
     """A copy, or all elements times one number."""
-    return op.name in _SCALINGS and len({shape for shape in tensors(op) if math.prod(shape) > 1}) == 1
+    shapes = [shape for shape in tensors(op) if math.prod(shape) > 1]
+    return op.name in _SCALINGS and (len(shapes) == 1 or (op.name == "aten::copy_" and len(set(shapes)) == 1))
 
 
 def _works_on(op: Signature, pair: _Pair) -> bool:

@@ -27,6 +27,7 @@ from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     weighs,
 )
 from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes, shape_text
 from traceanalyzer.tensors.top_ops import require_shapes
 
@@ -51,6 +52,7 @@ _ONE_PLACE = (
     "Use x.max(dim).values, x.min(dim).values: backward writes the gradient to the place that forward found. amax and "
     "amin share it among equal numbers, for which backward compares all of them again."
 )
+_MIXING = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.LOOKUP)
 _LISTS = re.compile(r"^aten::(nonzero\w*|masked_select|argwhere)$")
 _LIST = (
     "Build the list of close pairs seldom: with a margin (a skin) around the cut-off it holds for several iterations. "
@@ -117,14 +119,15 @@ def materialised_pairs(
 
 
 def _pair_hits(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    rest = _reduced_pairs(pairs, limits)
+    mixed = any(_mixes(op, pairs.shape) for op in inputs.signatures)
+    rest = set() if mixed else _reduced_pairs(pairs, limits)
     masks = bool(_COMPARES.search(pairs.op)) and not any(weighs(op, pairs.shape) for op in inputs.signatures)
     member = inputs.meets(
         lambda op: (
             _streams(op)
             and (
                 _pairs_of(op, limits) == pairs
-                or ({pairs.shape, *rest} & shapes_in(op) and (not masks or "bool" in op.types))
+                or (not mixed and {pairs.shape, *rest} & shapes_in(op) and (not masks or "bool" in op.types))
             )
         )
     )
@@ -266,6 +269,13 @@ def _streams(op: Signature) -> bool:
     """Whether memory bounds it, so that one kernel could do it with its neighbours: no product, no factorisation."""
     needed = bound_of(op) if op.dims else None
     return needed is not None and needed.kind in ("elementwise", "reduction", "softmax", "norm")
+
+
+def _mixes(op: Signature, shape: Shape) -> bool:
+    """Whether it mixes other data into a tensor of that shape: then other tensors have the shape of all pairs, too."""
+    if op_row(op.name).kind is Kind.NORM:
+        return shape in shapes_in(op)
+    return not _streams(op) and op_row(op.name).kind in _MIXING and result_shape(op) == shape
 
 
 def _reduces(op: Signature) -> bool:

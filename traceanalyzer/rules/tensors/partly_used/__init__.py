@@ -101,7 +101,11 @@ def _hits(chain: Chain, pieces: Work) -> Hits:
         cause="averaged" if chain.averaged else "",
         named_by=shape_text(chain.cut.shape(0)),
         message="{by} is computed in full, "
-        + ("and then averaged or summed" if chain.averaged else "but {cut} takes only {kept} of it")
+        + (
+            "and then averaged or summed"
+            if chain.averaged
+            else f"but {{cut}} takes only {{kept}} of {_axis(chain.cut)}"
+        )
         + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
         advice=_advice(chain),
         confidence=Confidence.MEDIUM,
@@ -114,6 +118,12 @@ def _hits(chain: Chain, pieces: Work) -> Hits:
     )
 
 
+def _axis(cut: Signature) -> str:
+    """`it`, or `its dimension 1` where the cut takes a part of one dimension."""
+    part = taken(cut)
+    return f"its dimension {next(iter(part[0]))}" if part and len(part[0]) == 1 else "it"
+
+
 def _advice(chain: Chain) -> str:
     if chain.averaged:
         return (
@@ -122,6 +132,8 @@ def _advice(chain: Chain) -> str:
         )
     if is_diagonal(chain.cut):
         return "Multiply row by row: (a * b).sum(-1) instead of (a @ b.mT).diagonal(dim1=-2, dim2=-1)."
+    if op_row(chain.first.name).kind is Kind.GEMM and not chain.begin:
+        return "Compute only these columns: slice the weight, as in F.linear(x, weight[:8]), not the result."
     if op_row(chain.first.name).kind is Kind.GEMM:
         return (
             "Slice the rows before the product, not after it: head(hidden[:, -1:]) instead of "
@@ -206,6 +218,8 @@ def chains(ops: Readers, spent_ns: Floats, limits: Thresholds) -> Iterator[Chain
             parts = _parts(ops, members, places, links, limits)
             link_count = _count_links(ops, parts, links, limits.max_part)
             if not link_count or spent_ns[places[:, 1 : link_count + 1]].sum() < limits.min_ns:
+                continue
+            if _other_tensor_fits(ops, places[0].tolist(), links):
                 continue
             claimed[places[:, : link_count + 1]] = True
             cut = ops.op(int(members[0]))
@@ -341,6 +355,15 @@ def _share_of_other_readers(ops: Readers, row: list[int], count: int, link: _Lin
             part = taken(op)
             more += outside * part[1] if part else 1.0
     return more
+
+
+def _other_tensor_fits(ops: Readers, row: list[int], links: list[_Link]) -> bool:
+    """Whether different parts are taken, and an input of the first maker has the same shape: either may be cut."""
+    cut, first = ops.op(row[0]), links[0]
+    if first.result not in tensors(ops.op(first.place)):
+        return False
+    readers = ops.between(row[1], ops.next_alike(row[1], row[0]), first.result)
+    return any(op != cut and (part := taken(op)) is not None and part[1] < 1 for op, _ in readers)
 
 
 def _count_links(ops: Readers, parts: Floats, links: list[_Link], max_part: float) -> int:

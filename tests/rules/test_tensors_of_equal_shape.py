@@ -1,0 +1,96 @@
+"""Tensors of one shape that are different tensors: no rule takes one of them for the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.support.cached_reports import reported
+from traceanalyzer import Severity
+
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4>(float*)"
+ROWS, WIDE, FLAT = [16, 512, 4_096], [16, 512, 1_024], [8_192, 1_024]
+
+
+def gated_mlp(*, gate: bool) -> list[Op]:
+    """Up and down projection; with a gate, the result of one is multiplied by another tensor of its shape."""
+    up = Op("aten::mm", NVJET, 300, [FLAT, [1_024, 4_096]], [BF16] * 2)
+    scale = Op("aten::mul", POINTWISE, 90, [ROWS, ROWS if gate else []], [BF16, BF16 if gate else "double"])
+    down = Op("aten::mm", NVJET, 300, [[8_192, 4_096], [4_096, 64]], [BF16] * 2)
+    return [up, scale, down, Op("aten::relu", POINTWISE, 20, [[8_192, 64]], [BF16])]
+
+
+@pytest.mark.parametrize(("gate", "reordered"), [(True, 0), (False, 1)])
+def test_a_gate_between_two_products_keeps_their_order(gate: bool, reordered: int) -> None:
+    assert len(found(program(gated_mlp(gate=gate)), "product-order")) == reordered
+
+
+def test_view_of_the_first_product_that_others_read_stays() -> None:
+    reader = Op("aten::relu", POINTWISE, 20, [ROWS], [BF16])
+    assert found(program([*gated_mlp(gate=False), reader]), "product-order") == []
+
+
+def square_layers(*columns: int) -> list[Op]:
+    """A layer that keeps its input's shape, then slices of so many columns of a tensor of that shape."""
+    shape, kinds = [4_096, 4_096], [F32, "Scalar", "Scalar", "Scalar", "Scalar"]
+    layer = Op("aten::linear", NVJET, 900, [shape, shape], [F32] * 2)
+    slices = []
+    for count in columns:
+        numbers = ["", "1", "0", str(count), "1"]
+        slices += [
+            Op("aten::slice", "", 1, [shape, [], [], [], []], kinds, scalars=numbers),
+            Op("aten::square", POINTWISE, 10, [[4_096, count]], [F32]),
+        ]
+    return [layer, *slices]
+
+
+def test_columns_of_a_product_are_columns_of_its_weight() -> None:
+    (one,) = found(program(square_layers(512)), "partly-used")
+    assert "takes only 12 % of its dimension 1" in one.message
+    assert "slice the weight" in one.advice
+
+
+def test_different_slices_of_one_shape_name_no_tensor() -> None:
+    assert found(program(square_layers(512, 8)), "partly-used") == []
+
+
+def embedded(norm: bool) -> list[Op]:
+    """Features times an embedding of each, a tensor that layers of the same shape follow, and a sum over features."""
+    whole = [1_536, 32, 512]
+    layer = Op(
+        "aten::layer_norm", POINTWISE, 400, [whole, [], [512], [512], []], [F32, "", F32, F32, "Scalar"]
+    )
+    return [
+        Op("aten::mul", POINTWISE, 100, [[1_536, 32, 1], [32, 512]], [F32] * 2),
+        *[layer] * norm,
+        Op("aten::tanh", POINTWISE, 400, [whole], [F32]),
+        Op(
+            "aten::sum", POINTWISE, 100, [whole, [], [], []], [F32, "ScalarList", "", ""], scalars=["", "[1]"]
+        ),
+        Op("aten::mm", NVJET, 800, [[1_536, 512], [512, 512]], [F32] * 2),
+    ]
+
+
+def test_layers_after_a_broadcast_are_not_its_pairs() -> None:
+    (pairs,) = found(program(embedded(norm=False)), "materialised-pairs")
+    assert pairs.count == 6 * 3
+    (broadcast,) = found(program(embedded(norm=True)), "materialised-pairs")
+    assert (broadcast.count, broadcast.cost_ns <= 6 * 100_000) == (6, True)
+
+
+_ACCUSED = {
+    "public2/tracelens_h100_qwen05b": "product-order",
+    "seventh/control_router.bad": "partly-used",
+    "seventh/control_router.fixed": "partly-used",
+    "seventh/table_former.bad": "materialised-pairs",
+    "seventh/table_former.fixed": "materialised-pairs",
+}
+
+
+@pytest.mark.of_shared(wanted=_ACCUSED.__contains__)
+def test_healthy_tensors_of_equal_shape_are_not_accused(shared_trace: Path) -> None:
+    name = f"{shared_trace.parent.name}/{shared_trace.name.removesuffix('.json.gz')}"
+    of_rule = [one for one in reported(shared_trace).findings if one.rule == _ACCUSED[name]]
+    assert [one.message for one in of_rule if one.severity is not Severity.INFO] == []

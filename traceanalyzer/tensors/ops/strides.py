@@ -1,0 +1,72 @@
+"""Along which dimension of a tensor an op works, and how far apart neighbors lie there in memory."""
+
+from __future__ import annotations
+
+import math
+
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature
+
+_ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
+cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
+topk cummax cummin"""
+_ALONG = frozenset(_ALONG_ONE.split())
+
+
+def stride_reason(op: Signature) -> str:
+    """How far apart neighbors lie along the dimension of an op's work, as a clause; empty where they are adjacent.
+
+    Raises:
+        LookupError, TypeError, ValueError: the inputs are damaged.
+    """
+    shape, strides = _largest(op)
+    dim = reduced_dimension(op, len(shape))
+    if dim is not None and (step := strided_step(op)) > 1:
+        return f"along dimension {dim} neighbours are {step:,} elements apart in memory"
+    if strides and strides[-1] > 1 and shape[-1] > 1:
+        return f"neighbours in a row of its input are {strides[-1]:,} elements apart"
+    return ""
+
+
+def is_strided(op: Signature) -> bool:
+    """Whether the kernel reduces a dimension with neighbors apart in memory; False where unknown.
+
+    A softmax copies its input so that the last dimension is contiguous, and then works along its own dimension.
+    """
+    try:
+        if "softmax" not in op.name:
+            return strided_step(op) > 1
+        shape, _ = _largest(op)
+        dim = reduced_dimension(op, len(shape))
+        return dim is not None and shape[dim] > 1 and math.prod(shape[dim + 1 :]) > 1
+    except (LookupError, TypeError, ValueError):
+        return False
+
+
+def strided_step(op: Signature) -> int:
+    """Elements from one number to the next along the dimension that an op reduces; 0 where unknown or of size 1.
+
+    Raises:
+        LookupError, TypeError, ValueError: the inputs are damaged.
+    """
+    shape, strides = _largest(op)
+    dim = reduced_dimension(op, len(shape))
+    if dim is None or shape[dim] <= 1:
+        return 0
+    return strides[dim] if strides else math.prod(shape[dim + 1 :])
+
+
+def _largest(op: Signature) -> tuple[Shape, tuple[int, ...] | None]:
+    """Shape and strides of the largest input."""
+    tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
+    largest = max(tensors, key=lambda i: math.prod(op.shape(i)))
+    return op.shape(largest), op.stride(largest)
+
+
+def reduced_dimension(op: Signature, rank: int) -> int | None:
+    """The one dimension that it reduces, scans or normalises; None of several, or none."""
+    if op.name.removeprefix("aten::") not in _ALONG:
+        return None
+    position = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
+    along = op.scalar(position)
+    dims = along if isinstance(along, list) else [along]
+    return int(dims[0]) % rank if len(dims) == 1 and type(dims[0]) is int else None
