@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cached_reports import analysed, reported
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
@@ -165,3 +166,56 @@ def quotes(page: Parsed) -> list[tuple[str, str, str | None, str]]:
         )
         for one in page.having("data-path")
     ]
+
+
+def shown(content: object) -> Parsed:
+    """A part of a page."""
+    return parsed(f"<main>{content}</main>".encode())
+
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "</script><script>hacked = 1</script>",
+    "<img src=x onerror=hacked=1>",
+    '" onload="hacked=1" \'><svg/onload=hacked=1>',
+    "{{data}} {{script}} &lt;b&gt; &#60;i&#62;",
+    "]]> --> <!-- <style>*{display:none}</style>",
+    "\u202egnirts \u2066x\u2069 \u200b\u2028\u2029\x00\x07\x1b[31m\x85",
+    "half \ud800 of a pair",
+    "x" * 100_000,
+    "javascript:alert(1)",
+)
+
+
+def hostile_trace() -> TraceBuilder:
+    """A loop whose ops, kernels, annotations, modules and lines have such names."""
+    made = TraceBuilder(record_shapes=1, profile_memory=1, with_stack=1)
+    nasty = [name.encode("utf-8", "replace").decode() for name in NASTY]
+    for step in range(4):
+        begin = step * 10_000_000
+        made.step(step, begin, 10_000_000)
+        for i, name in enumerate(nasty):
+            at = begin + 200_000 + i * 900_000
+            made.annotation(name, at, 800_000)
+            made.python(f"train.py(7): {name[:2000]}", at, 800_000, python_id=step * 100 + i + 1)
+            made.op(name, at + 1_000, 500_000, **{"Input Dims": [[4, 4]], "Input type": [name[:50]]})
+            made.launch("cudaLaunchKernel", at + 2_000, 5_000, step * 100 + i + 1)
+            made.launch("cudaStreamSynchronize", at + 10_000, 400_000, step * 100 + i + 51)
+            made.kernel(at + 50_000, 300_000, step * 100 + i + 1, name=name)
+            made.memory(at + 3_000, 4 << 20, address=i + 1, allocated=(4 + i) << 20, reserved=64 << 20)
+    return made
+
+
+def busy_loop(launches: int) -> TraceBuilder:
+    """Steps of many short kernels that the CPU launches too slowly, under ten levels of ops."""
+    made = TraceBuilder()
+    for step in range(3):
+        begin = step * 20_000_000
+        made.step(step, begin, 20_000_000)
+        for i in range(launches):
+            at = begin + 100_000 + i * 40_000
+            for depth in range(10):
+                made.op(f"aten::level{depth}", at + depth * 100, 30_000 - depth * 200)
+            made.launch("cudaLaunchKernel", at + 5_000, 4_000, 1 + step * launches + i)
+            made.kernel(at + 12_000, 3_000, 1 + step * launches + i)
+    return made

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.html.pages import LOOSE, QUOTED, documents, page, page_of_job, rendered, wrong
-from tests.html.test_escaping import hostile_trace
+from tests.html.pages import LOOSE, QUOTED, documents, hostile_trace, page, page_of_job, rendered, wrong
 from tests.support.browser import Visit, violations, visited
 from tests.support.cached_reports import analysed, loaded
 from tests.support.fixtures import FIXTURES

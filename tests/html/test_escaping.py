@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.html.pages import Parsed, parsed
+from tests.html.pages import NASTY, Parsed, hostile_trace, parsed
 from tests.report import report_samples as samples
 from tests.support.hypothesis_profiles import examples
-from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.document import render_html
@@ -26,18 +25,6 @@ from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.time_tree import Node
 
-NASTY = (
-    "<script>alert(1)</script>",
-    "</script><script>hacked = 1</script>",
-    "<img src=x onerror=hacked=1>",
-    '" onload="hacked=1" \'><svg/onload=hacked=1>',
-    "{{data}} {{script}} &lt;b&gt; &#60;i&#62;",
-    "]]> --> <!-- <style>*{display:none}</style>",
-    "\u202egnirts \u2066x\u2069 \u200b\u2028\u2029\x00\x07\x1b[31m\x85",
-    "half \ud800 of a pair",
-    "x" * 100_000,
-    "javascript:alert(1)",
-)
 names = st.one_of(
     st.sampled_from(NASTY),
     st.text(max_size=60),
@@ -158,22 +145,3 @@ def test_a_real_trace_with_such_names(tmp_path: object) -> None:
     parsed(html)
     assert b"<script>alert" not in html
     assert b"&lt;script&gt;alert(1)" in html
-
-
-def hostile_trace() -> TraceBuilder:
-    """A loop whose ops, kernels, annotations, modules and lines have such names."""
-    made = TraceBuilder(record_shapes=1, profile_memory=1, with_stack=1)
-    nasty = [name.encode("utf-8", "replace").decode() for name in NASTY]
-    for step in range(4):
-        begin = step * 10_000_000
-        made.step(step, begin, 10_000_000)
-        for i, name in enumerate(nasty):
-            at = begin + 200_000 + i * 900_000
-            made.annotation(name, at, 800_000)
-            made.python(f"train.py(7): {name[:2000]}", at, 800_000, python_id=step * 100 + i + 1)
-            made.op(name, at + 1_000, 500_000, **{"Input Dims": [[4, 4]], "Input type": [name[:50]]})
-            made.launch("cudaLaunchKernel", at + 2_000, 5_000, step * 100 + i + 1)
-            made.launch("cudaStreamSynchronize", at + 10_000, 400_000, step * 100 + i + 51)
-            made.kernel(at + 50_000, 300_000, step * 100 + i + 1, name=name)
-            made.memory(at + 3_000, 4 << 20, address=i + 1, allocated=(4 + i) << 20, reserved=64 << 20)
-    return made

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.html.pages import Parsed, parsed
+from tests.html.pages import Parsed, quotes, shown
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
@@ -17,10 +17,6 @@ from traceanalyzer.model.report import AnalysedWindow, DeviceBusy, IdleCause, Tr
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Damage, Device
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
-
-
-def shown(content: object) -> Parsed:
-    return parsed(f"<main>{content}</main>".encode())
 
 
 def page_of(
@@ -256,3 +252,41 @@ def test_each_reason_why_something_is_not_known_is_told_once() -> None:
     assert ("not recorded", "stacks, memory") in facts_of(trace)
     assert "not known" not in dict(facts_of(replace(trace, accounting=())))
     assert "not recorded" not in dict(facts_of(replace(trace, missing=())))
+
+
+def places(page: Parsed) -> list[tuple[str, str]]:
+    return [(path, text.replace("\u00a0", " ")) for path, _, _, text in quotes(page)]
+
+
+def test_a_row_of_a_rank_has_its_own_numbers_and_leads_to_it() -> None:
+    """Of two devices the first that is told, and its largest cause of idle time."""
+    busy = (DeviceBusy(1, 25 * MS, 0.25), DeviceBusy(0, 50 * MS, 0.5))
+    two = samples.trace(3, step=samples.estimate(), busy=busy)
+    one = samples.trace(1, step=samples.estimate(9 * MS))
+    page = shown(ranks(page_of(one, two)))
+    assert places(page) == [
+        ("diagnose#/traces/0/step/traced_ns", "25.0 ms"),
+        ("diagnose#/traces/0/step/unprofiled_ns", "9.00 ms"),
+        ("diagnose#/traces/0/busy/0/share", "37.0 %"),
+        ("diagnose#/traces/1/step/traced_ns", "25.0 ms"),
+        ("diagnose#/traces/1/step/unprofiled_ns", "18.0 ms"),
+        ("diagnose#/traces/1/busy/0/share", "25.0 %"),
+    ]
+    links = [(at.text, at.attributes["href"]) for at in page.elements if at.name == "a"]
+    assert links == [("rank 1", "#trace-0"), ("rank 3", "#trace-1")]
+    heads = [at.text for at in page.elements if at.name == "th" and "thead" in at.parents]
+    assert heads == [
+        *("rank", "step as recorded", "without the profiler", "busy"),
+        *("most of the idle time", "to fix"),
+    ]
+
+
+def test_damaged_trace_is_shown_with_its_verdict() -> None:
+    damage = (Damage("truncated", "it ends", 9, 1), Damage("skipped files", "one was skipped"))
+    page = shown(verdicts(page_of(samples.trace(meta=samples.meta(damage=damage)))))
+    assert [pair for pair in places(page) if "damage" in pair[0]] == [
+        ("diagnose#/traces/0/meta/damage/0/message", "it ends"),
+        ("diagnose#/traces/0/meta/damage/1/message", "one was skipped"),
+    ]
+    assert [at.text for at in page.elements if at.name == "dt"][-1] == "Not read"
+    assert "Not read" not in shown(verdicts(page_of(samples.trace()))).elements[0].text

@@ -1,4 +1,4 @@
-"""Ranks on one axis and their waits by step: bars are where and as long as the steps are, cells lead to them."""
+"""A job's verdict, its ranks on one axis, and their waits by step: where bars and cells lie, and where they lead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.html.pages import Element, Parsed, parsed
+from tests.html.pages import Element, Parsed, parsed, quotes
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Verdict
@@ -25,6 +25,8 @@ ONE = RankReport(
     waits_ns=(4 * MS, 0),
     holds_up_ns=(0, 1 * MS),
 )
+
+
 # It began half a step later, and its clock reads 2 s more.
 TWO = replace(
     ONE,
@@ -60,14 +62,6 @@ def test_steps_of_ranks_lie_on_the_reference_s_clock() -> None:
     (caption,) = [one.text for one in page.elements if one.name == "caption"]
     assert caption.startswith("Steps of all ranks on one axis, 20.0 ms long;")
     assert caption.endswith(" Clocks are aligned to within 9.00 µs.")
-
-
-def test_a_clock_that_drifts_is_evened() -> None:
-    """It gains a tenth: its second step began 9 ms after the first, whatever it reads."""
-    fast = replace(ONE, clock=Clock(0, 0, drift_ppm=100_000.0, at_ns=1_000 * MS), start_ns=(0, 10 * MS))
-    page = drawn([replace(ONE, clock=None), fast])
-    second = [x for x, _ in places(page, "late")]
-    assert second == ["50.000%", "45.000%"]
 
 
 def cells(page: Parsed) -> list[Element]:
@@ -134,17 +128,120 @@ def test_ranks_without_steps_have_no_drawing() -> None:
     assert job_drawings(page) is None
 
 
-def test_job_verdict_has_what_ifs_and_missing_ranks() -> None:
-    """The step is not said again where bars show it."""
-    job = JobReport((ONE,), missing=(2, 3), summary=Verdict("not known", "the GPU", "nothing"))
-    job = replace(job, as_peers={"1": samples.estimate()})
-    for step, first in ((None, ["Stepnot known"]), (samples.estimate(), [])):
-        page = parsed(str(job_verdict(replace(job, step=step))).encode())
-        assert [one.text for one in page.elements if one.name == "div"] == [
-            *first,
-            "Limitthe GPU",
-            "Fixnothing",
-            "What ifwith rank 1 as its peers: predicted 18.0 ms a step",
-            "Missingrank 2, 3",
-        ]
-    assert job_verdict(JobReport((ONE,))) is None
+def step(waits: int, holds: int = 0, **more: Any) -> RankReport:
+    """One step of 10 ms."""
+    times = {"start_ns": (0,), "dur_ns": (10 * MS,), "waits_ns": (waits,), "holds_up_ns": (holds,)}
+    return replace(ONE, step=(7,), **{**times, **more})
+
+
+@pytest.mark.parametrize(
+    ("waits", "bars"),
+    [
+        (30 * MS, [("0.000%", "100.000%")]),  # it began to wait in the step before
+        (300_000, [("97.000%", "3.000%")]),
+        (6_000, [("99.940%", "0.060%")]),
+        (5_000, []),  # too narrow to be seen
+    ],
+)
+def test_a_wait_is_the_end_of_its_step(waits: int, bars: list[tuple[str, str]]) -> None:
+    assert places(drawn([step(waits)]), "waits") == bars
+
+
+@pytest.mark.parametrize(
+    ("waits", "holds", "late"), [(2, 3, True), (3, 3, False), (4, 3, False), (4, 0, False)]
+)
+def test_step_is_late_if_others_wait_longer_for_it(waits: int, holds: int, late: bool) -> None:
+    page = drawn([step(waits * MS, holds * MS)])
+    assert len(page.of_class("late")) == late
+    assert len(page.of_class("holds")) == late
+
+
+def test_cells_are_shaded_by_share_of_the_longest_wait() -> None:
+    """Also of those for a rank that itself waits less."""
+    page = drawn([step(MS, 4 * MS), replace(step(2 * MS), rank=1)])
+    styles = [one.attributes["style"] for one in page.having("style") if one.name == "td"]
+    assert styles == ["--share: 25%", "--share: 50%"]
+
+
+def test_a_clock_s_offset_counts_before_its_drift() -> None:
+    """It reads 1 s more, and gains a tenth from 1 s of the reference on."""
+    clock = Clock(0, 1_000 * MS, drift_ppm=100_000.0, at_ns=1_000 * MS)
+    fast = replace(ONE, clock=clock, start_ns=(1_000 * MS, 1_010 * MS))
+    page = drawn([replace(ONE, clock=None), fast])
+    assert [x for x, _ in places(page, "late")] == ["50.000%", "45.000%"]
+
+
+def of(ranks: list[RankReport], traces: list[int]) -> Parsed:
+    shown = [SimpleNamespace(rank=rank, detailed=True) for rank in traces]
+    page: Any = SimpleNamespace(report=SimpleNamespace(job=JobReport(tuple(ranks))), traces=shown)
+    return parsed(str(job_drawings(page)).encode())
+
+
+def test_cells_link_to_the_trace_of_their_rank() -> None:
+    """Ranks 3, 4 and 5; the traces of 5 and 3 are in the page."""
+    page = of([replace(step(rank), rank=rank) for rank in (3, 4, 5)], [5, 3])
+    assert [one.attributes["data-at"] for one in page.having("data-at")] == ["#step-1-7", "#step-0-7"]
+    paths = [one.attributes["data-path"] for one in page.having("data-path")]
+    assert paths == [f"diagnose#/job/ranks/{place}/waits_ns/0" for place in range(3)]
+
+
+def test_a_rank_without_steps_has_an_empty_row() -> None:
+    bare = replace(ONE, rank=1, step=(), start_ns=(), dur_ns=(), waits_ns=(), holds_up_ns=())
+    page = drawn([step(MS), bare])
+    assert [one.text for one in cells(page)] == ["1.00 ms", ""]
+    assert len(page.of_class("rank-steps")) == 2
+
+
+def verdict(job: JobReport) -> Parsed:
+    return parsed(str(job_verdict(job)).encode())
+
+
+def test_job_verdict_lines_match_their_json_places() -> None:
+    peers = {"1": samples.estimate(), "2, 3": samples.estimate(9 * MS)}
+    page = verdict(JobReport((ONE,), summary=Verdict("12 ms", "the GPU", "faster"), as_peers=peers))
+    assert [(path, text) for path, _, _, text in quotes(page)] == [
+        ("diagnose#/job/summary/step", "12\u00a0ms"),
+        ("diagnose#/job/summary/limit", "the GPU"),
+        ("diagnose#/job/summary/fix", "faster"),
+        ("diagnose#/job/as_peers/1/unprofiled_ns", "18.0 ms"),
+        ("diagnose#/job/as_peers/2, 3/unprofiled_ns", "9.00 ms"),
+    ]
+    assert [one.text for one in page.elements if one.name == "dt"] == [
+        *("Step", "Limit", "Fix"),
+        *("What if", "What if"),
+    ]
+    assert [one.text for one in page.of_class("rank")] == ["1", "2, 3"]
+
+
+def test_a_verdict_has_what_is_known_alone() -> None:
+    page = verdict(JobReport((ONE,), missing=(7,)))
+    assert [one.text for one in page.elements if one.name == "div"] == ["Missingrank 7"]
+    page = verdict(JobReport((ONE,), summary=Verdict("", "the CPU", "")))
+    assert [one.text for one in page.elements if one.name == "div"] == ["Limitthe CPU"]
+    shown = JobReport((ONE,), step=samples.estimate(), summary=Verdict("12 ms"))
+    assert job_verdict(shown) is None
+
+
+def test_the_heat_map_has_a_column_for_each_step_of_any_rank() -> None:
+    page = drawn([replace(TWO, step=(8, 9)), ONE])
+    heads = [one.text for one in page.elements if one.name == "th" and "thead" in one.parents]
+    assert heads == ["rank", "7", "8", "9"]
+    names = [one.text for one in page.elements if one.name == "th" and "tbody" in one.parents]
+    assert names == ["rank 1", "rank 0"] * 2
+
+
+def test_step_rows_are_named_and_clocks_shown_if_any() -> None:
+    page = drawn([replace(ONE, clock=None), replace(TWO, clock=None, start_ns=(0, 10 * MS))])
+    labels = [one.attributes["aria-label"] for one in page.of_class("rank-steps")]
+    assert labels == ["Steps of rank 0", "Steps of rank 1"]
+    (caption,) = [one.text for one in page.elements if one.name == "caption"]
+    assert caption.endswith("the verdict is about the run without the profiler.")
+    titles = [one.text for one in page.elements if one.name == "title"]
+    assert titles[0] == titles[1]  # the step's bar and its wait
+
+
+def test_of_ranks_that_wait_alike_the_first_are_drawn() -> None:
+    page = drawn([replace(ONE, rank=rank, waiting_ns=5) for rank in reversed(range(49))])
+    labels = [one.attributes["aria-label"] for one in page.of_class("rank-steps")]
+    assert labels == [f"Steps of rank {rank}" for rank in reversed(range(48))]
+    assert [one.text for one in page.of_class("note")] == ["1 rank with less waiting left out."]

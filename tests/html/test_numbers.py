@@ -1,7 +1,9 @@
-"""Every number of a page is the JSON's, and what adds up on it adds up."""
+"""Every number of a page is the JSON's, what adds up on it adds up, and it has words for people."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.support.fixtures import FIXTURES, name_of
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
 from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.markup import rounded
 
 SOME = [
     FIXTURES / name / "bad.json.gz"
@@ -84,3 +87,35 @@ def test_parts_of_the_window_add_up(path: Path) -> None:
 def test_numbers_of_shared_traces(shared_trace: Path) -> None:
     said = quotes(parsed(rendered(shared_trace)))
     assert wrong(said, documents(page(shared_trace), [analysed(shared_trace)])) == []
+
+
+def test_evidence_has_names_and_numbers_for_people() -> None:
+    trace = FIXTURES / "exposed-copy" / "bad.json.gz"
+    found = next(one for one in page(trace).report.findings if one.rule == "exposed-copy")
+    exact = found.evidence["gbps"]
+    assert len(str(exact)) > 6
+    html = parsed(rendered(trace))
+    (rate,) = [
+        one for one in html.having("data-path") if str(one.attributes["data-path"]).endswith("/evidence/gbps")
+    ]
+    assert rate.text == rounded(exact)
+    assert rate.attributes["value"] == str(exact)
+    cards = " ".join(one.text for one in html.of_class("evidence"))
+    assert "GB/s" in cards
+    assert not re.search(r"gbps|\d\.\d{4}", cards)
+
+
+def test_a_function_s_first_line_is_not_called_a_line(shared: Callable[[str], Path]) -> None:
+    html = parsed(rendered(shared("real/cnn_lab.eager")))
+    lines = [one.text for one in html.of_class("line") if one.name == "p"]
+    assert lines
+    assert all(text.startswith("Function (file, first line): ") for text in lines)
+
+
+def test_the_order_of_findings_is_said() -> None:
+    (note,) = [
+        one.text
+        for one in parsed(rendered(FIXTURES / "implicit-sync" / "bad.json.gz")).elements
+        if one.name == "p" and one.text.startswith("In the order to fix: ")
+    ]
+    assert note.startswith("In the order to fix: specific faults")

@@ -1,10 +1,9 @@
-"""Parts of the page by themselves: bars, evidence, books of devices, idle stretches, what fixes save."""
+"""Parts of the page: bars, evidence, books of devices, idle stretches, what fixes save, shapes of plots."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +14,17 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, IdleCause
-from traceanalyzer.render.html.cards import _choice
-from traceanalyzer.render.html.evidence import Card, cost, count, evidence, saving
-from traceanalyzer.render.html.markup import tag, together
+from traceanalyzer.render.html.cards import Card, choice, cost, count, evidence, saving
+from traceanalyzer.render.html.markup import kernel_names, tag, together, told_apart
 from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime, Stretch
-from traceanalyzer.render.html.plots import accounting_bar, parts_bar, range_bar, spread_svg, steps_svg
+from traceanalyzer.render.html.plots import (
+    accounting_bar,
+    class_of,
+    parts_bar,
+    range_bar,
+    spread_svg,
+    steps_svg,
+)
 from traceanalyzer.render.html.summary import summary_svg
 from traceanalyzer.render.html.tables import stretches
 from traceanalyzer.report.words import in_words
@@ -37,9 +42,6 @@ def shown(content: object) -> Parsed:
 
 def text_of(content: object) -> str:
     return shown(tag("p", content)).elements[0].text
-
-
-# -- bars -------------------------------------------------------------------------------------------------
 
 
 def test_bar_parts_lie_side_by_side_and_wide_ones_have_letters() -> None:
@@ -108,9 +110,6 @@ def test_number_stands_below_as_many_steps_as_fit(count: int, numbered: list[int
         ("60.00", "90.00"),
         ("0.00", "60.00"),
     ]
-
-
-# -- findings ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,13 +199,10 @@ def test_job_findings_are_those_to_fix_and_shared_ones() -> None:
     page: Any = SimpleNamespace(
         report=SimpleNamespace(job=1, findings=(one, info, replace(info, ranks=(0, 1))))
     )
-    options = [found.text for found in shown(_choice(page)).elements if found.name == "option"]
+    options = [found.text for found in shown(choice(page)).elements if found.name == "option"]
     assert options == ["all (3)", "the job (2)", "rank 0 (2)", "rank 1 (2)"]
     page.report.job = None
-    assert _choice(page) is None
-
-
-# -- traces -----------------------------------------------------------------------------------------------
+    assert choice(page) is None
 
 
 def books(*devices: DeviceTime, before: int = 0) -> list[Parsed]:
@@ -257,9 +253,6 @@ def test_idle_stretches_lead_to_their_places() -> None:
     assert "device" not in [head.text for head in alone.elements if head.name == "th"]
 
 
-# -- the small picture of a notebook ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("count", "rest"), [(8, ""), (9, "and 1 more")])
 def test_a_notebook_shows_eight_findings_and_what_they_are_worth(count: int, rest: str) -> None:
     first = replace(samples.findings()[0], saving=samples.saving())
@@ -276,12 +269,109 @@ def test_a_notebook_shows_eight_findings_and_what_they_are_worth(count: int, res
     assert max(heights) <= int(height)
 
 
-def test_parts_of_a_notebook_s_bar_begin_where_the_last_ended() -> None:
-    svg = str(summary_svg(samples.report()))
-    bars = [
-        tuple(map(float, found)) for found in re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
+def test_what_has_words_of_its_own_keeps_its_unit() -> None:
+    assert rows_of({"gpu_ns": 2_500, "gbps": 12.34, "sms": 132, "late": 3, "own_ns": 1_000}) == {
+        "GPU time": "2.50 µs",
+        "GB/s": "12.3",
+        "multiprocessors": "132",
+        "comes last": "3",
+        "its own work": "1.00 µs",
+    }
+
+
+def test_mappings_of_texts_are_left_to_the_json() -> None:
+    assert rows_of({"mixed": {"a": 1, "b": "x"}, "one": 1}) == {"one": "1"}
+
+
+def test_shares_of_parts_are_of_their_sum_and_exact() -> None:
+    found = replace(
+        samples.findings()[0], evidence={"by": "x", "by_op": {"a": 1.0, "b": 3.0}, "zero": {"c": 0}}
+    )
+    page = shown(evidence(card(found)))
+    assert [one.text for one in page.elements if one.name == "li"] == ["b 75.0 %", "a 25.0 %", "c 0 %"]
+    assert [one.attributes["value"] for one in page.elements if one.name == "data"] == ["3.0", "1.0", "0"]
+
+
+def test_steps_are_as_high_as_they_take_with_idle_time_on_top() -> None:
+    one = StepTime(3, 100, {"idle": 40, "compute": 60})
+    two = StepTime(4, 200, {"copy_d2h": 50, "idle": 50, "compute": 100})
+    page = parsed(str(steps_svg(StepSeries(0, 150, 1, (one, two)))).encode())
+    rects = [one.attributes for one in page.elements if one.name == "rect"]
+    assert [(one["class"], one["y"], one["height"], one["x"]) for one in rects] == [
+        ("c-compute", "105.00", "45.00", "4.000%"),
+        ("c-idle", "75.00", "30.00", "4.000%"),
+        ("c-compute", "75.00", "75.00", "54.000%"),
+        ("c-copy-d2h", "37.50", "37.50", "54.000%"),
+        ("c-idle", "0.00", "37.50", "54.000%"),
     ]
-    assert bars[0][0] == 16.0
-    for (x, width), (following, _) in pairwise(bars):
-        assert following == pytest.approx(x + width, abs=0.2)
-    assert sum(width for _, width in bars) == pytest.approx(728, abs=1)
+    assert {one["width"] for one in rects} == {"42.000%"}
+    assert page.of_class("median")[0].attributes["y1"] == "37.5"
+    assert [(one.text, one.attributes["x"]) for one in page.of_class("tick")] == [
+        ("3", "25.00%"),
+        ("4", "75.00%"),
+    ]
+    titles = [one.text for one in page.elements if one.name == "title"]
+    assert titles[0].startswith("step 3: 100 ns; ")
+
+
+def test_a_spread_goes_from_the_least_to_the_most() -> None:
+    page = parsed(str(spread_svg(KernelSpread("gemm", 0, 8, 8_000, 1_000, 0.2, 0.9, 1.2, 1.6))).encode())
+    line, end = (one.attributes for one in page.of_class("whisker"))
+    assert (line["x1"], line["x2"]) == ("10.00%", "80.00%")
+    assert (end["x1"], end["x2"]) == ("80.00%", "80.00%")
+
+
+def test_device_parts_are_window_shares_with_idle_last() -> None:
+    parts = {
+        "idle:python": 60 * MS,
+        "memset": 0,
+        "copy_h2d": 10 * MS,
+        "compute": 20 * MS,
+        "idle:dispatching": 5 * MS,
+    }
+    report = samples.report(samples.trace(accounting=(samples.accounting(parts_ns=parts, idle_causes=()),)))
+    (page,) = (parsed(str(one).encode()) for one in accounting_bar(report, 0))
+    rows = [one.text for one in page.elements if one.name == "tr"][1:]
+    assert [row.startswith("idle: ") for row in rows[:-1]] == [False, False, True, True]
+    assert [one.text for one in page.of_class("derived")] == ["20.0 %", "10.0 %", "60.0 %", "5.0 %", "100 %"]
+
+
+@pytest.mark.parametrize(("alike", "cut"), [(34, False), (35, False), (36, True), (50, True)])
+def test_names_that_differ_far_behind_lose_what_they_share(alike: int, cut: bool) -> None:
+    """In 40 characters: the first 24, and from 10 before the difference on, where that is less."""
+    one, two = (f"{'k' * alike}{letter * 4}{'z' * 60}" for letter in "AB")
+    far = "k" * 30 + "C" * 4 + "k" * (alike - 34) + "z" * 64 if alike == 50 else one
+    shown = told_apart([one, two, far], 40)
+    assert shown[0] == (f"{'k' * 24}…{'k' * 10}AAAAz" if cut else one)
+    assert shown[1] == (f"{'k' * 24}…{'k' * 10}BBBBz" if cut else two)
+    assert shown[2] == far if alike == 50 else shown[0]
+
+
+def test_one_name_may_be_the_beginning_of_another() -> None:
+    shown = told_apart(["k" * 80, "k" * 81], 40)
+    assert shown == [f"{'k' * 24}…{'k' * 10}", f"{'k' * 24}…{'k' * 11}"]
+
+
+def test_kernels_of_one_name_are_short_others_have_arguments() -> None:
+    one, two = "void a::gemm<float>(int)", "void b::gemm<half>(int)"
+    assert kernel_names([one, one], 60) == ["gemm", "gemm"]
+    assert kernel_names([one, two, "c::add<int>"], 60) == ["a::gemm<float>", "b::gemm<half>", "add"]
+
+
+@pytest.mark.parametrize(
+    ("name", "look"),
+    [
+        ("copy_d2h", "c-copy-d2h"),
+        ("copy_h2d", "c-copy-h2d"),
+        ("copy_d2d", "c-copy"),
+        ("idle", "c-idle"),
+        ("memset", "c-memset"),
+        ("compute", "c-compute"),
+        ("compute_over_communication", "c-compute-over"),
+        ("communication_waiting", "c-communication-waiting"),
+        ("communication_hidden", "c-communication"),
+        ("something else", "c-compute"),
+    ],
+)
+def test_a_class_of_time_looks_as_what_its_name_begins_with(name: str, look: str) -> None:
+    assert class_of(name) == look

@@ -1,4 +1,4 @@
-"""Sections of the page by themselves: its name and contents, the rules, and what the timelines say of themselves."""
+"""The page's name and contents, its rules, and the small picture of a notebook."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.html.pages import Parsed, parsed
+from tests.html.pages import Parsed, parsed, shown
 from tests.report import report_samples as samples
-from tests.report.report_samples import MS, ORIGIN
-from traceanalyzer.model.finding import Outcome, Severity, Status
-from traceanalyzer.model.report import Clock, DeviceTime, JobReport, RankReport
+from tests.report.report_samples import MS
+from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.html import document, timelines
-from traceanalyzer.render.html.markup import told_apart
 from traceanalyzer.render.html.summary import summary_svg
-
-
-def shown(content: object) -> Parsed:
-    return parsed(f"<main>{content}</main>".encode())
 
 
 def page_of(*sources: str, confidential: bool = False, **drawn: Any) -> Any:
@@ -48,11 +43,11 @@ def test_a_page_is_named_by_its_files_unless_it_is_confidential(
     sources: tuple[str, ...], title: str, heading: str
 ) -> None:
     page = page_of(*sources)
-    assert document._title(page) == title
-    assert shown(document._heading(page)).elements[0].text == heading
+    assert document.title(page) == title
+    assert shown(document.heading(page)).elements[0].text == heading
     secret = page_of(*sources, confidential=True)
-    assert document._title(secret) == "traceanalyzer report"
-    assert "a.json" not in shown(document._heading(secret)).elements[0].text
+    assert document.title(secret) == "traceanalyzer report"
+    assert "a.json" not in shown(document.heading(secret)).elements[0].text
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,7 @@ def test_a_page_is_named_by_its_files_unless_it_is_confidential(
 )
 def test_the_contents_lead_to_what_is_there(drawn: dict[str, Any], parts: list[str]) -> None:
     def leads(page: Any) -> list[str]:
-        return [str(one.attributes["href"])[1:] for one in shown(document._contents(page)).having("href")]
+        return [str(one.attributes["href"])[1:] for one in shown(document.contents(page)).having("href")]
 
     assert leads(page_of("a.json", **drawn)) == ["findings", *parts, "facts-0", "rules"]
     there = leads(page_of("a.json", timeline=1))
@@ -78,7 +73,7 @@ def test_the_contents_lead_to_what_is_there(drawn: dict[str, Any], parts: list[s
 
 def test_keyboard_users_skip_to_the_first_finding() -> None:
     def texts(page: Any) -> list[str]:
-        return [one.text for one in shown(document._skip(page)).of_class("skip")]
+        return [one.text for one in shown(document.skip(page)).of_class("skip")]
 
     assert texts(page_of("a.json")) == ["To the findings"]
     assert texts(page_of("a.json", timeline=1)) == ["To the first finding on the timeline", "To the findings"]
@@ -89,7 +84,7 @@ def test_keyboard_users_skip_to_the_first_finding() -> None:
 
 def test_severities_are_counted_and_lead_to_the_first_of_each() -> None:
     low, high = samples.finding(0, severity=Severity.LOW), samples.finding(0, severity=Severity.HIGH)
-    page = shown(document._counts(samples.report(findings=(high, low, low))))
+    page = shown(document.counts(samples.report(findings=(high, low, low))))
     assert [one.text for one in page.elements if one.name == "a"] == ["▲ 1 high", "● 2 low"]
     assert [one.attributes["href"] for one in page.having("href")] == ["#finding-1", "#finding-2"]
 
@@ -103,7 +98,7 @@ def test_rules_with_one_reason_share_its_longest_text() -> None:
         Outcome("d", Status.CLEAR),
     )
     traces = (samples.trace(0), samples.trace(1))
-    page = shown(document._rules(samples.report(traces=traces, outcomes=outcomes)))
+    page = shown(document.rules(samples.report(traces=traces, outcomes=outcomes)))
     assert [one.text for one in page.elements if one.name == "dt"] == ["1 clear", "4 not applicable"]
     assert [one.text for one in page.of_class("why")] == ["no steps: call prof.step()", "no shapes"]
     assert [one.text for one in page.elements if one.name == "li"] == [
@@ -114,47 +109,8 @@ def test_rules_with_one_reason_share_its_longest_text() -> None:
     ]
     paths = [str(one.attributes["data-path"]) for one in page.of_class("why")]
     assert paths == ["diagnose#/outcomes/1/why", "diagnose#/outcomes/3/why"]
-    alone = shown(document._rules(samples.report(outcomes=outcomes[:1])))
+    alone = shown(document.rules(samples.report(outcomes=outcomes[:1])))
     assert [one.text for one in alone.elements if one.name == "li"] == ["a"]
-
-
-# -- timelines --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bands", "least", "said"),
-    [
-        ((), 0, "the surroundings of each finding’s first occurrences; elsewhere events all."),
-        ((), 2_000, "the surroundings of each finding’s first occurrences; elsewhere events from 2.00 µs."),
-        ((0,), 2_000, "All events of 1 step (tinted), the surroundings"),
-        ((0, 0), 2_000, "All events of 2 steps (tinted), the surroundings"),
-        (
-            (0, 500, 900),
-            0,
-            "All events of 1 step (tinted), of one step the events from 900 ns, the surroundings",
-        ),
-    ],
-)
-def test_a_timeline_says_how_much_of_the_trace_it_has(bands: tuple[int, ...], least: int, said: str) -> None:
-    timeline: Any = SimpleNamespace(bands=[SimpleNamespace(least_ns=ns) for ns in bands], least_ns=least)
-    note = timelines._note(timeline)
-    assert note.startswith(said)
-    assert note.endswith("elsewhere events all." if not least else "elsewhere events from 2.00 µs.")
-
-
-@pytest.mark.parametrize(("count", "other"), [(5, []), (6, ["idle: other causes"])])
-def test_the_legend_has_the_kinds_that_are_there_and_five_causes(count: int, other: list[str]) -> None:
-    timeline: Any = SimpleNamespace(kinds=["op", "call", "compute", "copy_h2d", "copy_d2h"])
-    page = shown(timelines._legend(timeline, [f"idle:cause{at}" for at in range(count)]))
-    items = [one.text for one in page.elements if one.name == "li"]
-    assert items[:6] == ["annotation", "op", "runtime call", "call that waits", "kernel", "copy"]
-    assert len(items) == 11 + len(other)
-    assert items[11:] == other
-    assert [one.attributes["class"] for one in page.of_class("swatch")][4:7] == [
-        "swatch b-compute",
-        "swatch b-copy",
-        "swatch i-0",
-    ]
 
 
 def test_causes_are_ranked_by_the_idle_part_of_the_window() -> None:
@@ -168,72 +124,101 @@ def test_causes_are_ranked_by_the_idle_part_of_the_window() -> None:
             SimpleNamespace(timeline=SimpleNamespace(overviews=[other])),
         ]
     )
-    assert timelines._causes(page) == ["b", "a", "c"]  # 90, 40 + 10, 50: a before c
+    assert timelines.ranked_causes(page) == ["b", "a", "c"]  # 90, 40 + 10, 50: a before c
 
 
-def test_ranks_are_shifted_to_the_earliest_clock() -> None:
-    """The second rank's clock reads 2 ms more; the third has none."""
-    base = 1_000 * MS
-    given = (
-        RankReport(0, base, Clock(0, 0)),
-        RankReport(1, base + 5 * MS, Clock(0, 2 * MS)),
-        RankReport(2, base, None),
-    )
-    traces = tuple(samples.trace(rank) for rank in (0, 1, 2, 3))
-    report = samples.report(traces=traces, job=JobReport(given))
-    assert timelines._shifts(report) == [0, 3 * MS, None, None]
-    assert timelines._shifts(samples.report()) == [None]
+def drawn(report: Report) -> Parsed:
+    return parsed(str(summary_svg(report)).encode())
 
 
-def test_marks_count_from_first_event_and_have_their_cost() -> None:
-    one = samples.finding(2 * MS, 5 * MS, 9 * MS, length=3)
-    costs = tuple(replace(at, cost_ns=cost) for at, cost in zip(one.occurrences, (7, 8, 9), strict=True))
-    starts = [ORIGIN + 2 * MS, ORIGIN + 9 * MS]
-    marks: Any = SimpleNamespace(
-        finding=1, position=[0, 2], start_ns=starts, end_ns=[ns + 3 for ns in starts], event=[4, 5]
-    )
-    made = timelines._mark(marks, samples.report(findings=(one, replace(one, occurrences=costs))), ORIGIN)
-    assert made == {
-        "f": 1,
-        "rule": "scheduler-gap",
-        "severity": str(one.severity),
-        "count": 3,
-        "j": [0, 2],
-        "s": [2 * MS, 7 * MS],
-        "t": [3, 3],
-        "c": [7, 9],
-        "e": [4, 5],
+def lines(page: Parsed) -> list[tuple[str, int, str]]:
+    """(x, y, text) of all letters."""
+    texts = [one for one in page.elements if one.name == "text"]
+    return [(str(one.attributes["x"]), int(str(one.attributes["y"])), one.text) for one in texts]
+
+
+def report(*traces: TraceReport, findings: tuple[Finding, ...] = ()) -> Report:
+    return replace(samples.report(), traces=traces, findings=findings)
+
+
+def bare(rank: int | None = None, verdict: str = "Step: 25 ms") -> TraceReport:
+    return samples.trace(rank, verdict=verdict, accounting=())
+
+
+def test_four_of_several_ranks_are_named() -> None:
+    """20 pixels a line."""
+    assert lines(drawn(report(bare(7)))) == [("16", 26, "Step: 25 ms"), ("16", 50, "no findings")]
+    five = drawn(report(*(bare(rank, f"verdict {rank}") for rank in range(6))))
+    assert lines(five) == [
+        *(("16", 26 + 20 * rank, f"rank {rank}: verdict {rank}") for rank in range(4)),
+        ("16", 106, "and 2 more ranks"),
+        ("16", 130, "no findings"),
+    ]
+    (svg,) = [one.attributes for one in five.elements if one.name == "svg"]
+    assert svg["aria-label"] == "traceanalyzer: verdict 0; verdict 1; verdict 2; verdict 3"
+    assert (svg["width"], svg["height"], svg["viewbox"]) == ("760", "150", "0 0 760 150")
+    four = drawn(report(*(bare(rank) for rank in range(4))))
+    assert not [text for *_, text in lines(four) if "more ranks" in text]
+
+
+def test_a_silent_verdict_says_that_the_step_is_not_known() -> None:
+    page = drawn(report(bare(verdict="")))
+    assert lines(page)[0] == ("16", 26, "The step is not known.")
+    assert page.elements[0].attributes["aria-label"] == "traceanalyzer: "
+
+
+@pytest.mark.parametrize(("words", "cut"), [(4 * 15, False), (4 * 15 + 1, True)])
+def test_a_long_verdict_has_four_lines(words: int, cut: bool) -> None:
+    """15 words of five letters fill a line of 92 characters."""
+    texts = [text for *_, text in lines(drawn(report(bare(verdict=" ".join(["words"] * words)))))]
+    assert texts[:4] == [" ".join(["words"] * 15)] * 4
+    assert texts[4:] == (["…", "no findings"] if cut else ["no findings"])
+
+
+def test_window_parts_are_drawn_largest_first_idle_last() -> None:
+    """Of 728 pixels; what is not two pixels wide is left out, and a name needs 8 pixels a letter."""
+    parts = {
+        "idle:unknown": 500,
+        "copy_h2d": 100,  # 72.8 px: too little for its name
+        "memset": 2,  # 1.5 px
+        "compute": 395,
+        "idle:python": 3,  # 2.2 px
     }
+    parts = {name: ns * MS for name, ns in parts.items()}
+    one = samples.accounting(start_ns=0, end_ns=1_000 * MS, parts_ns=parts)
+    page = drawn(report(samples.trace(verdict="Step: 25 ms", accounting=(one, samples.accounting()))))
+    bars = [one for one in page.elements if one.name == "rect"][1:]
+    assert [(each.attributes["x"], each.attributes["width"]) for each in bars] == [
+        ("16.0", "287.6"),
+        ("303.6", "72.8"),
+        ("376.4", "364.0"),
+        ("740.4", "2.2"),
+    ]
+    assert {each.attributes["y"] for each in bars} == {"38"}
+    assert [each.attributes["fill"] for each in bars] == ["#a9d6c1", "#f8e6a0", "#e3e6ea", "#e3e6ea"]
+    titles = [each.text for each in page.elements if each.name == "title"]
+    assert titles[0] == "compute: 395 ms, 39.5 %"
+    letters = lines(page)[1:-1]
+    assert [(x, y) for x, y, _ in letters] == [("22.0", 56), ("382.36", 56)]
+    assert letters[0][2] == "compute"
+    assert letters[1][2].startswith("idle: ")
+    assert lines(page)[-1] == ("16", 104, "no findings")
 
 
-# -- names, and the picture of a notebook -----------------------------------------------------------------
-
-
-def test_similar_long_names_show_where_they_differ() -> None:
-    begin, end = "a" * 60, "z" * 60
-    names = [f"{begin}first{end}", f"{begin}other{end}", "short"]
-    told = told_apart(names, 40)
-    assert told[2] == "short"
-    assert told[0] == "a" * 24 + "…" + "a" * 10 + "first"
-    assert told[1] == "a" * 24 + "…" + "a" * 10 + "other"
-    assert told_apart([names[0], names[0]], 40) == [f"{'a' * 20}…{'z' * 19}"] * 2
-
-
-@pytest.mark.parametrize(("ranks", "more"), [(1, False), (4, False), (5, True)])
-def test_a_notebook_shows_four_ranks_with_their_first_device(ranks: int, more: bool) -> None:
-    one = DeviceTime(0, ORIGIN, ORIGIN + 100 * MS, {"compute": 100 * MS}, ())
-    traces = tuple(
-        samples.trace(rank, verdict=f"V{rank}" if rank else "", accounting=(one, one))
-        for rank in range(ranks)
-    )
-    page = shown(summary_svg(samples.report(traces=traces, findings=())))
-    texts = [at.text for at in page.elements if at.name == "text"]
-    begin = "rank 0: " if ranks > 1 else "The step is not known."
-    assert texts[0].startswith(begin.strip())
-    assert texts.count("compute") == min(ranks, 4)
-    assert ("and 1 more ranks" in texts) is more
-    assert texts[-1] == "no findings"
-    (svg,) = [at for at in page.elements if at.name == "svg"]
-    assert svg.attributes["aria-label"] == "traceanalyzer: " + "; ".join(
-        f"V{rank}" for rank in range(1, min(ranks, 4))
-    )
+def test_finding_has_number_severity_name_and_saving() -> None:
+    high = samples.finding(0, severity=Severity.HIGH, saving=samples.saving(), by="aten::mm")
+    info = samples.finding(0, severity=Severity.INFO, cost_ns=0)
+    page = drawn(report(bare(), findings=(high, info)))
+    found = lines(page)[1:]
+    assert [(x, y) for x, y, _ in found] == [
+        *(("16", 50), ("110", 50), ("744", 50)),
+        *(("16", 70), ("110", 70), ("744", 70)),
+    ]
+    assert [found[0][2][0], found[3][2][0]] == ["1", "2"]
+    assert [found[0][2].split()[-1], found[3][2].split()[-1]] == ["high", "info"]
+    assert found[1][2].startswith("scheduler-gap")
+    assert [found[2][2], found[5][2]] == ["saves 9.00 ms a step, 50.0 %", ""]
+    (svg,) = [one.attributes for one in page.elements if one.name == "svg"]
+    assert svg["height"] == "90"
+    last = [one.attributes for one in page.elements if one.name == "text"][3]
+    assert last["text-anchor"] == "end"

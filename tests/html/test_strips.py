@@ -1,4 +1,4 @@
-"""Strips show real events: those around the occurrence, at their times, the inner below the outer."""
+"""Strips show the events around an occurrence, at their times, the inner below the outer, with a legend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.html.pages import page
+from tests.html.pages import Parsed, busy_loop, page, parsed
 from tests.report import report_samples as samples
 from tests.support.cached_reports import loaded
 from tests.support.fixtures import FIXTURES
@@ -18,7 +18,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.event_bars import Bar, _levels, rows_within
 from traceanalyzer.render.html.strip_data import Earlier, Lane, Link, Strip, _best, _fair, strip_of
-from traceanalyzer.render.html.strips import _Scale, strip_svg
+from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.timeline.selection import Events
 
@@ -65,21 +65,6 @@ def test_no_bar_hides_another_of_its_level(path: Path) -> None:
             for level in range(lane.levels):
                 bars = sorted((bar.start_ns, bar.end_ns) for bar in lane.bars if bar.level == level)
                 assert all(first[1] <= second[0] for first, second in pairwise(bars)), (lane.kind, level)
-
-
-def busy_loop(launches: int) -> TraceBuilder:
-    """Steps of many short kernels that the CPU launches too slowly, under ten levels of ops."""
-    made = TraceBuilder()
-    for step in range(3):
-        begin = step * 20_000_000
-        made.step(step, begin, 20_000_000)
-        for i in range(launches):
-            at = begin + 100_000 + i * 40_000
-            for depth in range(10):
-                made.op(f"aten::level{depth}", at + depth * 100, 30_000 - depth * 200)
-            made.launch("cudaLaunchKernel", at + 5_000, 4_000, 1 + step * launches + i)
-            made.kernel(at + 12_000, 3_000, 1 + step * launches + i)
-    return made
 
 
 def test_the_longest_are_drawn_and_the_rest_counted() -> None:
@@ -197,11 +182,6 @@ def test_rows_of_a_time_are_those_that_are_open_in_it(low: int, high: int, shown
     assert analysis.trace.cpu["name"].iloc[rows].tolist() == shown
 
 
-def test_a_strip_is_as_wide_as_its_time_and_nothing_lies_outside() -> None:
-    scale = _Scale(100, 300, 0)
-    assert [scale.x(ns) for ns in (0, 100, 150, 300, 900)] == [0.0, 0.0, 25.0, 100.0, 100.0]
-
-
 @pytest.mark.parametrize(
     ("start_us", "end_us", "ticks"),
     [
@@ -296,3 +276,95 @@ def test_streams_are_the_busiest_four_and_that_of_the_occurrence() -> None:
     at = int(analysis.trace.gpu["start_ns"].iloc[0])
     finding = samples.finding(0, start_ns=at, end_ns=at + 500, event_ids=(own,), thread=None)
     assert [lane.number for lane in strip_of(analysis, finding).lanes] == [23, 24, 25, 30]
+
+
+GEMM = "void at::native::gemm_kernel<float, 4>(float*, int)"
+
+
+THREAD = Lane(
+    "thread",
+    31,
+    3,
+    (Bar(1, "aten::mm", "op", 1_000, 1_600, 0, False), Bar(2, "launch", "call", 1_100, 1_200, 2, True)),
+)
+
+
+STREAM = Lane(
+    "stream",
+    7,
+    1,
+    (
+        Bar(3, GEMM, "compute_gemm", 1_500, 1_900, 0, True),
+        Bar(4, "Memcpy", "copy_d2h", 1_950, 2_400, 0, False),
+    ),
+)
+
+
+STRIP = Strip(1_000, 2_000, 1_500, 1_900, (THREAD, STREAM), (Link(2, 3),), 4, 4, None)
+
+
+def drawn(strip: Strip = STRIP, origin: int = 0) -> Parsed:
+    return parsed(str(strip_svg(strip, origin, "around it")).encode())
+
+
+def test_lanes_lie_one_below_the_other_as_high_as_their_levels() -> None:
+    """The first from 2 to 77 with 18 of a heading and 19 of each level, 8 below it; the second to 130."""
+    page = drawn()
+    lanes = [(one.text, one.attributes["y"]) for one in page.of_class("lane")]
+    assert lanes == [("CPU thread 31", "14"), ("GPU stream 7", "97")]
+    grounds = [(one.attributes["y"], one.attributes["height"]) for one in page.of_class("ground")]
+    assert grounds == [("20", "56"), ("103", "18")]
+    assert [one.attributes["y"] for one in page.of_class("b")] == ["20", "58", "103", "103"]
+    assert page.of_class("strip")[0].attributes["height"] == "152"
+    assert page.of_class("strip")[0].attributes["aria-label"] == "around it"
+    assert [one.attributes["height"] for one in page.of_class("here")] == ["130"]
+    assert next(one.attributes["y1"] for one in page.of_class("axis")) == "130"
+
+
+def test_link_leads_from_calls_lower_to_works_upper_edge() -> None:
+    (link,) = drawn().of_class("link")
+    assert [link.attributes[name] for name in ("x1", "y1", "x2", "y2")] == ["10.000%", "76", "50.000%", "103"]
+
+
+def test_bars_look_like_their_kind_and_own_occurrence() -> None:
+    looks = [one.attributes["class"] for one in drawn().of_class("b")]
+    assert looks == ["b b-op", "b b-call own", "b b-compute own", "b b-copy"]
+
+
+def test_bars_say_their_whole_time_since_the_trace_s_first_event() -> None:
+    """Also of what ends outside the strip; a kernel's letters are its short name."""
+    page = drawn(origin=400)
+    titles = [one.text for one in page.elements if one.name == "title"]
+    assert titles == [
+        "aten::mm, 600 ns from 0.001 ms",
+        "launch, 100 ns from 0.001 ms",
+        f"{GEMM}, 400 ns from 0.001 ms",
+        "Memcpy, 450 ns from 0.002 ms",
+    ]
+    assert [one.text for one in page.of_class("letters")] == ["aten::mm", "launch", "gemm_kernel", "Memcpy"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "width"), [(1_500, 1_900, "40.000%"), (1_500, 1_500, "0.100%"), (900, 1_002, "0.200%")]
+)
+def test_the_occurrence_can_be_seen_however_short_it_is(start: int, end: int, width: str) -> None:
+    page = drawn(Strip(1_000, 2_000, start, end, (), (), 0, 0, None))
+    assert [one.attributes["width"] for one in page.of_class("here")] == [width]
+    left, right = page.of_class("edge")
+    begin = 50.0 if start == 1_500 else 0.0
+    assert left.attributes["x1"] == left.attributes["x2"] == f"{begin:.3f}%"
+    assert right.attributes["x1"] == f"{begin + float(width[:-1]):.3f}%"
+    assert page.of_class("here")[0].attributes["height"] == "2"
+
+
+def test_the_legend_explains_the_kinds_of_all_lanes() -> None:
+    page = parsed(str(legend(STRIP)).encode())
+    assert [one.text for one in page.elements if one.name == "li"] == [
+        "op",
+        "runtime call",
+        "kernel",
+        "copy",
+        "belongs to this occurrence",
+    ]
+    looks = [one.attributes["class"] for one in page.of_class("swatch")]
+    assert looks == ["swatch b-op", "swatch b-call", "swatch b-compute", "swatch b-copy", "swatch own"]

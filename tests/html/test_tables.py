@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.html.pages import Parsed, parsed
+from tests.html.pages import Parsed, quotes, shown
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, Owner, StepSeries, StepTime
@@ -15,10 +15,6 @@ from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.report.facts import Fact
 
 MIB = 1 << 20
-
-
-def shown(content: object) -> Parsed:
-    return parsed(f"<main>{content}</main>".encode())
 
 
 def rows_of(page: Parsed) -> list[str]:
@@ -184,3 +180,36 @@ def test_facts_of_a_kind_are_grouped_without_empty_ones() -> None:
     assert divs == ["gpu peakmm: 120 TFLOP/sadd: 3 TFLOP/s", "link25 GB/s"]
     paths = [str(one.attributes["data-path"]) for one in page.having("data-path")]
     assert paths == [f"facts-4#/facts/{at}/text" for at in (1, 2, 3)]
+
+
+def test_memory_peak_and_owners_match_the_json() -> None:
+    owners = (*CURVE.owners, Owner("aten::mul", "b.py(2): g", 7, 5))
+    more = replace(CURVE, owners=owners, others=1_200, others_bytes=3 * MIB, before_bytes=2 * MIB)
+    page = shown(memory(more, 4, ORIGIN))
+    at = "memory-4#/devices/1"
+    assert [(path, text) for path, _, _, text in quotes(page)] == [
+        (f"{at}/device", "CUDA:0"),
+        (f"{at}/peak_bytes", "4.00 MiB"),
+        (f"{at}/peak_reserved_bytes", "8.00 MiB"),
+        *((f"{at}/alive_at_peak/0/{name}", text) for name, text in (("blocks", "2"), ("bytes", "3.00 MiB"))),
+        *((f"{at}/alive_at_peak/1/{name}", text) for name, text in (("blocks", "1"), ("bytes", "1.00 MiB"))),
+        *((f"{at}/alive_at_peak/2/{name}", text) for name, text in (("blocks", "7"), ("bytes", "5 B"))),
+        (f"{at}/before_bytes", "2.00 MiB"),
+    ]
+    assert [one.text for one in page.of_class("line")] == ["a.py(1): f", "b.py(2): g"]
+    assert [(one.text, one.attributes.get("value")) for one in page.of_class("derived")] == [
+        ("1,200 other places", None),
+        ("3.00 MiB", str(3 * MIB)),
+    ]
+    rows = [one.text for one in page.elements if one.name == "tr"]
+    assert rows[0] == "alive at the peakblocksbytes"
+    assert rows[-1] == "allocated before the recording2.00 MiB"
+
+
+def test_owners_that_differ_late_in_long_names_are_distinct() -> None:
+    names = [f"{'k' * 130}{letter}" for letter in "AB"]
+    owners = tuple(Owner(name, "x" * 200, 1, MIB) for name in names)
+    page = shown(memory(replace(CURVE, owners=owners, reserved_bytes=None), 0, ORIGIN))
+    heads = [one.text for one in page.elements if one.name == "th" and "tbody" in one.parents]
+    assert [head.partition("x")[0][-2:] for head in heads] == ["kA", "kB"]
+    assert [len(one.text) for one in page.of_class("line")] == [160, 160]

@@ -18,7 +18,7 @@ from traceanalyzer.model.report import Clock, JobReport, RankReport, Report
 from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Overview, Timeline, Track
 from traceanalyzer.render.html.timeline_events import Band
-from traceanalyzer.render.html.timelines import _note, _shifts, packed_timelines, timeline_section
+from traceanalyzer.render.html.timelines import coverage, packed_timelines, shifts, timeline_section
 
 EVENTS = Columns(
     event_id=(5, 9, 7),
@@ -151,20 +151,20 @@ def test_ranks_have_one_axis_where_their_clocks_are_known() -> None:
     unknown = replace(RANK, rank=2, clock=None)
     job = JobReport((RANK, other, unknown), culprits=(1, 0))
     of = report(0, 1, 2, 3, job=job)
-    assert _shifts(of) == [0, MS + 1_000, None, None]
+    assert shifts(of) == [0, MS + 1_000, None, None]
     made = data(page(of, ONE, ONE, ONE, ONE))
     assert [one["shift"] for one in made] == [0, MS + 1_000, None, None]
     assert [one["first"] for one in made] == [False, True, False, False]  # it is shown first
-    assert _shifts(report(None)) == [None]
+    assert shifts(report(None)) == [None]
     early = replace(other, clock=Clock(0, 9 * MS))
-    assert _shifts(report(0, 1, job=JobReport((RANK, early)))) == [6 * MS - 1_000, 0]
+    assert shifts(report(0, 1, job=JobReport((RANK, early)))) == [6 * MS - 1_000, 0]
 
 
 def test_drifting_clock_is_corrected_at_the_window_middle() -> None:
     """It gains a thousandth from 1 s on; the window's middle is 50 ms after that: 50 us."""
     at = ORIGIN + 1_000 * MS
     fast = replace(RANK, rank=1, clock=Clock(0, 0, drift_ppm=1_000.0, at_ns=at))
-    assert _shifts(report(0, 1, job=JobReport((RANK, fast)))) == [49_000, 0]
+    assert shifts(report(0, 1, job=JobReport((RANK, fast)))) == [49_000, 0]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_timeline_says_how_much_of_the_trace_it_has(
 ) -> None:
     made = replace(ONE, least_ns=least, bands=tuple(Band(0, 1, shown) for shown in bands))
     rest = f"the surroundings of each finding’s first occurrences; elsewhere events {elsewhere}."
-    assert _note(made) == within + rest
+    assert coverage(made) == within + rest
 
 
 def test_a_rank_is_chosen_among_those_that_are_drawn() -> None:

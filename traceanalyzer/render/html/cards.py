@@ -1,94 +1,82 @@
-"""Findings as cards: those to fix, what is worth knowing, and the rest."""
+"""Findings as cards: those to fix, what is worth knowing, and the rest. Every number has its place in the JSON."""
 
 from __future__ import annotations
 
 import ast
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.units import format_ns, format_offset
-from traceanalyzer.render.html.evidence import Card, cost, count, evidence, linked, saving
-from traceanalyzer.render.html.markup import (
-    Html,
-    code,
-    number,
-    pointer,
-    prose,
-    quoted,
-    said,
-    scrolled,
-    tag,
-    together,
-)
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.units import format_ns, format_offset, format_share
+from traceanalyzer.render.html.markup import Html, code, number, part, pointer, quoted, said, tag, together
 from traceanalyzer.render.html.page_data import Page
-from traceanalyzer.render.html.strip_data import Earlier, Strip
+from traceanalyzer.render.html.plots import range_bar
+from traceanalyzer.render.html.strip_data import Strip
 from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.report.finding_order import triage
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
-_OPEN = 1  # cards whose timeline is shown at once
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding, its place in the report, and the trace that it is of.
+
+    Attributes:
+        timeline: whether it is on one.
+        page_of_rule: what `explain` prints, or nothing; shown at the `first` finding of the rule.
+        anchor: where the page speaks of the trace.
+        ops: name of an op -> the id of its row in the table of ops.
+    """
+
+    index: int
+    finding: Finding
+    trace: TraceReport
+    trace_index: int
+    strip: Strip | None
+    several: bool
+    confidential: bool
+    timeline: bool
+    page_of_rule: str
+    first: bool
+    anchor: str
+    ops: Mapping[str, str]
+
+    def at(self, *keys: object) -> str:
+        """Where something of the finding stands in the JSON."""
+        return pointer("diagnose", "findings", self.index, *keys)
+
+    def linked(self, name: str) -> Html:
+        """A name; that of an op in the table of ops leads there."""
+        shown, anchor = code(said(short_ops(name), 160)), self.ops.get(name)
+        return tag("a", shown, href=f"#{anchor}") if anchor else shown
 
 
 def card_of(card: Card) -> Html:
     """One finding, whole."""
     finding = card.finding
-    heading = f"finding-{card.index + 1}"
-    line = card.strip.line if card.strip else None
-    said = tag(
-        "div",
-        _amounts(card),
-        _fault(card),
-        prose(card.at("message"), finding.message, "p", class_="message"),
-        tag("p", tag("b", "Remedy"), " ", coded(card.at("advice"), finding.advice), class_="advice"),
-        example(card.page_of_rule),
-        tag("p", "Function (file, first line): ", code(line), class_="line drawn") if line else None,
-    )
-    table = evidence(card)
-    return tag(
-        "article",
-        _title(card, heading),
-        tag("div", said, table, class_="told-of" + " wide" * (table is not None)),
-        _where(card),
-        _explained(card),
-        class_=f"card {finding.severity}",
-        id=heading,
-        aria_labelledby=f"{heading}-title",
+    return part(
+        "cards.card",
+        card,
+        MARKS[finding.severity],
+        advice=coded(card.at("advice"), finding.advice),
+        example=example(card.page_of_rule),
+        evidence=evidence(card),
+        saving=saving(card),
+        amounts=(cost(card), count(card), _confidence(card)),
+        fault=_fault(card),
+        where=_where(card),
+        explained=explained(card.page_of_rule),
     )
 
 
-def _title(card: Card, heading: str) -> Html:
-    finding = card.finding
-    apart = [
-        quoted(card.at(name), value, class_=f"apart {name}")
-        for name, value in (("cause", finding.cause), ("by", finding.by))
-        if value and value not in card.ops
-    ]
-    if finding.by in card.ops:
-        apart.append(tag("span", linked(card, str(finding.by)), class_="apart drawn"))
-    chip = tag(
-        "span",
-        tag("span", MARKS[finding.severity], aria_hidden="true"),
-        " ",
-        quoted(card.at("severity"), str(finding.severity)),
-        class_=f"chip {finding.severity}",
-    )
-    rank = tag("a", f"rank {finding.rank}", href=f"#{card.anchor}", class_="rank")
-    named = (tag("span", card.index + 1, class_="ordinal"), " ", quoted(card.at("rule"), finding.rule))
-    others = [str(one) for one in finding.ranks if one != finding.rank]
-    also = tag("span", f"also of {', '.join(others)}", class_="rank apart") if others else None
-    title = tag("h3", *named, id=f"{heading}-title")
-    here = tag("a", "#", href=f"#{heading}", class_="anchor", aria_label=f"Link to finding {card.index + 1}")
-    copy = tag(
-        "button",
-        "Copy as Markdown",
-        type="button",
-        class_="markdown script-only",
-        aria_label=f"Copy as Markdown: finding {card.index + 1}",
-    )
-    return tag("header", title, here, *apart, rank if card.several else None, also, copy, chip)
+def _confidence(card: Card) -> Html:
+    return together(("confidence ", quoted(card.at("confidence"), card.finding.confidence)))
 
 
 def _fault(card: Card) -> Html | None:
@@ -96,103 +84,45 @@ def _fault(card: Card) -> Html | None:
     fault = next((one for one in card.trace.faults if one.id == card.finding.fault), None)
     if fault is None or len(fault.findings) < 2:
         return None
-    place = card.trace.faults.index(fault)
-    where = ("diagnose", "traces", card.trace_index, "faults", place)
+    where = ("diagnose", "traces", card.trace_index, "faults", card.trace.faults.index(fault))
     others = [
-        tag("a", number(pointer(*where, "findings", k), n, "number"), href=f"#finding-{n}")
+        (n, number(pointer(*where, "findings", k), n, "number"))
         for k, n in enumerate(fault.findings)
         if n != card.index + 1
     ]
-    joined = [part for other in others for part in (other, ", ")][:-1]
-    saved: tuple[object, ...] = ()
+    saved = None
     if fault.saving is not None and fault.saving.step_ns > 0:
-        at = pointer(*where, "saving", "step_ns")
-        saved = ("; together that saves ", number(at, fault.saving.step_ns, "ns"), " a step")
-    return tag("p", "One change removes this and finding ", *joined, *saved, ".", class_="fault")
-
-
-def _explained(card: Card) -> Html | None:
-    """What `explain` says of the rule, at the first of its findings."""
-    if not (card.page_of_rule and card.first):
-        return None
-    summary = tag("summary", "Why it costs, how sure it is, when it is wrong")
-    return tag("details", summary, explained(card.page_of_rule), class_="explain")
-
-
-def _amounts(card: Card) -> Html:
-    """What it saves, costs, and how often it is there."""
-    confidence = together(("confidence ", quoted(card.at("confidence"), str(card.finding.confidence))))
-    items = [tag("li", part) for part in (cost(card), count(card), confidence) if part is not None]
-    return tag("div", saving(card), tag("ul", *items, class_="amounts"), class_="numbers")
+        saved = number(pointer(*where, "saving", "step_ns"), fault.saving.step_ns, "ns")
+    return part("cards.fault", others, saved)
 
 
 def _where(card: Card) -> Html:
     """A typical occurrence on the timeline, the user's line, and commands that lead there."""
-    finding, origin = card.finding, card.trace.meta.origin_ns
-    which = "For example at " if finding.count > 1 else "At "
+    finding, origin, strip = card.finding, card.trace.meta.origin_ns, card.strip
     length = format_ns(finding.end_ns - finding.start_ns)
-    places = [
-        together((f", {name} ", number(card.at(name), getattr(finding, name), "number")))
-        for name in ("step", "device", "stream", "thread")
-        if getattr(finding, name) is not None
-    ]
-    when = f"{format_offset(finding.start_ns - origin)}, {length} long"
-    link = tag(
-        "a",
-        "Show on the timeline",
-        href="#timeline",
-        data_at=f"#at-{card.index + 1}-1",
-        class_="to-timeline script-only",
-    )
-    summary = tag("summary", which, tag("span", joined_units(when), class_="drawn"), *places)
-    picture = None if card.strip is None else _picture(card, card.strip)
-    body = (picture, _commands(card))
-    where = tag("details", summary, *body, class_="where", open=card.index < _OPEN)
-    return together((link if card.timeline else None, where))
-
-
-def _picture(card: Card, strip: Strip) -> Html:
+    when = joined_units(f"{format_offset(finding.start_ns - origin)}, {length} long")
     label = (
         f"Timeline around a typical occurrence of finding {card.index + 1}; arrow keys go from event to event"
     )
-    left_out = strip.seen - strip.drawn
-    note = f"The {strip.drawn:,} longest of {strip.seen:,} events are drawn." if left_out > 0 else None
-    earlier = None if strip.earlier is None else _earlier(strip.earlier)
-    return tag(
-        "figure",
-        strip_svg(strip, card.trace.meta.origin_ns, label),
-        tag("figcaption", legend(strip), note, earlier),
-        class_="timeline drawn",
-    )
+    drawn = (strip_svg(strip, origin, label), legend(strip)) if strip else (None, None)
+    return part("cards.where", card, when, *drawn, _commands(card))
 
 
-def _earlier(launch: Earlier) -> Html:
-    op = ("by ", tag("code", launch.op), " ") if launch.op else ()
-    before = joined_units(format_ns(launch.before_ns))
-    return tag("p", "Launched ", *op, f"{before} before the occurrence began, outside this view.")
-
-
-def _commands(card: Card) -> Html:
-    """What to copy: the command for this part of the trace, and the timestamp for Perfetto."""
-    finding, origin = card.finding, card.trace.meta.origin_ns
-    strip = card.strip
+def _commands(card: Card) -> list[tuple[str, Html, str]]:
+    """What to copy: the command for this part of the trace, the timestamp for Perfetto, and how to open it there."""
+    finding, origin, strip = card.finding, card.trace.meta.origin_ns, card.strip
     start, end = (finding.start_ns, finding.end_ns) if strip is None else (strip.start_ns, strip.end_ns)
     first, last = max(start - origin, 0) / 1e6, max(end - origin, 1000) / 1e6
     source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
-    command, part = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
-    shown = code(command, tag("span", part, class_="whole"), class_="drawn")
+    command, window = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
     opened = f"traceanalyzer open {source}" + f" --finding {card.index + 1}" * (not card.several)
-    return tag(
-        "div",
-        copied("This part alone", shown, command + part),
-        copied(
-            "Perfetto, “Pan to timestamp”",
-            tag("code", number(card.at("start_ns"), finding.start_ns, "number")),
-            str(finding.start_ns),
-        ),
-        copied("Open in Perfetto here", code(opened, class_="drawn open-command"), opened),
-        class_="commands",
-    )
+    timestamp = tag("code", number(card.at("start_ns"), finding.start_ns, "number"))
+    shown = code(command, tag("span", window, class_="whole"), class_="drawn")
+    return [
+        ("This part alone", shown, command + window),
+        ("Perfetto, “Pan to timestamp”", timestamp, str(finding.start_ns)),
+        ("Open in Perfetto here", code(opened, class_="drawn open-command"), opened),
+    ]
 
 
 # What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
@@ -229,20 +159,19 @@ def example(page_of_rule: str) -> Html | None:
     if not good:
         return None
     first = "In general: instead of" if bad else "In general: write"
-    rows = [copied("" if i else first, tag("code", line), None) for i, line in enumerate(bad)]
+    rows = [("" if i else first, line, None) for i, line in enumerate(bad)]
     label = "write" if bad else first
-    rows += [copied("" if i else label, tag("code", line), line) for i, line in enumerate(good)]
-    return tag("div", *rows, class_="example drawn")
+    return part("cards.example", [*rows, *(("" if i else label, line, line) for i, line in enumerate(good))])
 
 
 def code_in(side: str) -> tuple[str, ...]:
     """Lines of Python in a Bad or Good: between backticks, or else parts that can be parsed; never prose."""
     text = " ".join(side.split()).removesuffix(".")
-    pieces = _SPAN.findall(text) or _parts(text)
+    pieces = _SPAN.findall(text) or _statements(text)
     return tuple(piece for piece in pieces if _is_code(piece))
 
 
-def _parts(text: str) -> list[str]:
+def _statements(text: str) -> list[str]:
     """Text between commas and semicolons outside brackets, without `or` and `and` before it."""
     parts, depth = [""], 0
     for letter in text:
@@ -264,11 +193,104 @@ def _is_code(text: str) -> bool:
     return False
 
 
-def copied(label: str, code: Html, text: str | None) -> Html:
+def copied(label: str, shown: Html, text: str | None) -> Html:
     """A text with a button that copies it."""
-    said = f"Copy: {label or text}"
-    button = text and tag("button", "Copy", type="button", class_="copy", data_copy=text, aria_label=said)
-    return tag("div", tag("span", label, class_="label"), code, button or None, class_="copied")
+    return part("cards.copied", label, shown, text)
+
+
+_MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
+_UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share"}
+_SAID = {"count", "total_ns", "per_step_ns", "share", "steps", "by"}  # above it already
+# What the field calls it, where the name alone does not say.
+_WORDS = {
+    "all_ns": "all collectives",
+    "each_ns": "of each, mean",
+    "gbps": "GB/s",
+    "gpu_ns": "GPU time",
+    "gpu_share": "of GPU time",
+    "late": "comes last",
+    "late_share": "holds up the others, of the step",
+    "lines": "functions (first line)",
+    "link_gbps": "GB/s of the link",
+    "loop_part": "of the launches in the loop",
+    "mean_ns": "mean work of all ranks",
+    "others_ns": "work of the others",
+    "own_ns": "its own work",
+    "part_share": "of the step",
+    "sms": "multiprocessors",
+    "took_ns": "time in these collectives",
+    "typical_ns": "typical duration",
+}
+_SHARES = {"loop_part"}  # whose name does not end so
+
+
+def evidence(card: Card) -> Html | None:
+    """The numbers that the message was made of, by their names."""
+    rows = [(said(_in_words(name), 200), value) for name, value in _rows(card)][:_MOST]
+    return part("cards.evidence", card.index + 1, rows) if rows else None
+
+
+def _rows(card: Card) -> Iterator[tuple[str, Html]]:
+    """(name, number, text or parts of a sum); lists are left to the JSON."""
+    for name, value in card.finding.evidence.items():
+        if name in _SAID:
+            continue
+        if isinstance(value, Mapping):
+            if value and all(isinstance(one, int | float) for one in value.values()):
+                yield name, _parts(card, value)
+        elif isinstance(value, str) and value and not value.startswith(","):  # else a part of the message
+            yield name, quoted(card.at("evidence", name), value)
+        elif isinstance(value, int | float):
+            yield name, number(card.at("evidence", name), value, _unit(name, value))
+
+
+def _parts(card: Card, sums: Mapping[str, float]) -> Html:
+    """The largest parts with their shares; ops lead to their rows."""
+    whole = sum(sums.values()) or 1
+    largest = sorted(sums.items(), key=lambda one: -one[1])[:_MOST_PARTS]
+    shown = [(str(name), value, format_share(value / whole)) for name, value in largest]
+    return part("cards.parts", card, shown, len(sums) - len(largest))
+
+
+def _in_words(name: str) -> str:
+    """`largest_gap_ns` as `largest gap`: its value says the unit."""
+    if name in _WORDS:
+        return _WORDS[name]
+    ends = (name.removesuffix(end) for end in _UNITS if name.endswith(end))
+    return next(ends, name).replace("_", " ")
+
+
+def _unit(name: str, value: float) -> str:
+    if isinstance(value, bool):
+        return "number"
+    found = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+    if name in _SHARES:
+        return "share"
+    return found or ("number" if isinstance(value, float) else "count")
+
+
+def saving(card: Card) -> Html | None:
+    """What fixing it saves, with its interval; None where that is not known."""
+    found, step = card.finding.saving, card.trace.step
+    if found is None:
+        return None
+    if Severity.of(abs(found.share)) is Severity.INFO:
+        return tag("p", "Fixing it saves almost nothing.", class_="saving")
+    where = pointer("diagnose", "traces", card.trace_index, "step", "unprofiled_ns")
+    before = "the time of" if step is None else number(where, step.unprofiled_ns, "ns")
+    bar = range_bar(found.share, found.low_share, found.high_share, "saving as a share of the step")
+    longer = format_ns(-found.step_ns) if found.share < 0 else None
+    return part("cards.saving", card, found, before, bar, longer)
+
+
+def cost(card: Card) -> Html | None:
+    """Time that it took in the trace; None where nothing was lost."""
+    return part("cards.cost", card.finding, card.at) if card.finding.cost_ns else None
+
+
+def count(card: Card) -> Html:
+    """`40 times in 4 steps`."""
+    return part("cards.count", card.finding, card.at)
 
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
@@ -280,19 +302,27 @@ def cards(page: Page) -> Html:
     every = list(_cards(page))
     counted = triage(page.report).others
     every, rest = every[:_MOST_CARDS], every[_MOST_CARDS:]
-    wrong = [card for card in every if card.finding.severity is not Severity.INFO]
     info = [card for card in every if card.finding.severity is Severity.INFO]
-    known = [card for card in info if card.index + 1 in counted]
-    small = [card for card in info if card.index + 1 not in counted]
-    nothing = tag("p", *_nothing(page), class_="nothing")
-    parts = [_list(wrong) if wrong else nothing]
-    for heading, group in (("Worth knowing: no certain gain", known), (_SMALL, small)):
-        if group:
-            parts += [tag("h3", heading, class_="known"), _list(group)]
-    return together((_choice(page), *parts, _lines(rest) if rest else None))
+    groups = {
+        "": [card for card in every if card.finding.severity is not Severity.INFO],
+        "Worth knowing: no certain gain": [card for card in info if card.index + 1 in counted],
+        _SMALL: [card for card in info if card.index + 1 not in counted],
+    }
+    drawn = [(heading, [_item(card) for card in group]) for heading, group in groups.items()]
+    outcomes = page.report.outcomes
+    judged = any(trace.accounting for trace in page.report.traces)
+    unjudged = None if judged else sum(one.status is Status.NOT_APPLICABLE for one in outcomes)
+    lines, left = rest[:_MOST_LINES], len(rest) - _MOST_LINES
+    return part("cards.cards", choice(page), drawn, lines, left, unjudged, len(outcomes))
 
 
-def _choice(page: Page) -> Html | None:
+def _item(card: Card) -> tuple[Card, Html, str | None, bool]:
+    """A card with the ranks that it is of, and whether it concerns the job."""
+    ranks = " ".join(map(str, _ranks_of(card.finding))) if card.several else None
+    return card, card_of(card), ranks, card.several and _of_job(card.finding)
+
+
+def choice(page: Page) -> Html | None:
     """Of a job: whose findings are shown; a rank's own stand back."""
     if page.report.job is None:
         return None
@@ -302,11 +332,7 @@ def _choice(page: Page) -> Html | None:
     options += [
         (str(rank), f"rank {rank} ({sum(finding.is_of(rank) for finding in found)})") for rank in ranks
     ]
-    listed = (tag("option", text, value=value, selected=value == "job") for value, text in options)
-    chosen = tag("select", *listed, id="whose", autocomplete="off")
-    hidden = tag("output", id="hidden")
-    show = tag("button", "Show", type="button", id="show-hidden", hidden=True)
-    return tag("p", tag("label", "Findings of ", chosen), hidden, show, class_="script-only tools drawn")
+    return part("cards.choice", options)
 
 
 def _of_job(finding: Finding) -> bool:
@@ -318,76 +344,28 @@ def _ranks_of(finding: Finding) -> Sequence[int]:
     return finding.ranks or ((finding.rank,) if finding.rank is not None else ())
 
 
-def _lines(rest: Sequence[Card]) -> Html:
-    """Findings beyond those that are cards."""
-    rows = (
-        tag(
-            "tr",
-            tag("th", f"{card.index + 1} ", quoted(card.at("rule"), card.finding.rule), scope="row"),
-            tag("td", str(card.finding.severity)),
-            tag("td", f"rank {card.finding.rank}" if card.several else ""),
-            tag("td", prose(card.at("message"), card.finding.message)),
-            id=f"finding-{card.index + 1}",
-        )
-        for card in rest[:_MOST_LINES]
-    )
-    head = tag(
-        "tr", *(tag("th", name, scope="col") for name in ("finding", "severity", "rank", "what was found"))
-    )
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="lines")
-    left = len(rest) - _MOST_LINES
-    note = tag("p", f"{left} more are in the JSON of diagnose.", class_="note drawn") if left > 0 else None
-    return together((tag("h3", "More findings", class_="known"), scrolled("More findings", table), note))
-
-
-def _nothing(page: Page) -> tuple[object, ...]:
-    """That nothing was found, or that nobody could look: the verdict says why."""
-    if any(trace.accounting for trace in page.report.traces):
-        return ("Nothing found that is worth fixing.",)
-    outcomes = page.report.outcomes
-    looked = sum(one.status is not Status.NOT_APPLICABLE for one in outcomes)
-    count = tag("span", f"{len(outcomes) - looked} of {len(outcomes)} rules", class_="derived")
-    return (count, " had nothing to look at.")
-
-
-def _list(group: Sequence[Card]) -> Html:
-    """Cards with the numbers that other outputs give them."""
-    items = (
-        tag(
-            "li",
-            card_of(card),
-            value=card.index + 1,
-            data_ranks=" ".join(map(str, _ranks_of(card.finding))) if card.several else None,
-            data_job=card.several and _of_job(card.finding),
-        )
-        for card in group
-    )
-    return tag("ol", *items, class_="cards")
-
-
 def _cards(page: Page) -> Iterator[Card]:
     places = {trace.rank: i for i, trace in enumerate(page.report.traces)}
     several = len(places) > 1
-    told: set[str] = set()
+    explained_rules: set[str] = set()
     ops = [
         {row.name: f"op-{i}-{place}" for place, row in enumerate(trace.ops.rows if trace.ops else ())}
         for i, trace in enumerate(page.traces)
     ]
     for i, (finding, strip) in enumerate(zip(page.report.findings, page.strips, strict=True)):
         at = places[finding.rank]
-        there = page.traces[at].timeline is not None
         yield Card(
-            i,
-            finding,
-            page.report.traces[at],
-            at,
-            strip,
-            several,
-            page.confidential,
-            there,
-            page.explained.get(finding.rule, ""),
-            finding.rule not in told,
-            page.anchor(at),
-            ops[at],
+            index=i,
+            finding=finding,
+            trace=page.report.traces[at],
+            trace_index=at,
+            strip=strip,
+            several=several,
+            confidential=page.confidential,
+            timeline=page.traces[at].timeline is not None,
+            page_of_rule=page.explained.get(finding.rule, ""),
+            first=finding.rule not in explained_rules,
+            anchor=page.anchor(at),
+            ops=ops[at],
         )
-        told.add(finding.rule)
+        explained_rules.add(finding.rule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.compared_rows import label_of
@@ -14,15 +15,14 @@ from traceanalyzer.render.html.markup import (
     filled,
     head,
     number,
+    part,
     pointer,
     prose,
     quoted,
     said,
-    scrolled,
     style,
     tag,
     template,
-    together,
 )
 from traceanalyzer.version import __version__
 
@@ -37,19 +37,15 @@ _FLAMES = 60  # boxes of each level
 
 
 def _svg(height: float, label: str, children: Sequence[Html], class_: str) -> Html:
-    drawn = tag(
-        "svg", *children, viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=label, class_=class_
-    )
+    box = f"0 0 {_WIDTH} {height:.0f}"
+    drawn = tag("svg", *children, viewBox=box, role="img", aria_label=label, class_=class_)
     return tag("figure", drawn, class_="drawn")
 
 
 def _text(x: float, y: float, text: str, room: float, anchor: str = "start") -> Html:
-    letters = max(int(room / _LETTER), 0)
-    return (
-        tag("text", said(text, letters), x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
-        if letters > 2
-        else Html("")
-    )
+    letters = int(room / _LETTER)
+    shown = tag("text", said(text, max(letters, 0)), x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return shown if letters > 2 else Html("")
 
 
 def _box(x: float, y: float, width: float, class_: str, title: str, height: float = _BAR) -> Html:
@@ -76,15 +72,9 @@ def fall_drawing(fall: Waterfall) -> Html:
     whole = max(low, 0)
     lines = [("BASE", whole, fall.base_ns, "whole-step", format_ns(fall.base_ns))]
     for (name, delta), before in zip(steps, levels, strict=False):
-        kind = "longer" if delta > 0 else "shorter"
+        low_ns, high_ns = sorted((before, before + delta))
         lines.append(
-            (
-                name,
-                min(before, before + delta),
-                max(before, before + delta),
-                kind,
-                formatting.signed_ns(delta),
-            )
+            (name, low_ns, high_ns, "longer" if delta > 0 else "shorter", formatting.signed_ns(delta))
         )
     lines.append(("NEW", whole, fall.new_ns, "whole-step", format_ns(fall.new_ns)))
     drawn = []
@@ -107,9 +97,7 @@ def _axis(levels: Sequence[int]) -> tuple[int, int]:
 
 def strips_drawing(found: Comparison) -> Html | None:
     """A recorded step of each side on one axis; None where neither is kept."""
-    known = [
-        (name, strip) for name, strip in zip(("BASE", "NEW"), found.strips, strict=True) if strip is not None
-    ]
+    known = [(name, strip) for name, strip in zip(("BASE", "NEW"), found.strips, strict=True) if strip]
     if not known:
         return None
     longest = max(strip.length_ns for _, strip in known)
@@ -122,11 +110,8 @@ def strips_drawing(found: Comparison) -> Html | None:
     caption = "The step of median length as recorded, with the profiler; one line a stream."
     left = sum(strip.left_out for _, strip in known)
     caption += f" {left} short pieces are not drawn." * bool(left)
-    return tag(
-        "div",
-        _svg(y, "a step of both recordings", drawn, "strip fall"),
-        tag("p", caption, class_="note drawn"),
-    )
+    drawing = _svg(y, "a step of both recordings", drawn, "strip fall")
+    return tag("div", drawing, tag("p", caption, class_="note drawn"))
 
 
 def _strip(strip: StepStrip, y: float, scale: float) -> tuple[list[Html], float]:
@@ -135,10 +120,12 @@ def _strip(strip: StepStrip, y: float, scale: float) -> tuple[list[Html], float]
     drawn = [_box(0, y, strip.length_ns * scale, "ground", "the step", streams * _LINE)]
     for piece in strip.pieces:
         kind = "copy" if piece.kind.startswith("copy") else piece.kind
-        title = f"{piece.name}, {format_ns(piece.dur_ns)}"
-        drawn.append(
-            _box(piece.start_ns * scale, y + piece.stream * _LINE, piece.dur_ns * scale, f"b b-{kind}", title)
+        title, x, top = (
+            f"{piece.name}, {format_ns(piece.dur_ns)}",
+            piece.start_ns * scale,
+            y + piece.stream * _LINE,
         )
+        drawn.append(_box(x, top, piece.dur_ns * scale, f"b b-{kind}", title))
     return drawn, streams * _LINE
 
 
@@ -158,17 +145,13 @@ def difference_flame(found: Comparison) -> Html:
         drawn += _flame_box(x, 0, widths[label] * scale, label, (base, new), word)
         inner = x
         for row in rows[:_FLAMES]:
-            drawn += _flame_box(
-                inner, _LINE, _longer(row) * scale, row.op, (_ns(row, "base"), _ns(row, "new")), row.word
-            )
-            inner += _longer(row) * scale
+            width, sides = _longer(row) * scale, (_ns(row, "base"), _ns(row, "new"))
+            drawn += _flame_box(inner, _LINE, width, row.op, sides, row.word)
+            inner += width
         x += widths[label] * scale
     legend = "As wide as the longer side. Red: longer or new; green: shorter or gone; grey: within noise."
-    return tag(
-        "div",
-        _svg(2 * _LINE, "GPU time and its difference", drawn, "flames"),
-        tag("p", legend, class_="note"),
-    )
+    drawing = _svg(2 * _LINE, "GPU time and its difference", drawn, "flames")
+    return tag("div", drawing, tag("p", legend, class_="note"))
 
 
 def _ns(row: Row, side: str) -> float:
@@ -188,116 +171,63 @@ def _flame_box(
 
 
 _ROWS, _PARTS = 40, 20
-_DOCUMENT = "compare"
+_NO_STRIP = "A baseline file, or a recording without work, has no step to draw."
+_at = partial(pointer, "compare")
 
 
 def render_comparison_page(found: Comparison) -> bytes:
     """The page as UTF-8; the same comparison gives the same bytes, and the page has no script."""
-    title = f"{found.verdict.word}: {_name(found, 0)} and {_name(found, 1)}, traceanalyzer compare"
-    slots = {
-        "head": head(title, style() + template("comparison.css")),
-        "version": __version__,
-        "heading": _heading(found),
-        "verdict": _verdict(found),
-        "axes": together(_axes(found)),
-        "waterfall": _waterfall(found),
-        "strips": strips_drawing(found)
-        or tag("p", "A baseline file, or a recording without work, has no step to draw."),
-        "flame": difference_flame(found),
-        "rows": _rows(found),
-        "faults": _faults(found),
-        "notes": _notes(found),
-    }
-    return filled("comparison.html", slots).encode("utf-8", "backslashreplace")
+    names = [(side.names or ("recording",))[0] for side in (found.base, found.new)]
+    title = f"{found.verdict.word}: {names[0]} and {names[1]}, traceanalyzer compare"
+    return filled(
+        "comparison.html",
+        head=head(title, style() + template("comparison.css")),
+        version=__version__,
+        heading=part(
+            "comparison.heading", *(quoted(_at(s, "names", 0), n) for s, n in zip(_SIDES, names, strict=True))
+        ),
+        verdict=part("comparison.verdict", found.verdict, partial(_at, "verdict")),
+        axes=part("comparison.axes", list(_axes(found)), formatting.changed(found)),
+        waterfall=_waterfall(found),
+        strips=strips_drawing(found) or tag("p", _NO_STRIP),
+        flame=difference_flame(found),
+        rows=_rows(found),
+        faults=_faults(found),
+        notes=_notes(found),
+    ).encode("utf-8", "backslashreplace")
 
 
-def _name(found: Comparison, side: int) -> str:
-    return ((found.base, found.new)[side].names or ("recording",))[0]
+_SIDES = ("base", "new")
 
 
-def _at(*keys: object) -> str:
-    return pointer(_DOCUMENT, *keys)
-
-
-def _heading(found: Comparison) -> Html:
-    names = (
-        tag("code", quoted(_at(side, "names", 0), _name(found, at)))
-        for at, side in enumerate(("base", "new"))
-    )
-    base, new = names
-    return together(("From ", base, " to ", new))
-
-
-def _verdict(found: Comparison) -> Html:
-    reasons = [
-        tag("li", prose(_at("verdict", "because", i), reason))
-        for i, reason in enumerate(found.verdict.because)
-    ]
-    settle = found.verdict.settle
-    return together(
-        (
-            tag("p", tag("strong", prose(_at("verdict", "headline"), found.verdict.headline))),
-            tag("ul", *reasons) if reasons else None,
-            tag("p", "To settle it: ", prose(_at("verdict", "settle"), settle), ".") if settle else None,
-        )
-    )
-
-
-def _axes(found: Comparison) -> Iterator[Html]:
-    step, device = found.axes.step, found.axes.device
-    lines = []
-    for name, axis, key in (("Step", step, "step"), ("GPU work", device, "device")):
+def _axes(found: Comparison) -> Iterator[tuple[object, ...]]:
+    for name, key, axis in (("Step", "step", found.axes.step), ("GPU work", "device", found.axes.device)):
         if axis is not None:
-            values = [
-                number(_at("axes", key, f"{side}_ns"), getattr(axis, f"{side}_ns"), "ns")
-                for side in ("base", "new")
-            ]
-            word = quoted(_at("axes", key, "word"), str(axis.word))
-            lines.append((name, *values, word, ""))
+            fields = [f"{side}_ns" for side in _SIDES]
+            values = [number(_at("axes", key, field), getattr(axis, field), "ns") for field in fields]
+            yield name, *values, quoted(_at("axes", key, "word"), axis.word), ""
     for i, one in enumerate(found.axes.exact):
         if one.word in (Word.MORE, Word.FEWER):
-            values = [
-                number(_at("axes", "exact", i, side), getattr(one, side), "number")
-                for side in ("base", "new")
-            ]
-            word = quoted(_at("axes", "exact", i, "word"), str(one.word))
-            lines.append((one.counter, *values, word, ", ".join(one.where)))
-    yield _table("axes", ("a step", "BASE", "NEW", "verdict", "where"), lines)
-    if not formatting.changed(found):
-        yield tag("p", "No counter differs: launches, work, copies, waits and allocations are the same.")
+            at = partial(_at, "axes", "exact", i)
+            values = [number(at(side), getattr(one, side), "number") for side in _SIDES]
+            yield one.counter, *values, quoted(at("word"), one.word), ", ".join(one.where)
 
 
 def _table(label: str, titles: Sequence[str], lines: Sequence[Sequence[object]]) -> Html:
-    head = tag("tr", *(tag("th", title, scope="col") for title in titles))
-    rows = (tag("tr", *(tag("td", cell) for cell in line)) for line in lines)
-    return scrolled(label, tag("table", tag("thead", head), tag("tbody", *rows), class_="compared"))
+    return part("shared.table", label, titles, lines, "compared")
 
 
 def _waterfall(found: Comparison) -> Html:
     fall = found.waterfall
     if fall is None:
         return tag("p", "One side has no step.")
-    lines = [
-        (
-            quoted(_at("waterfall", "parts", i, "group"), part.group),
-            quoted(_at("waterfall", "parts", i, "name"), part.name, "code"),
-            *(
-                number(_at("waterfall", "parts", i, key), getattr(part, key), "ns")
-                for key in ("base_ns", "new_ns", "delta_ns")
-            ),
-        )
-        for i, part in enumerate(fall.parts[:_PARTS])
-    ]
-    ends = (
-        number(_at("waterfall", "base_ns"), fall.base_ns, "ns"),
-        number(_at("waterfall", "new_ns"), fall.new_ns, "ns"),
-    )
-    table = _table("parts of the step", ("group", "part", "BASE", "NEW", "difference"), lines)
-    left = len(fall.parts) - _PARTS
-    rest = tag("p", f"{left} smaller parts are in the JSON.", class_="note drawn") if left > 0 else None
-    return together(
-        (tag("p", ends[0], " and all differences are ", ends[1], "."), fall_drawing(fall), table, rest)
-    )
+    lines = []
+    for i, one in enumerate(fall.parts[:_PARTS]):
+        at = partial(_at, "waterfall", "parts", i)
+        values = [number(at(key), getattr(one, key), "ns") for key in ("base_ns", "new_ns", "delta_ns")]
+        lines.append((quoted(at("group"), one.group), quoted(at("name"), one.name, "code"), *values))
+    ends = [number(_at("waterfall", key), getattr(fall, key), "ns") for key in ("base_ns", "new_ns")]
+    return part("comparison.waterfall", *ends, fall_drawing(fall), lines, len(fall.parts) - _PARTS)
 
 
 def _rows(found: Comparison) -> Html:
@@ -305,52 +235,33 @@ def _rows(found: Comparison) -> Html:
     for i, row in enumerate(found.rows):
         if row.word in formatting.SILENT or len(lines) >= _ROWS:
             continue
-        sides = (
-            None if one is None else number(_at("rows", i, side, "ns"), one.ns, "ns")
-            for side, one in (("base", row.base), ("new", row.new))
-        )
-        note = prose(_at("rows", i, "note"), row.note) if row.note else ""
-        where = (
-            tag("code", quoted(_at("rows", i, "outer"), row.outer)) if row.outer not in ("", row.op) else ""
-        )
-        lines.append(
-            (
-                tag("code", quoted(_at("rows", i, "op"), row.op)),
-                where,
-                quoted(_at("rows", i, "word"), str(row.word)),
-                *sides,
-                number(_at("rows", i, "delta_ns"), row.delta_ns, "ns"),
-                note,
-            )
-        )
-    if not lines:
-        return tag("p", "None, beyond noise.")
-    return _table(
-        "rows", ("work", "in", "verdict", "BASE a step", "NEW a step", "of the step", "what else"), lines
-    )
+        at = partial(_at, "rows", i)
+        sides = [
+            work and number(at(side, "ns"), work.ns, "ns")
+            for side, work in zip(_SIDES, (row.base, row.new), strict=True)
+        ]
+        outer = tag("code", quoted(at("outer"), row.outer)) if row.outer not in ("", row.op) else ""
+        note = prose(at("note"), row.note) if row.note else ""
+        delta = number(at("delta_ns"), row.delta_ns, "ns")
+        op = tag("code", quoted(at("op"), row.op))
+        lines.append((op, outer, quoted(at("word"), row.word), *sides, delta, note))
+    titles = ("work", "in", "verdict", "BASE a step", "NEW a step", "of the step", "what else")
+    return _table("rows", titles, lines) if lines else tag("p", "None, beyond noise.")
 
 
 def _faults(found: Comparison) -> Html:
     lines = []
     for i, fault in enumerate(found.faults):
-        shares = (
-            "" if value is None else number(_at("faults", i, key), value, "share")
-            for key, value in (("said_share", fault.said_share), ("got_share", fault.got_share))
+        at = partial(_at, "faults", i)
+        texts = [quoted(at(key), getattr(fault, key)) for key in ("status", "title")]
+        shares = [(key, getattr(fault, key)) for key in ("said_share", "got_share")]
+        lines.append(
+            (*texts, *("" if share is None else number(at(key), share, "share") for key, share in shares))
         )
-        status, title = (quoted(_at("faults", i, key), getattr(fault, key)) for key in ("status", "title"))
-        lines.append((status, title, *shares))
-    return (
-        _table("faults", ("status", "fault", "said", "got"), lines)
-        if lines
-        else tag("p", "None on either side.")
-    )
+    titles = ("status", "fault", "said", "got")
+    return _table("faults", titles, lines) if lines else tag("p", "None on either side.")
 
 
 def _notes(found: Comparison) -> Html:
-    notes = [tag("li", prose(_at("notes", i), note)) for i, note in enumerate(found.notes)]
-    rungs = [
-        together((rung, " ", number(_at("rungs", rung), share, "share"), "; "))
-        for rung, share in found.rungs.items()
-        if share > 0
-    ]
-    return together((tag("p", "GPU time matched by ", *rungs), tag("ul", *notes) if notes else None))
+    rungs = [(rung, share) for rung, share in found.rungs.items() if share > 0]
+    return part("comparison.notes", found.notes, rungs, _at)

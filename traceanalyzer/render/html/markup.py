@@ -11,15 +11,20 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
 from traceanalyzer.model.short_names import plain_kernel, short_kernel
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.words.escape import joined_units, printable, shortened
 
+Html = Markup  # safe to be put into a page
 _STYLES = ("report.css", "drawings.css", "timeline.css", "media.css")  # a later one overrules those before it
 
 
 _MARGIN = re.compile(r"^ +|^ *//.*\n", re.MULTILINE)
+_LINE_END = re.compile(r"\s*\n\s*")  # parts of a page are written on many lines, and are none
 
 # The first has what the others share.
 _SCRIPTS = ("base", "strips", "copy", "flame", "tables", "cards")
@@ -28,7 +33,7 @@ _TIMELINE = ("timeline_model", "timeline_draw", "timeline_panel", "timeline")
 
 @cache
 def template(name: str) -> str:
-    """One of them."""
+    """The text of a file of this folder."""
     return files("traceanalyzer.render.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -45,21 +50,44 @@ def script() -> str:
 
 def head(title: object, styles: str, scripts: str = "") -> Html:
     """What stands before a page's body; `scripts` are the only ones that may run, as the content policy names them."""
-    return filled("head.html", {"title": title, "style": Html(styles), "scripts": Html(scripts)})
+    return filled("head.html", title=title, style=Html(styles), scripts=Html(scripts))
 
 
-def filled(name: str, slots: Mapping[str, object]) -> Html:
-    """A template with something in each `{{slot}}`; what is put in is never searched for slots itself.
+def filled(name: str, **slots: object) -> Html:
+    """A template with its slots filled; what is put in is escaped, unless it is `Html`.
 
     Raises:
-        KeyError: a slot has nothing to go in.
+        jinja2.UndefinedError: a slot has nothing to go in.
     """
-    first, *parts = template(name).split("{{")
-    whole = [first]
-    for part in parts:
-        slot, _, after = part.partition("}}")
-        whole += [escaped(slots[slot]), after]
-    return Html("".join(whole))
+    return Html(_environment().get_template(name).render(slots))
+
+
+def part(name: str, *values: object, **named: object) -> Html:
+    """A macro of a template: `cards.fault` is `fault` in parts/cards.html."""
+    file, _, macro = name.partition(".")
+    return Html(getattr(_environment().get_template(f"parts/{file}.html").module, macro)(*values, **named))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        finalize=lambda value: "" if value is None else escaped(value),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    shared = (code, kernel_names, number, pointer, prose, quoted, said, format_ns)
+    environment.globals |= {function.__name__: function for function in shared}
+    environment.globals["attributes"] = lambda **values: attributes_of(values)
+    environment.globals["percent"] = lambda share: f"{round(100 * share):+d} %".replace("-", "\N{MINUS SIGN}")
+    environment.globals["time"] = lambda ns: joined_units(format_ns(ns))
+    return environment
+
+
+def _source(name: str) -> str:
+    text = template(name)
+    return _LINE_END.sub("", text) if name.startswith("parts/") else text
 
 
 _HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where two names part
@@ -97,7 +125,6 @@ def _apart(name: str, others: set[str], longest: int) -> str:
 
 
 def _common(one: str, other: str) -> int:
-    """Length of what both begin with."""
     parted = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(parted, min(len(one), len(other)))
 
@@ -126,12 +153,6 @@ def rounded(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
-class Html(str):
-    """Markup, safe to be put into a page."""
-
-    __slots__ = ()
-
-
 def said(text: str, longest: int = LONGEST) -> str:
     """The text with what is no visible character as its escape, and without its middle where it is too long."""
     return printable(shortened(text, longest))
@@ -148,17 +169,21 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
     `class_` is written `class`, `data_path` is written `data-path`. A value that is `Html` is written as it is: what
     we drew ourselves, and is long.
     """
-    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    written = attributes_of(attributes)
     if name in _EMPTY and not children:
         return Html(f"<{name}{written}>" if name in ("br", "input", "meta") else f"<{name}{written}/>")
     return Html(f"<{name}{written}>{together(children)}</{name}>")
 
 
-def _attribute(key: str, value: object) -> str:
-    key = key.rstrip("_").replace("_", "-")
-    if value is None or value is False:
-        return ""
-    return f" {key}" if value is True else f' {key}="{escaped(value)}"'
+def attributes_of(values: Mapping[str, object]) -> Html:
+    """Attributes of an element, each after a blank, as `tag` writes them."""
+    written = ""
+    for key, value in values.items():
+        if value is not None and value is not False:
+            written += f" {key.rstrip('_').replace('_', '-')}" + (
+                "" if value is True else f'="{escaped(value)}"'
+            )
+    return Html(written)
 
 
 def together(children: Iterable[object]) -> Html:
@@ -196,7 +221,7 @@ def prose(where: str, text: str, element: str = "span", **attributes: object) ->
 
 def breakable(text: str) -> Html:
     """A path or a name whose lines end after its parts, where they have to end."""
-    return Html(_PART.sub(r"\1<wbr>", escaped(text)))
+    return Html(_PART.sub(r"\1<wbr>", html.escape(said(text, 4 * LONGEST))))
 
 
 def json_block(identifier: str, value: object) -> Html:

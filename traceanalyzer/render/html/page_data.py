@@ -109,7 +109,6 @@ def op_table(analysis: Analysis, most: int) -> OpTable:
 
 
 def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
-    """The inputs of one op with most time, and how many more there are."""
     own = shapes[shapes["op"] == op]
     top = own.head(MOST_INPUTS).astype(object)
     top = top.where(top.notna(), None)
@@ -260,7 +259,6 @@ def thinner(page: Page) -> Page | None:
 
 
 def _explained(report: Report) -> dict[str, str]:
-    """Pages of the rules that found something."""
     pages = {rule.slug: rule.page for rule in all_rules()}
     return {one.rule: pages[one.rule] for one in report.findings if one.rule in pages}
 
@@ -299,7 +297,6 @@ def _trace_page(
 
 
 def _part(make: Callable[[], T], otherwise: T) -> T:
-    """What it makes, else what stands for it."""
     return attempt({}, "", make, otherwise)
 
 

@@ -232,7 +232,6 @@ def _main_causes(analysis: Analysis, device: int, slot: Rows) -> list[str | None
 
 
 def _sums(row: Rows, column: Rows, ns: Rows, rows: int, columns: int) -> Rows:
-    """Sums by row and column; int64 (rows, columns)."""
     width = max(columns, 1)
     return sums_of(row * width + column, ns, rows * width).reshape(rows, width)
 

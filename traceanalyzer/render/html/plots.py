@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from traceanalyzer.model.report import IDLE, DeviceTime, Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
-from traceanalyzer.render.html.markup import Html, number, pointer, said, scrolled, tag
+from traceanalyzer.render.html.markup import Html, number, part, pointer, said, tag
 from traceanalyzer.render.html.page_data import Inputs, OpTable
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries
 from traceanalyzer.report.words import in_words
@@ -23,50 +23,22 @@ def accounting_bar(report: Report, trace_index: int) -> list[Html]:
 
 
 def _device(time: DeviceTime, position: int, trace_index: int, several: bool) -> Html:
-    parts = _ordered(time)
+    parts, whole_ns = _ordered(time), max(time.length_ns, 1)
     label = f"Where the time of device {time.device} went; the table says the same in numbers"
-    rows = [_row(name, ns, time, position) for name, ns in parts]
-    where = pointer("diagnose", "traces", trace_index, "window", "length_ns")
-    whole = tag(
-        "tr",
-        tag("th", "the window", scope="row"),
-        tag("td", ""),
-        tag("td", tag("data", "100 %", value=1, class_="derived")),
-        tag("td", number(where, time.length_ns, "ns")),
-    )
-    header = tag(
-        "tr",
-        *(tag("th", text, scope="col") for text in ("what the GPU did", "before or in", "share", "time")),
-    )
-    table = tag("table", tag("thead", header), tag("tbody", *rows), tag("tfoot", whole), class_="books")
-    heading = tag("h4", f"device {time.device}") if several else None
-    return tag(
-        "div",
-        heading,
-        parts_bar(parts, label),
-        scrolled(f"Time of device {time.device}", table),
-        class_="device",
-    )
+    rows = []
+    for name, ns in parts:
+        ops = [one.op for one in time.idle_causes if one.cause == name and one.op]
+        named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
+        words = ("idle: " if name.partition(":")[0] == IDLE else "") + in_words(name)
+        time_ns = number(pointer("accounting", position, "parts_ns", name), ns, "ns")
+        rows.append((class_of(name), words, named, ns / whole_ns, format_share(ns / whole_ns), time_ns))
+    whole = number(pointer("diagnose", "traces", trace_index, "window", "length_ns"), time.length_ns, "ns")
+    return part("plots.accounting", time.device, several, parts_bar(parts, label), rows, whole)
 
 
 def _ordered(time: DeviceTime) -> list[tuple[str, int]]:
-    """Busy classes, then causes of idle time, the largest of each first."""
     parts = [(name, ns) for name, ns in time.parts_ns.items() if ns]
     return sorted(parts, key=lambda part: (part[0].partition(":")[0] == IDLE, -part[1], part[0]))
-
-
-def _row(name: str, ns: int, time: DeviceTime, position: int) -> Html:
-    idle = name.partition(":")[0] == IDLE
-    ops = [one.op for one in time.idle_causes if one.cause == name and one.op]
-    named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
-    share = ns / max(time.length_ns, 1)
-    return tag(
-        "tr",
-        tag("th", swatch(name), "idle: " if idle else "", in_words(name), scope="row"),
-        tag("td", named, class_="ops"),
-        tag("td", tag("data", format_share(share), value=share, class_="derived")),
-        tag("td", number(pointer("accounting", position, "parts_ns", name), ns, "ns")),
-    )
 
 
 _HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
@@ -82,15 +54,13 @@ def roofline(table: OpTable) -> Html | None:
     scale = _Scale([one for _, one in points])
     most = max(one.gpu_ns for _, one in points)
     body = (*_roofs(scale, points), *(_point(scale, name, one, most) for name, one in points), *_axes(scale))
-    named: dict[str, object] = {
-        "role": "img",
-        "aria-label": f"Roofline of {len(points)} ops; the table has their rates",
-    }
+    label = f"Roofline of {len(points)} ops; the table has their rates"
     caption = (
         f"Roofline: {len(points)} ops by FLOPs per byte (to the right) and TFLOP/s (up), on logarithmic axes; "
         "larger points take more GPU time; lines are the device's peaks."
     )
-    drawn = tag("svg", *body, class_="roofline", width="100%", height=_HEIGHT + 20, **named)
+    size = {"width": "100%", "height": _HEIGHT + 20}
+    drawn = tag("svg", *body, class_="roofline", **size, role="img", aria_label=label)
     return tag("figure", tag("figcaption", caption), drawn, class_="drawn")
 
 
@@ -127,9 +97,9 @@ def _roofs(scale: _Scale, points: Sequence[tuple[str, Inputs]]) -> Iterator[Html
         begin = max(scale.left, 1e3 * scale.low / gbps)
         end = min(scale.right, 1e3 * top / gbps)
         if begin < end:
-            ends = [(scale.x(at), scale.y(at * gbps / 1e3)) for at in (begin, end)]
-            (x1, y1), (x2, y2) = ends
-            yield tag("line", class_="roof", x1=f"{x1:.2f}%", x2=f"{x2:.2f}%", y1=f"{y1:.1f}", y2=f"{y2:.1f}")
+            x1, x2 = (f"{scale.x(at):.2f}%" for at in (begin, end))
+            y1, y2 = (f"{scale.y(at * gbps / 1e3):.1f}" for at in (begin, end))
+            yield tag("line", class_="roof", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
 def _point(scale: _Scale, name: str, one: Inputs, most: int) -> Html:
@@ -148,8 +118,8 @@ def _axes(scale: _Scale) -> Iterator[Html]:
     for power in range(math.ceil(math.log10(scale.left)), math.floor(math.log10(scale.right)) + 1):
         x = f"{scale.x(10.0**power):.2f}%"
         yield tag("line", class_="axis", x1=x, x2=x, y1=_HEIGHT, y2=_HEIGHT + 4)
-        side = {"text-anchor": "end" if scale.x(10.0**power) > 92 else "start"}
-        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16, **side)
+        side = "end" if scale.x(10.0**power) > 92 else "start"
+        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16, text_anchor=side)
 
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
@@ -169,15 +139,7 @@ _NUMBERED = 24  # steps below which a number stands
 
 def class_of(name: str) -> str:
     """CSS class of a class of time."""
-    for begin in _LOOKS:
-        if name.startswith(begin):
-            return f"c-{begin.replace('_', '-')}"
-    return "c-compute"
-
-
-def swatch(name: str) -> Html:
-    """The look of a class of time, for legends."""
-    return tag("span", class_=f"swatch {class_of(name)}")
+    return "c-" + next((look for look in _LOOKS if name.startswith(look)), "compute").replace("_", "-")
 
 
 def parts_bar(parts: Sequence[tuple[str, int]], label: str) -> Html:
@@ -187,8 +149,7 @@ def parts_bar(parts: Sequence[tuple[str, int]], label: str) -> Html:
         width = 100 * ns / whole
         drawn.append(_part(name, ns, ns / whole, x, width))
         x += width
-    named: dict[str, object] = {"role": "img", "aria-label": label}
-    return tag("svg", *drawn, class_="parts", width="100%", height=44, **named)
+    return tag("svg", *drawn, class_="parts", width="100%", height=44, role="img", aria_label=label)
 
 
 def _part(name: str, ns: int, share: float, x: float, width: float) -> Html:
@@ -204,38 +165,36 @@ def _part(name: str, ns: int, share: float, x: float, width: float) -> Html:
 def range_bar(value: float, low: float, high: float, label: str) -> Html:
     """A value of at most 1 as a bar, with its interval as a line with ends."""
     at, first, last = (f"{100 * min(max(share, 0.0), 1.0):.2f}%" for share in (value, low, high))
-    named: dict[str, object] = {"role": "img", "aria-label": label}
-    return tag(
-        "svg",
-        tag("rect", class_="rail", width="100%", height=6, y=5, rx=3),
-        tag("rect", class_="saved", width=at, height=6, y=5, rx=3),
-        tag("line", class_="whisker", x1=first, x2=last, y1=8, y2=8),
-        *(tag("line", class_="whisker", x1=x, x2=x, y1=2, y2=14) for x in (first, last)),
-        class_="range",
-        width="100%",
-        height=16,
-        **named,
+    rail, saved = (
+        tag("rect", class_=look, width=width, height=6, y=5, rx=3)
+        for look, width in (("rail", "100%"), ("saved", at))
     )
+    ends = [_whisker(first, last, 8, 8), _whisker(first, first, 2, 14), _whisker(last, last, 2, 14)]
+    return tag(
+        "svg", rail, saved, *ends, class_="range", width="100%", height=16, role="img", aria_label=label
+    )
+
+
+def _whisker(x1: str, x2: str, y1: int, y2: int) -> Html:
+    return tag("line", class_="whisker", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
 def steps_svg(series: StepSeries) -> Html:
     """A bar per step, made of its classes, and a line at the median."""
     longest = max((step.ns for step in series.steps), default=1) or 1
     width = 100 / max(len(series.steps), 1)
-    bars = [
-        _step(step.number, step.parts_ns, i * width, width, longest) for i, step in enumerate(series.steps)
-    ]
+    bars = (_step(one.number, one.parts_ns, i * width, width, longest) for i, one in enumerate(series.steps))
     y = f"{_STEPS_HEIGHT * (1 - series.median_ns / longest):.1f}"
     median = tag("line", class_="median", x1="0", x2="100%", y1=y, y2=y)
-    named: dict[str, object] = {"role": "img", "aria-label": f"Times of {len(series.steps)} steps as bars"}
-    shape: dict[str, object] = {"width": "100%", "height": _STEPS_HEIGHT + 18}
+    size = {"width": "100%", "height": _STEPS_HEIGHT + 18}
+    label = f"Times of {len(series.steps)} steps as bars"
     every = -(-len(series.steps) // _NUMBERED)
     numbers = (
         tag("text", step.number, class_="tick", x=f"{(i + 0.5) * width:.2f}%", y=_STEPS_HEIGHT + 14)
         for i, step in enumerate(series.steps)
         if i % every == 0
     )
-    return tag("svg", *bars, median, *numbers, class_="steps", **shape, **named)
+    return tag("svg", *bars, median, *numbers, class_="steps", **size, role="img", aria_label=label)
 
 
 def _step(number: int, parts: dict[str, int], x: float, width: float, longest: int) -> Html:
@@ -252,22 +211,21 @@ def _step(number: int, parts: dict[str, int], x: float, width: float, longest: i
 def spread_svg(kernel: KernelSpread) -> Html:
     """From 0 to twice the usual or more: least to most as a line, p10 to p90 as a box, the usual time as a tick."""
     whole = max(kernel.most, 2.0)
-    least, p10, usual, p90, most = (
-        100 * times / whole for times in (kernel.least, kernel.p10, 1.0, kernel.p90, kernel.most)
-    )
-    box = {"x": f"{p10:.2f}%", "width": f"{max(p90 - p10, 0.8):.2f}%"}
-    named: dict[str, object] = {"role": "img", "aria-label": "spread of its executions"}
+    times = (kernel.least, kernel.p10, 1.0, kernel.p90, kernel.most)
+    least, p10, usual, p90, most = (100 * time / whole for time in times)
+    end, box = f"{most:.2f}%", {"x": f"{p10:.2f}%", "width": f"{max(p90 - p10, 0.8):.2f}%"}
     return tag(
         "svg",
         tag("line", class_="rail", x1="0", x2="100%", y1=9, y2=9),
-        tag("line", class_="whisker", x1=f"{least:.2f}%", x2=f"{most:.2f}%", y1=9, y2=9),
-        tag("line", class_="whisker", x1=f"{most:.2f}%", x2=f"{most:.2f}%", y1=5, y2=13),
+        _whisker(f"{least:.2f}%", end, 9, 9),
+        _whisker(end, end, 5, 13),
         tag("rect", class_="box", y=4, height=10, **box),
         tag("line", class_="tick-median", x1=f"{usual:.2f}%", x2=f"{usual:.2f}%", y1=1, y2=17),
         class_="spread",
         width="100%",
         height=18,
-        **named,
+        role="img",
+        aria_label="spread of its executions",
     )
 
 
@@ -284,9 +242,9 @@ def memory_svg(curve: MemoryCurve) -> Html:
     peak = f"{1000 * (curve.peak_ns - first) / max(last - first, 1):.1f}"
     lines.append(tag("line", class_="edge", x1=peak, x2=peak, y1=0, y2=_CURVE_HEIGHT))
     text = f"Memory of {curve.device} over time, at most {format_bytes(curve.peak_bytes)}"
-    named: dict[str, object] = {"role": "img", "aria-label": text}
     shape = {"viewBox": f"0 0 1000 {_CURVE_HEIGHT}", "preserveAspectRatio": "none"}
-    return tag("svg", *lines, class_="curve", width="100%", height=_CURVE_HEIGHT, **shape, **named)
+    size = {"width": "100%", "height": _CURVE_HEIGHT}
+    return tag("svg", *lines, class_="curve", **size, **shape, role="img", aria_label=text)
 
 
 def _stairs(x: Iterable[float], values: Iterable[int], most: int) -> Html:

@@ -175,7 +175,6 @@ def redactor_of(traces: Iterable[Trace]) -> Redactor:
 
 
 def _annotations(trace: Trace) -> set[str]:
-    """Names of annotations in either lane."""
     found: set[str] = set()
     for lane in (trace.lanes.cpu, trace.lanes.gpu):
         there = matching(lane, "category", _MARKS.__contains__)
@@ -185,7 +184,6 @@ def _annotations(trace: Trace) -> set[str]:
 
 
 def _frames(trace: Trace) -> set[str]:
-    """Frames of python, from rows and from recorded stacks, and modules."""
     found = {
         str(name)
         for column in ("module_hierarchy", "call_stack")

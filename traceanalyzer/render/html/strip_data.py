@@ -130,7 +130,6 @@ def _place(events: Events, finding: Finding) -> _Place:
 
 
 def _times(events: Events, cpu: Rows, work: Rows) -> tuple[Rows, Rows]:
-    """Starts and ends of calls and work."""
     starts, ends = [events.nesting.start_ns[cpu]], [events.nesting.end_ns[cpu]]
     if events.work is not None:
         starts, ends = [*starts, events.work.start_ns[work]], [*ends, events.work.end_ns[work]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.html.event_bars import Bar
-from traceanalyzer.render.html.markup import Html, said, tag, together
+from traceanalyzer.render.html.markup import Html, part, said, tag, together
 from traceanalyzer.render.html.strip_data import Lane, Strip
 
 _HEADING, _LEVEL, _GAP, _AXIS = 18, 19, 8, 22  # pixels
@@ -48,20 +48,15 @@ def strip_svg(strip: Strip, origin_ns: int, label: str) -> Html:
     tops, height = _tops(strip)
     lanes = [_lane(lane, top, scale) for lane, top in zip(strip.lanes, tops, strict=True)]
     body = (*_occurrence(strip, scale, height), *lanes, *_links(strip, tops, scale), *_axis(scale, height))
-    named: dict[str, object] = {"role": "group", "aria-label": label}
-    return tag("svg", *body, class_="strip", width="100%", height=height + _AXIS, **named)
+    size = {"width": "100%", "height": height + _AXIS}
+    return tag("svg", *body, class_="strip", **size, role="group", aria_label=label)
 
 
 def legend(strip: Strip) -> Html:
     """What the colours of the strip's bars mean, of the kinds that are in it."""
-    there = {_kind(bar) for lane in strip.lanes for bar in lane.bars}
-    items = (
-        tag("li", tag("span", class_=f"swatch b-{kind}"), text)
-        for kind, text in LEGEND.items()
-        if kind in there
-    )
-    own = tag("li", tag("span", class_="swatch own"), "belongs to this occurrence")
-    return tag("ul", *items, own, class_="legend")
+    kinds = {_kind(bar) for lane in strip.lanes for bar in lane.bars}
+    items = [(f"b-{kind}", text) for kind, text in LEGEND.items() if kind in kinds]
+    return part("shared.legend", [*items, ("own", "belongs to this occurrence")])
 
 
 def _kind(bar: Bar) -> str:
@@ -69,7 +64,6 @@ def _kind(bar: Bar) -> str:
 
 
 def _tops(strip: Strip) -> tuple[list[int], int]:
-    """Where each lane begins, and where the last one ends, in pixels."""
     tops, top = [], 2
     for lane in strip.lanes:
         tops.append(top)
@@ -80,9 +74,8 @@ def _tops(strip: Strip) -> tuple[list[int], int]:
 def _lane(lane: Lane, top: int, scale: _Scale) -> Html:
     text = f"CPU thread {lane.number}" if lane.kind == "thread" else f"GPU stream {lane.number}"
     heading = tag("text", text, class_="lane", x="0", y=top + 12)
-    ground = tag(
-        "rect", class_="ground", x="0", y=top + _HEADING, width="100%", height=lane.levels * _LEVEL - 1
-    )
+    height = lane.levels * _LEVEL - 1
+    ground = tag("rect", class_="ground", x="0", y=top + _HEADING, width="100%", height=height)
     bars = (_bar(bar, top + _HEADING + bar.level * _LEVEL, scale) for bar in lane.bars)
     return tag("g", heading, ground, *bars)
 
@@ -90,21 +83,18 @@ def _lane(lane: Lane, top: int, scale: _Scale) -> Html:
 def _bar(bar: Bar, y: int, scale: _Scale) -> Html:
     x, name = scale.x(bar.start_ns), said(bar.name, _LONGEST)
     width = scale.x(bar.end_ns) - x
-    title = (
-        f"{name}, {format_ns(bar.end_ns - bar.start_ns)} from {format_offset(bar.start_ns - scale.origin_ns)}"
-    )
+    start = format_offset(bar.start_ns - scale.origin_ns)
+    title = f"{name}, {format_ns(bar.end_ns - bar.start_ns)} from {start}"
     place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": _LEVEL - 1}
     look = f"b b-{_kind(bar)}" + " own" * bar.own
     drawn = tag("rect", tag("title", title), class_=look, role="img", tabindex="-1", y=y, **place)
     if width < _LABELLED:
         return drawn
     letters = tag("text", short_kernel(name) if name.startswith("void ") else name, x="4", y="13")
-    hidden: dict[str, object] = {"aria-hidden": "true"}
-    return together((drawn, tag("svg", letters, class_="letters", y=y, **place, **hidden)))
+    return together((drawn, tag("svg", letters, class_="letters", y=y, **place, aria_hidden="true")))
 
 
 def _occurrence(strip: Strip, scale: _Scale, height: int) -> Iterator[Html]:
-    """The time of the occurrence, as a ground with two edges."""
     first, last = scale.x(strip.from_ns), scale.x(strip.to_ns)
     width = max(last - first, 0.1)
     yield tag("rect", class_="here", x=f"{first:.3f}%", y="0", width=f"{width:.3f}%", height=height)
@@ -113,7 +103,6 @@ def _occurrence(strip: Strip, scale: _Scale, height: int) -> Iterator[Html]:
 
 
 def _links(strip: Strip, tops: list[int], scale: _Scale) -> Iterator[Html]:
-    """A line from each launch to its work."""
     places = {
         bar.event_id: (scale.x(bar.start_ns), top + _HEADING + bar.level * _LEVEL)
         for lane, top in zip(strip.lanes, tops, strict=True)
@@ -125,18 +114,13 @@ def _links(strip: Strip, tops: list[int], scale: _Scale) -> Iterator[Html]:
 
 
 def _axis(scale: _Scale, top: int) -> Iterator[Html]:
-    """A few round times since the trace's first event."""
     yield tag("line", class_="axis", x1="0", x2="100%", y1=top, y2=top)
     for ns in _round_times(scale.start_ns - scale.origin_ns, scale.end_ns - scale.origin_ns):
         x = scale.x(ns + scale.origin_ns)
         yield tag("line", class_="axis", x1=f"{x:.3f}%", x2=f"{x:.3f}%", y1=top, y2=top + 4)
         side = "end" if x > 85 else "start" if x < 8 else "middle"
-        text = {"text-anchor": side}
-        yield tag("text", _instant(ns), class_="tick", x=f"{x:.3f}%", y=top + 17, **text)
-
-
-def _instant(ns: int) -> str:
-    return f"{ns / 1e6:,.3f}".rstrip("0").rstrip(".") + " ms"
+        instant = f"{ns / 1e6:,.3f}".rstrip("0").rstrip(".") + " ms"
+        yield tag("text", instant, class_="tick", x=f"{x:.3f}%", y=top + 17, text_anchor=side)
 
 
 def _round_times(low: int, high: int) -> list[int]:

@@ -46,26 +46,29 @@ def summary_svg(report: Report) -> Html:
     if len(report.traces) > _TRACES:
         parts.append(_text(f"and {len(report.traces) - _TRACES} more ranks", 16, y, fill="#55606b"))
         y += _LINE
-    for line in _findings(report.findings, y + 4):
-        parts.append(line)
+    parts += _findings(report.findings, y + 4)
     height = y + 4 + _LINE * (min(len(report.findings), _FINDINGS + 1) or 1)
     ground = tag("rect", width="100%", height="100%", fill="#ffffff")
-    named: dict[str, object] = {"role": "img", "aria-label": said(_heading(report), 300)}
-    shape: dict[str, object] = {"viewBox": f"0 0 {_WIDTH} {height}", "font-family": "system-ui, sans-serif"}
-    size: dict[str, object] = {"width": _WIDTH, "height": height, "style": "max-width: 100%; height: auto"}
-    return tag("svg", ground, *parts, xmlns="http://www.w3.org/2000/svg", **size, **shape, **named)
-
-
-def _heading(report: Report) -> str:
-    verdicts = (trace.verdict for trace in report.traces[:_TRACES])
-    return "traceanalyzer: " + "; ".join(verdict for verdict in verdicts if verdict)
+    verdicts = "; ".join(trace.verdict for trace in report.traces[:_TRACES] if trace.verdict)
+    return tag(
+        "svg",
+        ground,
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        width=_WIDTH,
+        height=height,
+        style="max-width: 100%; height: auto",
+        viewBox=f"0 0 {_WIDTH} {height}",
+        font_family="system-ui, sans-serif",
+        role="img",
+        aria_label=said(f"traceanalyzer: {verdicts}", 300),
+    )
 
 
 def _text(
     text: str, x: float, y: float, *, weight: int = 400, fill: str = "#1d2329", anchor: str = "start"
 ) -> Html:
-    look: dict[str, object] = {"font-size": 13, "font-weight": weight, "text-anchor": anchor}
-    return tag("text", text, x=x, y=y, fill=fill, **look)
+    return tag("text", text, x=x, y=y, fill=fill, font_size=13, font_weight=weight, text_anchor=anchor)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -74,7 +77,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
-    """The parts of a device's window, the larger ones with their names."""
     x, room = 16.0, _WIDTH - 32
     for name, ns in sorted(
         time.parts_ns.items(), key=lambda part: (part[0].startswith("idle"), -part[1], part[0])
@@ -83,8 +85,8 @@ def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
         if width < _THINNEST:
             continue
         title = f"{in_words(name)}: {format_ns(ns)}, {format_share(ns / max(time.length_ns, 1))}"
-        look: dict[str, object] = {"fill": _COLOURS[class_of(name)], "stroke": "#ffffff"}
-        yield tag("rect", tag("title", title), x=f"{x:.1f}", y=y, width=f"{width:.1f}", height=26, **look)
+        place = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": 26}
+        yield tag("rect", tag("title", title), **place, fill=_COLOURS[class_of(name)], stroke="#ffffff")
         words = ("idle: " if name.startswith("idle") else "") + in_words(name)
         if width > 8 * len(words):
             yield _text(words, x + 6, y + 18)
@@ -96,11 +98,10 @@ def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
     if not findings:
         yield _text("no findings", 16, y, fill="#55606b")
     for i, finding in enumerate(findings[:_FINDINGS]):
-        yield _text(
-            f"{i + 1}  {MARKS[finding.severity]} {finding.severity}", 16, y + _LINE * i, fill="#55606b"
-        )
-        yield _text(said(finding_name(finding), _NAME), 110, y + _LINE * i)
-        yield _text(_worth(finding), _WIDTH - 16, y + _LINE * i, anchor="end", fill="#55606b")
+        grade, line = f"{i + 1}  {MARKS[finding.severity]} {finding.severity}", y + _LINE * i
+        yield _text(grade, 16, line, fill="#55606b")
+        yield _text(said(finding_name(finding), _NAME), 110, line)
+        yield _text(_worth(finding), _WIDTH - 16, line, anchor="end", fill="#55606b")
     if len(findings) > _FINDINGS:
         yield _text(f"and {len(findings) - _FINDINGS} more", 16, y + _LINE * _FINDINGS, fill="#55606b")
 

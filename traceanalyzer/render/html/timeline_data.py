@@ -162,7 +162,6 @@ def _plain(column: Rows | list[int | None]) -> list[int | None]:
 
 
 def _mask(events: Events, rows: Rows) -> Mask:
-    """Of rows of `trace.cpu` those that are kept."""
     kept = np.zeros(len(events.nesting.parent), np.bool_)
     kept[rows] = True
     return kept
@@ -340,7 +339,6 @@ def _without_annotations(events: Events, kept: Chosen) -> Chosen:
 
 
 def _steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
-    """Steps with their edges; every n-th where there are very many."""
     if not steps.marked:
         return ()
     edges = steps.bounds_ns.get(min(steps.bounds_ns, default=-1))

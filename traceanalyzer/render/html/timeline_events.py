@@ -134,7 +134,6 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
 
 
 def _streams(events: Events, findings: Sequence[Finding]) -> list[tuple[int, int]]:
-    """(device, stream) of the streams with most work."""
     work = events.work
     if work is None:
         return []
@@ -165,7 +164,6 @@ def _keep_occurrences(events: Events, findings: Sequence[Finding], kept: _Kept, 
 
 
 def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:
-    """Events that belong to occurrences."""
     wanted = np.array(ids, np.int64)
     rows = rows_of(ints(events.trace.lanes.cpu, "event_id"), wanted)
     kept.cpu[rows[kept.on_cpu[rows]]] = True

@@ -8,7 +8,7 @@ from typing import Any
 from traceanalyzer.model.report import IDLE, Report
 from traceanalyzer.model.short_names import ENGINE, short_kernel, short_op
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.html.markup import Html, filled, kernel_names, packed, said, tag, together
+from traceanalyzer.render.html.markup import Html, filled, kernel_names, packed, part, said, tag, together
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.plots import class_of
@@ -24,33 +24,21 @@ _NAME_LENGTH = 160  # characters of a name
 
 def flame(i: int, root: Node) -> Html:
     """Where the script draws; without scripts the largest branches as a list."""
-    branches = tag("ul", *map(_branch, root.inside[:_BRANCHES]))
-    return filled("flame.html", {"i": i, "branches": branches, "legend": _flame_legend(root)})
-
-
-def _flame_legend(root: Node) -> Html:
-    """What the colours mean, of the kinds that are in the graph."""
-    there = {one.kind for one in _nodes(root)}
-    items = (
-        tag("li", tag("span", class_=f"swatch f-{kind}"), kind)
-        for kind in (*_ABOVE, *WORK_KINDS)
-        if kind in there
+    branches = (
+        tag("li", tag("code", short_op(node.name)), f" {format_ns(node.ns)}")
+        for node in root.inside[:_BRANCHES]
     )
-    more = (
-        tag("li", tag("span", class_=f"swatch f-{kind}"), name)
-        for kind, name in (("call", "runtime call"), ("idle", "cause of idle time"))
-    )
-    return tag("ul", *items, *more, class_="legend script-only")
+    kinds = {one.kind for one in _nodes(root)}
+    colours = [(f"f-{kind}", kind) for kind in (*_ABOVE, *WORK_KINDS) if kind in kinds]
+    colours += [("f-call", "runtime call"), ("f-idle", "cause of idle time")]
+    legend = part("shared.legend", colours, "legend script-only")
+    return filled("flame.html", i=i, branches=tag("ul", *branches), legend=legend)
 
 
 def _nodes(node: Node) -> Iterator[Node]:
     yield node
     for one in node.inside:
         yield from _nodes(one)
-
-
-def _branch(node: Node) -> Html:
-    return tag("li", tag("code", short_op(node.name)), f" {format_ns(node.ns)}")
 
 
 def flame_data(root: Node | None) -> dict[str, Any] | None:
@@ -85,38 +73,33 @@ def timeline_section(page: Page) -> Html | None:
     drawn = [(i, trace.timeline) for i, trace in enumerate(page.traces) if trace.timeline is not None]
     if not drawn:
         return None
-    several = len(page.traces) > 1
-    options = (
-        tag("option", f"rank {page.traces[i].rank}", value=place) for place, (i, _) in enumerate(drawn)
-    )
-    choice = tag(
-        "label", "Rank ", tag("select", *options, id="timeline-trace"), class_="script-only tools drawn"
-    )
-    causes = _causes(page)
+    options = (tag("option", f"rank {page.traces[i].rank}", value=at) for at, (i, _) in enumerate(drawn))
+    ranks = tag("select", *options, id="timeline-trace")
+    choice = tag("label", "Rank ", ranks, class_="script-only tools drawn") if len(page.traces) > 1 else None
+    causes = ranked_causes(page)
     boxes = (_box(page, i, timeline, causes) for i, timeline in drawn)
-    return filled("timeline.html", {"choice": choice if several else "", "timelines": together(boxes)})
+    return filled("timeline.html", choice=choice, timelines=together(boxes))
 
 
 def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
     several = len(page.traces) > 1
     label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
     found = page.report.findings
+    numbers = [mark.finding for mark in timeline.marks]
     options = (
-        tag(
-            "option", f"{mark.finding + 1} {found[mark.finding].rule}", value=k, data_finding=mark.finding + 1
-        )
-        for k, mark in enumerate(timeline.marks)
+        tag("option", f"{number + 1} {found[number].rule}", value=k, data_finding=number + 1)
+        for k, number in enumerate(numbers)
     )
-    slots = {
-        "label": label,
-        "findings": together(options),
-        "legend": _legend(timeline, causes),
-        "note": _note(timeline),
-    }
-    return filled("timeline_one.html", slots)
+    return filled(
+        "timeline_one.html",
+        label=label,
+        findings=together(options),
+        legend=legend(timeline, causes),
+        note=coverage(timeline),
+    )
 
 
-def _note(timeline: Timeline) -> str:
+def coverage(timeline: Timeline) -> str:
     """How much is there, and where."""
     whole = sum(band.least_ns == 0 for band in timeline.bands)
     parts = [f"All events of {whole} step{'s' * (whole > 1)} (tinted)"] if whole else []
@@ -127,18 +110,13 @@ def _note(timeline: Timeline) -> str:
     return f"{', '.join(parts)}."
 
 
-def _legend(timeline: Timeline, causes: Sequence[str]) -> Html:
+def legend(timeline: Timeline, causes: Sequence[str]) -> Html:
     """Kinds of events, and the largest causes of idle time."""
     kinds = sorted({class_of(name)[2:].split("-")[0] for name in timeline.kinds if name in _WORK})
-    items = [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in _THREAD]
-    items += [tag("li", tag("span", class_=f"swatch b-{kind}"), _KINDS.get(kind, kind)) for kind in kinds]
-    items += [
-        tag("li", tag("span", class_=f"swatch i-{k}"), f"idle: {in_words(name)}")
-        for k, name in enumerate(causes[:_CAUSES])
-    ]
-    if len(causes) > _CAUSES:
-        items.append(tag("li", tag("span", class_=f"swatch i-{_CAUSES}"), "idle: other causes"))
-    return tag("ul", *items, class_="legend script-only")
+    items = [(f"b-{kind}", _KINDS.get(kind, kind)) for kind in (*_THREAD, *kinds)]
+    items += [(f"i-{k}", f"idle: {in_words(name)}") for k, name in enumerate(causes[:_CAUSES])]
+    items += [(f"i-{_CAUSES}", "idle: other causes")] * (len(causes) > _CAUSES)
+    return part("shared.legend", items, "legend script-only")
 
 
 _THREAD = ("annotation", "op", "call", "wait")
@@ -148,7 +126,7 @@ _WORK = frozenset({"compute", "communication", "memset"}) | {
 _KINDS = {"compute": "kernel", "call": "runtime call", "wait": "call that waits"}
 
 
-def _causes(page: Page) -> list[str]:
+def ranked_causes(page: Page) -> list[str]:
     """Causes of idle time, those of the parts of the window that idle most first; alike for all ranks."""
     count: dict[str, int] = {}
     for one in (one for trace in page.traces if trace.timeline for one in trace.timeline.overviews):
@@ -160,21 +138,18 @@ def _causes(page: Page) -> list[str]:
 
 def packed_timelines(page: Page) -> Html | None:
     """The data of all timelines, deflated: most of it are small differences that repeat."""
-    causes, shifts = _causes(page), _shifts(page.report)
+    causes, offsets = ranked_causes(page), shifts(page.report)
     known = [
         _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
         | {"trace": i, "gaps": _gaps(trace.stretches, page.report.traces[i].meta.origin_ns)}
-        | {"rank": trace.rank, "shift": shifts[i], "first": trace.rank in _culprits(page.report)[:1]}
+        | {"rank": trace.rank, "shift": offsets[i], "first": trace.rank in _culprits(page.report)[:1]}
         for i, trace in enumerate(page.traces)
         if trace.timeline is not None
     ]
-    if not known:
-        return None
-    return packed("timelines", known)
+    return packed("timelines", known) if known else None
 
 
 def _gaps(stretches: Sequence[Stretch], origin: int) -> list[tuple[int, int, int, str, str | None]]:
-    """The longest idle stretches: device, start, end, cause, line."""
     return [
         (one.device, one.start_ns - origin, one.end_ns - origin, f"{IDLE}: {in_words(one.cause)}", one.line)
         for one in stretches
@@ -185,7 +160,7 @@ def _culprits(report: Report) -> tuple[int, ...]:
     return report.job.culprits if report.job is not None else ()
 
 
-def _shifts(report: Report) -> list[int | None]:
+def shifts(report: Report) -> list[int | None]:
     """What is added to each trace's offsets so that all ranks have one axis; None where that is not known."""
     ranks = {} if report.job is None else {one.rank: one for one in report.job.ranks}
     found: list[int | None] = []
@@ -221,7 +196,7 @@ def _data(timeline: Timeline, report: Report, origin: int, causes: list[str]) ->
         "texts": [said(text, _LONGEST) for text in timeline.texts],
         "ev": _events(timeline.events, timeline.tracks, origin),
         "waits": [[start - origin, ns, last] for start, ns, last in timeline.waits],
-        "marks": [_mark(one, report, origin) for one in timeline.marks if one.position],
+        "marks": [mark_data(one, report, origin) for one in timeline.marks if one.position],
     }
 
 
@@ -247,7 +222,7 @@ def _steps(values: Sequence[int]) -> Iterable[int]:
     return (value - before for value, before in zip(values, (0, *values[:-1]), strict=True))
 
 
-def _mark(marks: Marks, report: Report, origin: int) -> dict[str, Any]:
+def mark_data(marks: Marks, report: Report, origin: int) -> dict[str, Any]:
     found = report.findings[marks.finding]
     return {
         "f": marks.finding,
