@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.comparison.built_sides import fault, host
-from traceanalyzer.comparison.compared_rows import _by_time, _side
-from traceanalyzer.comparison.count_axis import _counted, _where, _word, program_changed
+from traceanalyzer.comparison.compared_rows import word_by_time, work_side
+from traceanalyzer.comparison.count_axis import count_word, is_comparable, most_changed, program_changed
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes
@@ -31,7 +31,7 @@ from traceanalyzer.comparison.step_axis import at_pace, host_pace
 def test_overlapping_counts_are_equal_only_if_means_are(
     base: tuple[float, float], new: tuple[float, float], means: tuple[float, float], word: Word
 ) -> None:
-    assert _word((base, new), means) is word
+    assert count_word((base, new), means) is word
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_flops_need_shapes_on_both_sides_or_neither(
     counter: str, shapes: tuple[bool, bool], known: bool
 ) -> None:
     sides: Any = [SimpleNamespace(recorded=("shapes",) if one else ("stacks",)) for one in shapes]
-    assert _counted(counter, *sides) is known
+    assert is_comparable(counter, *sides) is known
 
 
 def test_counter_with_the_largest_difference_is_named() -> None:
@@ -64,7 +64,7 @@ def test_counter_with_the_largest_difference_is_named() -> None:
             ("memcpys", "aten::copy_", 0, 50),
         )
     ]
-    assert _where("launches", calls, []) == ("aten::mm", "aten::add", "cudaLaunchKernel")
+    assert most_changed("launches", calls, []) == ("aten::mm", "aten::add", "cudaLaunchKernel")
 
 
 @pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
@@ -92,7 +92,7 @@ FUNCTIONS_SAID = [
     ),
     ({"main": 1}, {"main": 1, "f": 6}, (20, 10), ""),  # new, while the step got shorter
     ({"main": 1, "old": 4}, {"main": 1, "f": 6}, (10, 20), ""),  # may have got another name
-    ({"main": 1, "old": 2}, {"main": 1, "f": 6}, (10, 20), "f is new (6.00 ms a step as recorded)"),
+    ({"main": 1, "old": 3}, {"main": 1, "f": 6}, (10, 20), "f is new (6.00 ms a step as recorded)"),
 ]
 
 
@@ -115,7 +115,7 @@ def test_functions_are_told_that_one_side_alone_calls(
 
 def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:
     one = SimpleNamespace(count=4, ns=1_000, exposed_ns=100, samples=(10,), name="k", dims="", types="")
-    side = _side([one], {0: 0.5})  # type: ignore[list-item,arg-type]
+    side = work_side([one], {0: 0.5})  # type: ignore[list-item,arg-type]
     assert side is not None
     assert (side.count, side.ns, side.exposed_ns) == (2, 500, 50)
 
@@ -154,7 +154,7 @@ def test_counter_breaks_its_gate_if_every_step_exceeds_it() -> None:
     for width, new_width, apart, most in product(range(0, 7, 3), range(0, 7, 3), range(-1, 5), range(4)):
         base, new = (2, 2 + width), (2 + width + apart, 2 + width + apart + new_width)
         means = (base[0] + base[1]) / 2, (new[0] + new[1]) / 2
-        one = Counted("launches", *means, base, new, _word((base, new), means))
+        one = Counted("launches", *means, base, new, count_word((base, new), means))
         found: Any = SimpleNamespace(axes=SimpleNamespace(exact=[one]))
         assert bool(broken(found, gates_of([f"launches={most}"]))) is (apart > most), (base, new, most)
 
@@ -198,7 +198,7 @@ def test_hosts_of_other_gpus_or_versions_have_no_pace_in_common() -> None:
 def test_times_differ_beyond_a_share_and_the_median_noise(base_ns: float, new_ns: float, word: Word) -> None:
     sides = [WorkSide(4, 4 * ns, 0, ns, ("k",), "", "") for ns in (base_ns, new_ns)]
     row: Any = SimpleNamespace(base=sides[0], new=sides[1], kind="compute")
-    assert _by_time(row, new_ns / base_ns, ([], [])) is word
+    assert word_by_time(row, new_ns / base_ns, ([], [])) is word
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,22 @@
-"""Which work of two recordings counts as the same, rung by rung."""
+"""Which work of two recordings counts as the same, rung by rung, and the names that they share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from tests.comparison.programs import pairs
+from tests.comparison.programs import pairs, sums
+from tests.support.fixtures import SHOWING, name_of
+from tests.support.trace_builder import load_bytes
+from tests.support.trace_changes import all_at_once
+from tests.support.trace_selection import ALL
+from traceanalyzer import Trace, compare
+from traceanalyzer.comparison.canonical_names import canonical_kernel, family_of, plain_name, region_name
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.read.text.source import Source
 
 
 def test_rest_of_a_rung_is_matched_by_remaining_executions() -> None:
@@ -80,3 +90,80 @@ def test_unmatched_work_is_listed_by_op_or_else_by_kernel() -> None:
         ("none", {2: 1.0}, {}),
         ("none", {3: 1.0}, {}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "nvjet_sm90_tst_64x8_64x16_1x4_v_badd_NNT"),
+        ("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_17"),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<float>>",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+        ),
+        (
+            "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn",
+            "ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_32x4_nn",
+        ),
+    ],
+)
+def test_tiles_architectures_and_numbers_go(one: str, other: str) -> None:
+    assert canonical_kernel(one) == canonical_kernel(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_NNT"),
+        ("triton_poi_fused_add_mul_0", "triton_red_fused_add_mul_0"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_mul_0"),
+    ],
+)
+def test_types_and_ops_stay(one: str, other: str) -> None:
+    assert canonical_kernel(one) != canonical_kernel(other)
+
+
+def test_what_differs_from_run_to_run_goes() -> None:
+    assert plain_name("hipLaunchKernel") == "cudaLaunchKernel"
+    assert plain_name("<listcomp> at 0x7f12ab34") == "<listcomp> at 0x"
+    assert plain_name("train.py(12): step") == "train.py: step"
+    assert plain_name("ProfilerStep#12") == "ProfilerStep#"
+    assert plain_name("Torch-Compiled Region: 0/3") == "Torch-Compiled Region"
+    assert plain_name("aten::_local_scalar_dense") == "aten::_local_scalar_dense"
+    assert region_name("nn.Module: Linear_3") == "nn.Module: Linear"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "family"),
+    [
+        ("nvjet_tst_NNT", "compute", "GEMM"),
+        ("void flash_fwd_kernel<...>", "compute", "attention"),
+        ("ncclDevKernel_AllReduce_Sum_f32", "communication", "collective"),
+        ("Memcpy DtoD (Device -> Device)", "copy_d2d", "copy"),
+        ("triton_poi_fused_add", "compute", "pointwise"),
+        ("my_kernel", "compute", "other"),
+    ],
+)
+def test_families(kernel: str, kind: str, family: str) -> None:
+    assert family_of(kernel, kind) == family
+
+
+GIVEN = SHOWING if ALL else SHOWING[::6]
+
+
+def rewritten(path: Path) -> Trace:
+    """The trace with its events in another order, a later clock, and other ids of processes, threads and launches."""
+    document = orjson.loads(b"".join(Source(path).blocks()))
+    document = document if isinstance(document, dict) else {"traceEvents": document}
+    all_at_once(document["traceEvents"])
+    return load_bytes(orjson.dumps(document))
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("path", GIVEN, ids=name_of)
+def test_a_recording_written_differently_is_identical(path: Path) -> None:
+    found = compare(path, rewritten(path))
+    assert found.verdict.word is Word.IDENTICAL
+    assert found.axes.device is None or found.axes.device.real_ns == 0
+    assert {row.word for row in found.rows} <= {Word.SAME}
+    assert found.waterfall is None or sums(found)

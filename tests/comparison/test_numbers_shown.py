@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.comparison.built_sides import EQUAL, MORE, axis, judged, row, side
+from tests.comparison.built_sides import axis, judged, row, side
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import (
     CallRow,
     Counted,
-    DeviceAxis,
     FaultChange,
     Part,
     Waterfall,
@@ -26,17 +25,16 @@ from traceanalyzer.comparison.result import (
     WorkSide,
 )
 from traceanalyzer.comparison.snapshot import StepTime
-from traceanalyzer.comparison.statistics import _ranks, permutation_p
-from traceanalyzer.comparison.step_axis import _by_size, step_axis
-from traceanalyzer.comparison.waterfall import Busy, BusyPart, _busy_part, _whole, waterfall_of
-from traceanalyzer.comparison.work_tables import _in_turn
+from traceanalyzer.comparison.statistics import permutation_p
+from traceanalyzer.comparison.step_axis import step_axis
+from traceanalyzer.comparison.waterfall import Busy, BusyPart, busy_part, waterfall_of, whole_parts
+from traceanalyzer.comparison.work_tables import uncovered
 
 MS = 1_000_000
 
 
 def test_equal_values_have_their_mean_rank() -> None:
     """1, 1, 2 against 2, 3, 3: ranks 1.5, 1.5, 3.5 and 3.5, 5.5, 5.5; of 20 ways four are so far apart."""
-    assert _ranks([5.0, 3.0, 5.0, 9.0]).tolist() == [2.5, 1.0, 2.5, 4.0]  # type: ignore[arg-type]
     assert permutation_p([1, 1, 2], [2, 3, 3]) == pytest.approx(4 / 20)
 
 
@@ -103,15 +101,6 @@ def test_a_count_that_is_the_same_is_shown_once(
     assert formatting.row_values(one) == said
 
 
-@pytest.mark.parametrize(("word", "sign"), [(Word.FASTER, -1), (Word.SAME, 1), (Word.SLOWER, 1)])
-def test_small_difference_is_shown_by_a_device_that_agrees(word: Word, sign: int) -> None:
-    """10 %, less than noise: the quicker step waits for the GPU alone, whose work takes 10 ns more or less."""
-    step = StepTime(100, 90, 110, 150, True, bound="gpu")
-    device = DeviceAxis(100, 100, 10 * sign, word, {})
-    said = _by_size(math.log(1.1), 0.14, (100, 110), device, (step, step))
-    assert said is (Word.SLOWER if word is Word.SLOWER else Word.UNKNOWN)
-
-
 def test_of_several_captures_half_the_interval_is_needed() -> None:
     captures = []
     for scale in (1, 2):
@@ -136,21 +125,6 @@ def test_steps_that_other_marks_bound_are_compared_too() -> None:
     assert found.word is Word.SLOWER
 
 
-@pytest.mark.parametrize(
-    ("idle_ms", "compute_ms", "said"), [(-5, 45, True), (-4, 44, False), (-45, 5, True), (-44, 4, False)]
-)
-def test_what_is_gained_and_lost_is_a_share_of_the_step_before(
-    idle_ms: int, compute_ms: int, said: bool
-) -> None:
-    """A twentieth of 100 ms each, whatever the step is after it."""
-    groups = {"idle": (50 * MS, (50 + idle_ms) * MS, idle_ms * MS)}
-    groups["compute"] = (50 * MS, (50 + compute_ms) * MS, compute_ms * MS)
-    fall = Waterfall(100 * MS, (100 + idle_ms + compute_ms) * MS, (), groups)
-    found = judged(axis(Word.UNKNOWN, 0.01), MORE, waterfall=fall)
-    assert ("Nothing gained, because idle gives" in found.why) is said
-    assert "Nothing gained" not in judged(axis(Word.UNKNOWN, 0.01), EQUAL).why
-
-
 def test_idle_time_of_one_cause_and_op_is_one_part() -> None:
     """20 ns of `mm` in two rows, 20 ns of `add`: half of what is left each."""
     table = pd.DataFrame(
@@ -166,20 +140,20 @@ def test_idle_time_of_one_cause_and_op_is_one_part() -> None:
 
 
 def test_what_is_missing_goes_to_the_largest_fractions() -> None:
-    assert _whole([1.9, 1.1], 3) == [2, 1]
-    assert _whole([0.2, 0.7, 0.6, 0.5], 2) == [0, 1, 1, 0]
-    assert _whole([0.5, 0.5], 1) == [1, 0]
+    assert whole_parts([1.9, 1.1], 3) == [2, 1]
+    assert whole_parts([0.2, 0.7, 0.6, 0.5], 2) == [0, 1, 1, 0]
+    assert whole_parts([0.5, 0.5], 1) == [1, 0]
 
 
 @pytest.mark.parametrize("ns", [(0.0, 5.0), (5.0, 0.0)])
 def test_work_of_no_duration_makes_no_difference_by_its_count(ns: tuple[float, float]) -> None:
     work = BusyPart("compute", "mm", Busy(1, ns[0], 0.5), Busy(2, ns[1], 1.5))
-    part = _busy_part(work, 1, 2)
+    part = busy_part(work, 1, 2)
     assert (part.delta_ns, part.by_count_ns, part.by_duration_ns, part.by_overlap_ns) == (1, 0, 0, 1)
 
 
 def test_piece_inside_a_longer_piece_is_hidden() -> None:
-    start, end = _in_turn(np.array([0, 10, 50, 90]), np.array([100, 20, 60, 130]))
+    start, end = uncovered(np.array([0, 10, 50, 90]), np.array([100, 20, 60, 130]))
     assert (end - start).tolist() == [100, 0, 0, 30]
 
 

@@ -1,4 +1,4 @@
-"""What is taken from one recording into a comparison: the device, the steps, the faults."""
+"""What one recording is stored as: device, steps, samples, counts, faults, and one drawn step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import snapshot
+from tests.comparison.programs import ADDED, MM, US, built
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison import recorded
-from traceanalyzer.comparison.recorded import _chosen, _main_device, _step_time, known_faults
-from traceanalyzer.comparison.work_tables import Chosen
+from traceanalyzer.comparison.recorded import chosen_steps, known_faults, main_device, step_time
+from traceanalyzer.comparison.work_tables import Chosen, put_counts, spread_samples
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Fault
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.rule.registry import Kind
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.steps import Steps
 
 INFO, LOW, HIGH = Severity.INFO, Severity.LOW, Severity.HIGH
 
@@ -27,7 +34,7 @@ def test_the_device_with_most_work_is_compared(devices: list[int], lengths: list
     """Of equal ones the first."""
     start = np.arange(len(devices)) * 100
     work: Any = SimpleNamespace(device=np.array(devices), start_ns=start, end_ns=start + np.array(lengths))
-    assert _main_device(work) == expected
+    assert main_device(work) == expected
 
 
 def steps_of(count: int, **changes: Any) -> Any:
@@ -66,7 +73,7 @@ def steps_of(count: int, **changes: Any) -> Any:
 )
 def test_warm_whole_steps_of_the_commonest_kind_are_compared(steps: Any, places: list[int]) -> None:
     work: Any = SimpleNamespace()
-    chosen = _chosen(work, steps, 3)
+    chosen = chosen_steps(work, steps, 3)
     assert chosen.place.tolist() == [*places, -1]
     assert (chosen.count, chosen.device) == (sum(at >= 0 for at in places), 3)
 
@@ -87,7 +94,7 @@ def test_other_step_is_the_mean_of_the_longer_side(
         marked=marked, durations_ns=lambda device=None: np.array(cpu_ns if device is None else device_ns)
     )
     head: Any = SimpleNamespace(step=None)
-    told = _step_time(steps, Chosen(np.array([-1, 0, 1, 2, -1]), 3, 0), head, None)
+    told = step_time(steps, Chosen(np.array([-1, 0, 1, 2, -1]), 3, 0), head, None)
     assert told.each_ns == each
     assert told.ns == told.low_ns == told.high_ns == told.recorded_ns == round(sum(each) / 3)
     assert not told.predicted
@@ -113,7 +120,7 @@ def test_replayable_step_is_given_at_several_cpu_paces(
     )
     said = SimpleNamespace(unprofiled_ns=20, low_ns=18, high_ns=25, bound="cpu")
     head: Any = SimpleNamespace(step=said if replayable else None)
-    told = _step_time(steps, Chosen(np.array([0, 1, -1]), 2, 0), head, forecast)
+    told = step_time(steps, Chosen(np.array([0, 1, -1]), 2, 0), head, forecast)
     assert (told.recorded_ns, told.each_ns, told.predicted) == (35, (30, 40), replayable)
     if not replayable:
         assert (told.ns, told.paces, asked) == (35, (), [])
@@ -169,3 +176,71 @@ def test_fault_is_known_by_first_finding_and_all_rules() -> None:
     assert (second.key, second.rules, second.title) == ("b|late|", ("b", "c"), "b: late")
     assert (second.severity, second.share) == ("low", None)
     assert (third.key, third.title) == ("b||", "b")
+
+
+def test_samples_are_spread_over_all_executions() -> None:
+    """Of 32 every other, from the first on; of few all, in the order in which they ran."""
+    number = np.array([*[0] * 16, 1, 1, *[0] * 16, 1, 2])
+    dur = np.arange(len(number)) * 10
+    many = dur[number == 0]
+    found = spread_samples(number, dur, 4)
+    assert found == [many[::2].tolist(), dur[number == 1].tolist(), dur[number == 2].tolist(), []]
+    assert spread_samples(number[number == 0][:16], many[:16], 1) == [many[:16].tolist()]
+
+
+def test_a_step_without_any_counts_for_the_least_of_all() -> None:
+    """In four steps: two, three and none of the first; one each of the second."""
+    number, step = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 1, 2, 3])
+    table = pd.DataFrame(index=range(2))
+    put_counts(table, number, step, 4)
+    assert table.to_dict("list") == {"count": [1.25, 1.0], "least": [0, 1], "most": [3, 1]}
+
+
+def test_counters_and_idle_time_are_those_of_a_step() -> None:
+    one = snapshot(built([MM, ADDED], syncs=1, copies=2))
+    totals = one.tables["totals"].set_index("counter")
+    assert totals["count"].to_dict() == totals["least"].to_dict() == totals["most"].to_dict()
+    counts = totals["count"]
+    assert (counts["kernels"], counts["d2d copies"], counts["d2h copies"]) == (2, 2, 1)
+    assert (counts["d2d bytes"], counts["d2h bytes"], counts["FLOPs"]) == (2 << 20, 4, 2 * 512**3)
+    assert (counts["launches"], counts["synchronisations"], counts["ops"]) == (2, 1, 8)
+    calls = one.tables["calls"]
+    outer = calls[calls["counter"] == "ops"].set_index("name")["count"].to_dict()
+    assert outer == {"aten::mm": 1, "aten::add": 1, "aten::clone": 2, "aten::item": 1}
+    assert one.step is not None
+    work, idle = one.tables["work"], one.tables["idle"]
+    assert work["exposed_ns"].sum() + idle["ns"].sum() == pytest.approx(one.step.recorded_ns, rel=0.02)
+
+
+def test_drawn_step_has_median_length_and_longest_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps of 1.1, 1.3, 1.2 and 1.4 ms, the first cold: of the rest that of 1.3 ms."""
+    trace = TraceBuilder()
+    begin = 0
+    for step, long_us in enumerate((500, 700, 600, 800)):
+        for at, (offset, dur, stream) in enumerate(((0, long_us, 7), (100, 50, 9), (900, 200, 7))):
+            number = 10 * step + at + 1
+            trace.launch("cudaLaunchKernel", begin + at * 10 * US, 3 * US, number)
+            trace.kernel(begin + (50 + offset) * US, dur * US, number, stream=stream, name=f"k{step}{at}")
+        length = (600 + long_us) * US
+        trace.step(step, begin, length - 1)
+        begin += length
+    analysis = Analysis(trace.load())
+    work, steps = analysis.index(DeviceWork), analysis.index(Steps)
+    chosen = Chosen(np.array([-1, 0, 1, 2, -1]), 3, 0)
+    lengths = steps.durations_ns(0).tolist()
+    middle = lengths.index(sorted(lengths[1:])[1])
+    drawn = recorded.strip_of(analysis.trace, work, steps, chosen)
+    assert (drawn.length_ns, drawn.left_out) == (lengths[middle], 0)
+    assert [(one.name, one.stream, one.dur_ns // US) for one in drawn.pieces] == [
+        (f"k{middle}0", 0, (500, 700, 600, 800)[middle]),
+        (f"k{middle}1", 1, 50),
+        (f"k{middle}2", 0, 200),
+    ]
+    assert [one.start_ns - drawn.pieces[0].start_ns for one in drawn.pieces] == [0, 100 * US, 900 * US]
+    both = recorded.strip_of(analysis.trace, work, steps, Chosen(np.array([-1, 0, 1, -1, -1]), 2, 0))
+    assert both.length_ns == min(lengths[1:3])  # of two the shorter
+    monkeypatch.setattr(recorded, "_MAX_PIECES", 2)
+    short = recorded.strip_of(analysis.trace, work, steps, chosen)
+    assert ([one.name for one in short.pieces], short.left_out) == ([f"k{middle}0", f"k{middle}2"], 1)

@@ -1,19 +1,32 @@
-"""What a side is made of: files, folders, baselines and lists of them, and the tables of the steps that count."""
+"""Sides: captures, ranks and folders, what is stored of them, and counters, roles, faults of two of them."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from tests.comparison.built_sides import snapshot
+from tests.comparison.built_sides import fault, host, of, side, snapshot, work
 from tests.comparison.programs import ADDED, MM, built, pairs
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.comparison.baseline import baseline_bytes, load_baseline
-from traceanalyzer.comparison.compare import side_of
+from traceanalyzer import BadOption
+from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
+from traceanalyzer.comparison.captures import Captures
+from traceanalyzer.comparison.compare import side_of, timed
+from traceanalyzer.comparison.compared_rows import compared_row
+from traceanalyzer.comparison.count_axis import changed_calls, counted, most_changed
+from traceanalyzer.comparison.jobs import roles_of
+from traceanalyzer.comparison.matching import Pair
+from traceanalyzer.comparison.reasons import fault_changes
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.sides import Side, other_grids, other_inputs
+from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.comparison.step_axis import host_pace
 
 sides = importlib.import_module("traceanalyzer.comparison.compare")
 
@@ -120,3 +133,176 @@ def test_work_of_another_device_is_not_in_the_main_step() -> None:
         "aten::mm": {"ns": 500_000, "exposed_ns": 500_000},
         "aten::add": {"ns": 100_000, "exposed_ns": 0},
     }
+
+
+def test_a_counter_of_one_side_alone_is_none_on_the_other() -> None:
+    columns = ["counter", "count", "least", "most"]
+    sides: list[Any] = [
+        SimpleNamespace(tables={"totals": pd.DataFrame(rows, columns=columns)}, recorded=())
+        for rows in ([("launches", 4.0, 4.0, 4.0)], [("launches", 4.0, 4.0, 4.0), ("memsets", 2.0, 2.0, 2.0)])
+    ]
+    found = [(one.counter, one.base, one.new, one.word) for one in counted(sides[0], sides[1], (), ())]
+    assert found == [("launches", 4, 4, Word.SAME), ("memsets", 0, 2, Word.MORE)]
+    back = [(one.counter, one.base, one.new, one.word) for one in counted(sides[1], sides[0], (), ())]
+    assert back[1] == ("memsets", 2, 0, Word.FEWER)
+
+
+@pytest.mark.parametrize(
+    ("counter", "kind"),
+    [("d2d copies", "copy_d2d"), ("h2d bytes", "copy_h2d"), ("memsets", "memset"), ("kernels", "compute")],
+)
+def test_counters_of_work_changed_where_its_rows_did(counter: str, kind: str) -> None:
+    kinds = ("copy_d2d", "copy_h2d", "memset", "compute", "communication")
+    rows: Any = [
+        SimpleNamespace(kind=one, outer=f"aten::{one}", region="", op="", base=of(1), new=of(3))
+        for one in kinds
+    ]
+    assert most_changed(counter, [], rows) == (f"aten::{kind}",)
+
+
+def test_ops_that_launch_nothing_are_listed_after_what_waits() -> None:
+    columns = ["counter", "outer", "op", "name", "count", "least", "most"]
+    rows = [
+        ("ops", "", "aten::view", "", 90.0, 90, 90),
+        ("launches", "", "aten::mm", "k", 2.0, 2, 2),
+        ("synchronisations", "", "aten::item", "s", 5.0, 5, 5),
+    ]
+    sides: list[Any] = [
+        SimpleNamespace(tables={"calls": pd.DataFrame(one, columns=columns)}) for one in ([], rows)
+    ]
+    found = [(one.counter, one.base, one.new) for one in changed_calls(sides[0], sides[1])]
+    assert found == [("synchronisations", 0, 5), ("launches", 0, 2), ("ops", 0, 90)]
+
+
+def test_a_fault_has_its_saving_on_both_sides() -> None:
+    (one,) = fault_changes([fault("a", "x", 1_000)], [fault("a", "x", 3_000)], None)
+    assert (one.base_ns, one.new_ns) == (1_000, 3_000)
+    found = fault_changes([fault("a", "x", 1_000)], [fault("b", "y", 2_000)], None)
+    assert [(each.base_ns, each.new_ns) for each in found] == [(1_000, None), (None, 2_000)]
+
+
+def test_the_mean_step_is_of_the_captures_that_have_one() -> None:
+    tables = {name: pd.DataFrame({column: [] for column in TABLES[name]}) for name in TABLES}
+    captures = []
+    for ns in (None, 100, 300):
+        one = side(there=False)
+        step = None if ns is None else StepTime(ns, ns, ns, ns, True)
+        captures.append(type(one)("a.json", None, (), {}, (), "window", None, None, 1, step, None, tables))
+    merged = Captures.of(captures)
+    assert merged.together.step is not None
+    assert (len(merged), merged.together.step.ns) == (3, 200)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        (("decode", 4), ("decode", 4), ""),
+        (
+            ("decode", 4),
+            ("decode", 8),
+            "the steps are of decode with 4 requests and of decode with 8 requests",
+        ),
+        (
+            ("prefill", 4),
+            ("decode", 4),
+            "the steps are of prefill with 4 requests and of decode with 4 requests",
+        ),
+        ((None, None), ("decode", 0), "the steps are of no phase and of decode with 0 requests"),
+    ],
+)
+def test_steps_of_another_phase_or_batch_have_other_inputs(
+    base: tuple[Any, Any], new: tuple[Any, Any], said: str
+) -> None:
+    sides: list[Any] = [SimpleNamespace(phase=phase, batch=batch) for phase, batch in (base, new)]
+    assert other_inputs([], (sides[0], sides[1])) == said
+
+
+@pytest.mark.parametrize(
+    ("shapes", "blocks", "noted"), [("", 2, True), ("[[4, 4]]", 2, False), ("", 1, False)]
+)
+def test_other_grids_are_noted_where_no_shapes_were_recorded(shapes: str, blocks: int, noted: bool) -> None:
+    tables = [work("mm", 1, 10, dims=shapes)], [work("mm", 1, 10, dims=shapes, blocks=blocks)]
+    notes = other_grids([compared_row(Pair("op", {0: 1.0}, {0: 1.0}), tables)])
+    assert [one.startswith("for 100 % of GPU time the same kernels ran on other grids") for one in notes] == (
+        [True] * noted
+    )
+
+
+def test_the_pace_is_of_the_same_part_of_an_op() -> None:
+    """Before its first child and after it: 10 -> 20 us of part 0 and 40 -> 80 us of part 1."""
+    sides = [host(("mm", 1, us), ("mm", 1, 4 * us)) for us in (10, 20)]
+    for one in sides:
+        one.tables["host"]["part"] = [0, 1]
+    assert host_pace(*sides) == 2.0
+
+
+def rank(*rows: Any) -> Any:
+    table = pd.DataFrame([vars(one) for one in rows])
+    return SimpleNamespace(together=SimpleNamespace(tables={"work": table}))
+
+
+def test_roles_that_one_side_alone_has_get_numbers_of_their_own() -> None:
+    base: Any = {0: rank(work("mm", 1, 100))}
+    new: Any = {at: rank(work(op, 1, 100)) for at, op in enumerate(("mm", "add", "sum"))}
+    assert roles_of(base, new) == ({0: 0}, {0: 0, 1: 1, 2: 2})
+
+
+def test_roles_are_told_by_computing_alone() -> None:
+    """One rank communicates, the other does not: both compute the same."""
+    talk = work("nccl", 1, 900, kind="communication")
+    both: Any = {0: rank(work("mm", 1, 100)), 1: rank(work("mm", 1, 100), talk)}
+    assert roles_of(both, both)[0] == {0: 0, 1: 0}
+
+
+def kept(rank: int | None, *, step: StepTime | None, **more: Any) -> Snapshot:
+    tables = {
+        name: pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in columns.items()})
+        for name, columns in TABLES.items()
+    }
+    totals = pd.DataFrame([(f"of {rank}", 1.0, 1.0, 1.0)], columns=[*TABLES["totals"]])
+    told: dict[str, Any] = {"gpus": ("H100", "H200"), "versions": {"torch": "2.11"}, "recorded": ("shapes",)}
+    told |= {
+        "step_kind": "ProfilerStep",
+        "phase": "decode",
+        "batch": 8,
+        "steps": 3,
+        "waiting_ns": 7,
+        "faults": (),
+    } | more
+    return Snapshot("a.json", rank, step=step, tables={**tables, "totals": totals}, **told)
+
+
+STEP = StepTime(100, 90, 120, 150, True, 60, "cpu", ((0.5, 70.0), (2.0, 180.0)), (140, 160))
+
+
+def test_all_that_a_snapshot_says_comes_back(tmp_path: Path) -> None:
+    fault = KnownFault("k", ("a", "b"), "a: x", "high", 0.2, 0.1, 0.3, 20)
+    first, second = (
+        kept(0, step=STEP, faults=(fault,)),
+        kept(3, step=None, phase=None, batch=None, culprit=True),
+    )
+    path = tmp_path / "job.parquet"
+    path.write_bytes(baseline_bytes([{0: first, 3: second}]))
+    (found,) = load_baseline(str(path))
+    assert list(found) == [0, 3]
+    plain = [name for name in Snapshot.__slots__ if name not in ("tables", "strip", "functions")]
+    for one, loaded in ((first, found[0]), (second, found[3])):
+        assert [getattr(loaded, name) for name in plain] == [getattr(one, name) for name in plain]
+        assert loaded.tables["totals"]["counter"].tolist() == [f"of {one.rank}"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "", "../a"])
+def test_a_name_with_other_letters_is_none(name: str) -> None:
+    with pytest.raises(BadOption, match="not a name"):
+        baseline_path(name)
+
+
+def test_timed_step_has_its_time_and_no_interval() -> None:
+    """Of each rank that has a step; 0.0000996 ms are 100 ns."""
+    ranks: Side = [{0: kept(0, step=STEP), 1: kept(1, step=None)}]
+    (found,) = timed(ranks, 0.0000996)
+    step = found[0].step
+    assert step is not None
+    assert (step.ns, step.low_ns, step.high_ns, step.measured, step.recorded_ns) == (100, 100, 100, True, 150)
+    assert found[1].step is None
+    assert timed(ranks, None) is ranks

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Counted, Word
 from traceanalyzer.comparison.statistics import holm, log_interval, permutation_p, spread
-from traceanalyzer.comparison.waterfall import _whole
+from traceanalyzer.comparison.waterfall import whole_parts
 
 
 def test_three_against_three_apart_are_one_in_ten() -> None:
@@ -93,7 +93,7 @@ def test_spread_of_one_capture_is_unknown() -> None:
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40))
 def test_whole_parts_sum_to_the_whole(values: list[float]) -> None:
     total = round(sum(values))
-    parts = _whole(values, total)
+    parts = whole_parts(values, total)
     assert sum(parts) == total
     assert all(abs(part - value) <= 2 for part, value in zip(parts, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""When one step is longer than another, what makes it so, and how captures of one program become one."""
+"""When one step is longer than another, at one pace of their hosts, and how captures become one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from traceanalyzer.comparison.captures import _mean_step, _merged
-from traceanalyzer.comparison.jobs import _common, _score
+from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
+from traceanalyzer.comparison.jobs import common_share, role_score
 from traceanalyzer.comparison.recorded import functions_of
-from traceanalyzer.comparison.result import Word
+from traceanalyzer.comparison.result import StepAxis, Word
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
-from traceanalyzer.comparison.step_axis import _apart, _by_interval, _by_size, _needed, _steps
+from traceanalyzer.comparison.step_axis import (
+    needed_difference,
+    spread_steps,
+    step_axis,
+    steps_apart,
+    word_by_interval,
+    word_by_size,
+)
 from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
 from traceanalyzer.comparison.work_tables import Chosen, exposed_ns
 from traceanalyzer.timeline.device_work import KINDS
@@ -38,7 +45,7 @@ def step(ns: int = 100, low_ns: int = 90, high_ns: int = 110, **more: Any) -> St
     ],
 )
 def test_difference_needs_a_hundredth_beyond_the_interval(low: float, high: float, word: Word) -> None:
-    assert _by_interval((low, high)) is word
+    assert word_by_interval((low, high)) is word
 
 
 @pytest.mark.parametrize(
@@ -53,12 +60,12 @@ def test_difference_needs_a_hundredth_beyond_the_interval(low: float, high: floa
 def test_what_one_recording_leaves_open_is_by_what_sets_the_pace(
     bounds: tuple[str, str], pace: float, changed: bool, needed: float
 ) -> None:
-    assert _needed(*(step(bound=bound) for bound in bounds), pace, changed) == needed
+    assert needed_difference(*(step(bound=bound) for bound in bounds), pace, changed) == needed
 
 
 def test_steps_of_two_machines_differ_if_intervals_do() -> None:
     """Up to 10 % more than the quicker, and the slower down to 20 % less than it is said to take."""
-    apart = _apart(step(100, 90, 110), step(200, 160, 260))
+    apart = steps_apart(step(100, 90, 110), step(200, 160, 260))
     assert apart == pytest.approx(1.1 * 1.25 - 1)
 
 
@@ -80,26 +87,24 @@ def test_below_the_noise_a_difference_on_the_device_tells(
     device: Any = SimpleNamespace(word=Word.SLOWER if real_ns > 0 else Word.FASTER, real_ns=real_ns)
     bounds = [quicker, "cpu"] if ns[0] < ns[1] else ["cpu", quicker]
     steps = [step(bound=bound) for bound in bounds]
-    assert _by_size(math.log(ns[1] / ns[0]), 0.14, ns, device, (steps[0], steps[1])) is word
+    assert word_by_size(math.log(ns[1] / ns[0]), 0.14, ns, device, (steps[0], steps[1])) is word
 
 
 def test_a_predicted_step_is_spread_as_its_recorded_ones() -> None:
     capture: Any = SimpleNamespace(step=step(100, each_ns=(100, 300)))
-    assert _steps(capture) == [50, 150]
-    assert _steps(SimpleNamespace(step=step(100))) == [100]  # type: ignore[arg-type]
+    assert spread_steps(capture) == [50, 150]
+    assert spread_steps(SimpleNamespace(step=step(100))) == [100]  # type: ignore[arg-type]
 
 
 def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
-    both = _mean_step(
-        [step(100, 90, 110, each_ns=(1, 2)), step(200, 150, 260, recorded_ns=250, each_ns=(3,))]
-    )
+    both = mean_step([step(100, 90, 110, each_ns=(1, 2)), step(200, 150, 260, recorded_ns=250, each_ns=(3,))])
     assert both is not None
     assert (both.ns, both.low_ns, both.high_ns, both.recorded_ns) == (150, 120, 185, 200)
     assert both.each_ns == (1, 2, 3)
     columns = ["counter", "outer", "op", "name", "count", "least", "most"]
     rows = [("launches", "", "aten::mm", "k", 4.0, 3, 5), ("launches", "", "aten::add", "k", 2.0, 2, 2)]
     more = [("launches", "", "aten::mm", "k", 6.0, 6, 7)]
-    merged = _merged("calls", [pd.DataFrame(one, columns=columns) for one in (rows, more)])
+    merged = merged_table("calls", [pd.DataFrame(one, columns=columns) for one in (rows, more)])
     told = merged.set_index("op")[["count", "least", "most"]].to_dict("index")
     assert told == {
         "aten::mm": {"count": 5.0, "least": 3, "most": 7},
@@ -110,7 +115,7 @@ def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
         for ns in (10.0, 30.0)
     ]
     alone = pd.DataFrame([("add", 0, 3.0, 9.0)], columns=hosts[0].columns)
-    means = _merged("host", [pd.concat([hosts[0], alone]), hosts[1]]).set_index("name")
+    means = merged_table("host", [pd.concat([hosts[0], alone]), hosts[1]]).set_index("name")
     assert means["mean_ns"].to_dict() == {"mm": 20.0, "add": 9.0}
     assert means["count"].to_dict() == {"mm": 2.0, "add": 1.5}
 
@@ -126,7 +131,7 @@ def test_captures_of_one_program_differ_by_kernel_medians() -> None:
     ]
     for row, times in zip(rows, ([1.0, 2.0, 9.0], [4.0, 6.0]), strict=True):
         row["samples"] = times
-    merged = _merged("work", [pd.DataFrame([row], columns=columns) for row in rows])
+    merged = merged_table("work", [pd.DataFrame([row], columns=columns) for row in rows])
     assert merged["medians"].tolist() == [[2.0, 5.0]]
 
 
@@ -160,9 +165,9 @@ def test_each_instant_of_a_device_counts_for_one_piece_of_work() -> None:
 
 def test_roles_are_alike_by_their_work_and_then_by_their_ranks() -> None:
     one, other = {"mm": 0.75, "add": 0.25}, {"mm": 0.5, "sum": 0.5}
-    assert _common(one, other) == _common(other, one) == 0.5
-    assert (_common({}, {}), _common(one, {})) == (1.0, 0.0)
-    assert _score(([0, 1], one), ([1, 2, 3], other)) == 2 * 0.5 + 1 / 4
+    assert common_share(one, other) == common_share(other, one) == 0.5
+    assert (common_share({}, {}), common_share(one, {})) == (1.0, 0.0)
+    assert role_score(([0, 1], one), ([1, 2, 3], other)) == 2 * 0.5 + 1 / 4
 
 
 def idle(*rows: tuple[str, str, float]) -> Any:
@@ -238,3 +243,92 @@ def test_functions_called_in_every_chosen_step_have_a_time() -> None:
     )
     chosen = Chosen(np.array([-1, 0, 1, -1]), 2, 0)
     assert list(functions_of(code, steps, chosen).values()) == [(40 + 60) / 2]
+
+
+HALVES = ((0.5, 2_000.0), (1.0, 1_000.0), (2.0, 500.0))  # all of it is the CPU's
+
+
+def side(
+    ns: int = 1_000, *, mm_us: float = 10.0, captures: int = 1, gpu: str = "H200", **more: Any
+) -> Captures:
+    """Captures whose host takes so long for a product."""
+    recorded = more.pop("recorded", ("shapes",))
+    fields = {"predicted": True, "bound": "cpu", "paces": HALVES, "low_ns": ns, "high_ns": ns, **more}
+    host = pd.DataFrame([("mm", 0, 1, 1e3 * mm_us)], columns=["name", "part", "count", "mean_ns"])
+    one: Any = SimpleNamespace(
+        step=StepTime(ns=ns, recorded_ns=ns, each_ns=(ns, ns), **fields),
+        gpus=(gpu,),
+        versions={},
+        recorded=recorded,
+        tables={"host": host},
+    )
+    return Captures((one,) * captures, one)
+
+
+def axis(base: Captures, new: Captures, *, changed: bool = False) -> StepAxis:
+    found = step_axis(base, new, None, changed)
+    assert found is not None
+    return found
+
+
+def test_slower_host_in_one_recording_makes_no_difference() -> None:
+    """Twice as long for the same calls: both steps are told for a host between the two."""
+    found = axis(side(1_000), side(2_000, mm_us=20))
+    assert (found.pace, found.base_ns, found.new_ns) == (2.0, 1_414, 1_414)
+    assert (found.base_raw_ns, found.new_raw_ns) == (1_000, 2_000)
+    assert found.word is Word.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("captures", "more", "pace"),
+    [
+        ((1, 1), ({}, {}), 2.0),
+        ((3, 2), ({}, {}), 2.0),
+        ((3, 3), ({}, {}), 1.0),  # their spread holds that of the hosts
+        ((1, 1), ({"measured": True}, {}), 2.0),
+        ((1, 1), ({"measured": True}, {"measured": True}), 1.0),  # timed by the user
+        ((1, 1), ({"predicted": False}, {}), 1.0),  # as recorded
+    ],
+)
+def test_few_captures_are_brought_to_one_pace(
+    captures: tuple[int, int], more: tuple[dict[str, Any], dict[str, Any]], pace: float
+) -> None:
+    sides = side(captures=captures[0], **more[0]), side(captures=captures[1], mm_us=20, **more[1])
+    found = axis(*sides)
+    assert (found.pace, found.captures) == (pace, captures)
+    assert (found.low is None) is (captures != (3, 3))
+    measured = all(one.get("measured", False) for one in more)
+    assert (found.measured, found.predicted) == (measured, not measured and "predicted" not in more[0])
+
+
+@pytest.mark.parametrize(
+    ("new", "word", "needed"),
+    [
+        (side(1_200), Word.UNKNOWN, 0.21),
+        (side(1_220), Word.SLOWER, 0.21),
+        (side(1_200, mm_us=10.1), Word.SLOWER, 0.10),  # brought to one pace
+        (side(1_200, mm_us=10.1, recorded=("stacks",)), Word.UNKNOWN, 0.21),  # which costs time itself
+        (side(1_200, gpu="H100", low_ns=1_000), Word.UNKNOWN, 0.21),
+        (side(1_300, gpu="H100", low_ns=1_000), Word.UNKNOWN, 0.30),
+        (side(1_300, gpu="H100", low_ns=1_250), Word.SLOWER, 0.21),
+        (side(700, gpu="H100", high_ns=1_050), Word.UNKNOWN, 0.50),  # of the quicker one, the upper end
+    ],
+)
+def test_how_far_two_recordings_must_be_apart(new: Captures, word: Word, needed: float) -> None:
+    found = axis(side(1_000), new, changed=True)
+    assert (found.word, round(found.needed, 6)) == (word, needed)
+
+
+@pytest.mark.parametrize("missing", [{"ns": 0}, None])
+def test_without_a_step_on_either_side_there_is_no_axis(missing: dict[str, int] | None) -> None:
+    none = side(0)
+    if missing is None:
+        none.together.step = None  # type: ignore[misc]
+    assert step_axis(none, side(), None, False) is None
+    assert step_axis(side(), none, None, False) is None
+
+
+def test_interval_of_many_captures_is_half_the_needed_width() -> None:
+    found = axis(side(1_000, captures=3), side(1_100, captures=3))
+    assert found.low == found.high == pytest.approx(0.1)
+    assert (found.word, found.needed) == (Word.SLOWER, 0.01)  # no step is known better

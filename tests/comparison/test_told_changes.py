@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.comparison.built_sides import axis, compared, row, side
-from tests.comparison.programs import ADDED, MM, TANH, ranks_of, waiting
+from tests.comparison.programs import ADDED, MM, TANH, ranks_of
 from traceanalyzer import compare
 from traceanalyzer.comparison.compared_rows import compared_row
-from traceanalyzer.comparison.jobs import slowest
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import FaultChange, Word
@@ -205,30 +204,3 @@ def test_kind_of_ranks_only_in_base_has_one_role() -> None:
     assert [one.roles for one in found.ranks] == [(0, 0), (0, 1)]
     turned = compare(ranks_of([MM], [MM]), ranks_of([MM, tanh], [MM]))
     assert [one.roles for one in turned.ranks] == [(0, 1), (0, 0)]
-
-
-@pytest.mark.parametrize(
-    ("steps_ms", "waits_ms", "rank"),
-    [
-        ((100, 95, 94), (3, 2, 1), 1),  # as long as the longest but for a twentieth: the one that waits least
-        ((100, 96, 99), (1, 2, 3), 0),
-        ((94, 100, 99), (0, 3, 2), 2),
-        ((100, 99, 101), (1, None, 3), 2),  # who waits is not known: the longest
-    ],
-)
-def test_similar_rank_that_waits_least_sets_the_pace(
-    steps_ms: Sequence[int], waits_ms: Sequence[int | None], rank: int
-) -> None:
-    ranks = waiting(0, 0, 0, culprit=None)
-    for at, captures in ranks.items():
-        assert at is not None
-        one = captures.together
-        assert one.step is not None
-        waits = waits_ms[at]
-        timed = replace(
-            one,
-            step=replace(one.step, ns=steps_ms[at] * MS),
-            waiting_ns=None if waits is None else waits * MS,
-        )
-        ranks[at] = replace(captures, together=timed)
-    assert slowest(ranks) == rank

@@ -158,7 +158,6 @@ def load_baseline(name: str) -> Side:
 
 
 def _described(text: bytes) -> dict[str, Any]:
-    """What the file says of itself; empty where it is no JSON object."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

@@ -30,15 +30,17 @@ class Captures:
     def of(cls, snapshots: Sequence[Snapshot]) -> Captures:
         """The captures of one rank, one at least."""
         first = snapshots[0]
-        tables = {name: _merged(name, [snapshot.tables[name] for snapshot in snapshots]) for name in TABLES}
-        step = _mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
+        tables = {
+            name: merged_table(name, [snapshot.tables[name] for snapshot in snapshots]) for name in TABLES
+        }
+        step = mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
         return cls(tuple(snapshots), replace(first, tables=tables, step=step))
 
     def __len__(self) -> int:
         return len(self.each)
 
 
-def _mean_step(steps: Sequence[StepTime]) -> StepTime | None:
+def mean_step(steps: Sequence[StepTime]) -> StepTime | None:
     if len(steps) < 2:
         return steps[0] if steps else None
     return replace(
@@ -60,7 +62,7 @@ def _with_medians(work: pd.DataFrame) -> pd.DataFrame:
     return work.assign(medians=medians)
 
 
-def _merged(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def merged_table(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
     if name == "work":
         tables = [_with_medians(table) for table in tables]

@@ -51,13 +51,13 @@ class ComparedRow:
 
 def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
     """One row, its verdict as if it were the only one."""
-    base, new = (_side(table, parts) for table, parts in zip(tables, (pair.base, pair.new), strict=True))
+    base, new = (work_side(table, parts) for table, parts in zip(tables, (pair.base, pair.new), strict=True))
     some = tables[0] if pair.base else tables[1]
     lead = some[max(pair.base or pair.new, key=lambda row: (some[row].ns, -row))]
     kind = str(lead.kind)
     apart = pair.rung == "family"  # its ops are many, and others on each side
     name = f"{family_of(lead.kernel, kind)} kernels" if apart else lead.op or short_kernel(lead.name)
-    note, other_inputs = _note(base, new, alike=pair.rung not in ("region", "family"))
+    note, other_inputs = note_of(base, new, alike=pair.rung not in ("region", "family"))
     row = Row(
         op=name,
         outer="" if apart else short_ops(lead.outer),
@@ -110,7 +110,7 @@ def label_of(row: Row) -> str:
     return row.outer or row.region or row.op
 
 
-def _side(table: Table, parts: Parts) -> WorkSide | None:
+def work_side(table: Table, parts: Parts) -> WorkSide | None:
     if not parts:
         return None
     own = sorted(parts, key=lambda row: (-table[row].ns, row))
@@ -126,7 +126,7 @@ def _side(table: Table, parts: Parts) -> WorkSide | None:
     )
 
 
-def _note(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[str, bool]:
+def note_of(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[str, bool]:
     """(what differs beside time, whether the same op got inputs of other sizes).
 
     Args:
@@ -170,7 +170,6 @@ def _type(text: str) -> str:
 
 
 def _first(text: str) -> str:
-    """The first of several lists."""
     return text.partition(" | ")[0]
 
 
@@ -193,7 +192,7 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
     first, second = (
         table[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True)
     )
-    word = _by_time(row, ratio, (first.medians, second.medians))
+    word = word_by_time(row, ratio, (first.medians, second.medians))
     if base.kernels != new.kernels or not single:
         return replace(row, word=word), False
     p = permutation_p(first.samples, second.samples)
@@ -217,7 +216,7 @@ def _by_count(row: Row, pair: Pair, tables: tuple[Table, Table]) -> Word:
     return Word.FEWER if most[1] < least[0] else Word.UNKNOWN
 
 
-def _by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequence[float]]) -> Word:
+def word_by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequence[float]]) -> Word:
     assert row.base is not None
     assert row.new is not None
     apart = abs((row.new.median_ns or 0.0) - (row.base.median_ns or 0.0))

@@ -113,7 +113,6 @@ def _why_same(step: StepAxis, silent: bool) -> str:
 
 
 def _opposed(waterfall: Waterfall | None) -> str:
-    """What was gained in one group and lost in another."""
     if waterfall is None:
         return ""
     least = _OPPOSED * max(waterfall.base_ns, 1)

@@ -30,21 +30,21 @@ def counted(
     for row in rows_of(both):
         ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
         word = (
-            _word(ranges, (row.count_base, row.count_new))
-            if _counted(row.counter, base, new)
+            count_word(ranges, (row.count_base, row.count_new))
+            if is_comparable(row.counter, base, new)
             else Word.UNKNOWN
         )
-        where = _where(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
+        where = most_changed(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
         result.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
     return tuple(result)
 
 
-def _counted(counter: str, base: Snapshot, new: Snapshot) -> bool:
+def is_comparable(counter: str, base: Snapshot, new: Snapshot) -> bool:
     """Whether both recordings tell the counter: FLOPs need shapes."""
     return counter != "FLOPs" or ("shapes" in base.recorded) == ("shapes" in new.recorded)
 
 
-def _word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[float, float]) -> Word:
+def count_word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[float, float]) -> Word:
     """More or fewer where the numbers of single steps do not overlap; unknown where they do and differ."""
     (least, most), (new_least, new_most) = ranges
     slack = _ROUNDING * max(abs(most), abs(new_most))
@@ -55,8 +55,7 @@ def _word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[
     return Word.SAME if abs(means[0] - means[1]) <= slack else Word.UNKNOWN
 
 
-def _where(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[str, ...]:
-    """The ops at which a counter changed most."""
+def most_changed(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[str, ...]:
     result: dict[str, float] = {}
     for call in calls:
         if call.counter == counter:
@@ -86,7 +85,7 @@ def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
     both[numbers] = both[numbers].fillna(0.0)
     result = []
     for row in rows_of(both):
-        word = _word(
+        word = count_word(
             ((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new)
         )
         if word in (Word.MORE, Word.FEWER):

@@ -24,7 +24,7 @@ def roles_of(base: Ranks, new: Ranks) -> tuple[Mapping[int | None, int], Mapping
     """
     groups = _groups(base), _groups(new)
     scores = [
-        (-_score(group, other), i, j)
+        (-role_score(group, other), i, j)
         for i, group in enumerate(groups[0])
         for j, other in enumerate(groups[1])
     ]
@@ -42,11 +42,10 @@ Group = tuple[list[int | None], Shares]
 
 
 def _groups(side: Ranks) -> list[Group]:
-    """Ranks of one role with the work of the first of them, by rank."""
     groups: list[Group] = []
     for rank in sorted(side, key=lambda rank: -1 if rank is None else rank):
         shares = _shares(side[rank])
-        own = next((ranks for ranks, other in groups if _common(shares, other) >= _SAME_KIND), None)
+        own = next((ranks for ranks, other in groups if common_share(shares, other) >= _SAME_KIND), None)
         if own is None:
             groups.append(([rank], shares))
         else:
@@ -65,16 +64,16 @@ def _shares(captures: Captures) -> Shares:
     return {name: ns / total for name, ns in result.items()} if total else {}
 
 
-def _common(one: Shares, other: Shares) -> float:
+def common_share(one: Shares, other: Shares) -> float:
     """Share of the time that both have in the same ops; 1 where neither computes."""
     if not one and not other:
         return 1.0
     return sum(min(share, other.get(name, 0.0)) for name, share in one.items())
 
 
-def _score(one: Group, other: Group) -> float:
+def role_score(one: Group, other: Group) -> float:
     ranks = len(set(one[0]) & set(other[0])) / len({*one[0], *other[0]})
-    return 2 * _common(one[1], other[1]) + ranks
+    return 2 * common_share(one[1], other[1]) + ranks
 
 
 _ALIKE = 0.05  # of the step: ranks so near are alike, as in report/slowest.py
@@ -124,7 +123,6 @@ def job_notes(base: Ranks, new: Ranks, ranks: Sequence[RankChange]) -> list[str]
 
 
 def _late(side: Ranks) -> list[int | None]:
-    """The ranks that the others wait for, as a report says."""
     return [rank for rank, captures in side.items() if any(one.culprit for one in captures.each)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -111,63 +112,35 @@ def _give_back(pairs: Sequence[Pair], sides: Sequence[_Side]) -> None:
                 side.take([row], 1.0, pair, index)
 
 
-def _same_path_and_kernel(row: Any) -> Hashable:
-    return row.annotation, row.outer, row.op, row.dims, row.types, row.kernel, row.kind, row.blocks
-
-
-def _same_path(row: Any) -> Hashable | None:
-    return (row.annotation, row.outer, row.op, row.dims, row.types, row.kind) if row.op else None
-
-
-def _same_shapes_and_kernel(row: Any) -> Hashable | None:
-    return (row.op, row.dims, row.kernel, row.kind) if row.op else None
-
-
-def _same_shapes(row: Any) -> Hashable | None:
-    return (row.op, row.dims, row.kind) if row.op and row.dims else None
-
-
 def _same_kernel_and_size(row: Any) -> Hashable:
     return row.kernel, row.kind, int(row.blocks).bit_length()
-
-
-def _same_kernel(row: Any) -> Hashable:
-    return row.kernel, row.kind
 
 
 def _same_op(row: Any) -> Hashable:
     return row.annotation, row.outer, row.op, row.kind, "" if row.op else row.kernel
 
 
-def _same_inner_op(row: Any) -> Hashable | None:
-    return (row.op, row.kind) if row.op else None
-
-
-def _same_region(row: Any) -> Hashable | None:
-    return (row.annotation, row.kind) if row.annotation else None
-
-
-def _same_outer_op(row: Any) -> Hashable | None:
-    return (row.outer, row.kind) if row.outer else None
-
-
 def _same_family(row: Any) -> Hashable | None:
     family = family_of(row.kernel, row.kind)
-    if family == "other":
-        return None
-    return family, row.kind if row.kind in _LINK else ""
+    return None if family == "other" else (family, row.kind if row.kind in _LINK else "")
+
+
+def _same(columns: str, needed: str = "") -> Key:
+    """The values of these columns; None where one that is needed has no text."""
+    values, texts = attrgetter(*columns.split()), needed.split()
+    return lambda row: values(row) if all(getattr(row, name) for name in texts) else None
 
 
 _LADDER: tuple[tuple[Rung, Key, bool], ...] = (
-    ("path", _same_path_and_kernel, False),
-    ("path", _same_path, False),
-    ("op", _same_shapes_and_kernel, False),
-    ("op", _same_shapes, False),
+    ("path", _same("annotation outer op dims types kernel kind blocks"), False),
+    ("path", _same("annotation outer op dims types kind", needed="op"), False),
+    ("op", _same("op dims kernel kind", needed="op"), False),
+    ("op", _same("op dims kind", needed="op dims"), False),
     ("kernel", _same_kernel_and_size, False),
-    ("kernel", _same_kernel, False),
+    ("kernel", _same("kernel kind"), False),
     ("region", _same_op, True),
-    ("region", _same_inner_op, True),
-    ("region", _same_outer_op, True),
-    ("region", _same_region, True),
+    ("region", _same("op kind", needed="op"), True),
+    ("region", _same("outer kind", needed="outer"), True),
+    ("region", _same("annotation kind", needed="annotation"), True),
     ("family", _same_family, True),
 )

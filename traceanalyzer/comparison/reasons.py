@@ -142,8 +142,6 @@ _SILENT = (Word.SAME, Word.UNKNOWN)
 
 @dataclass(slots=True)
 class _Change:
-    """What changed at one op."""
-
     label: str
     delta_ns: int = 0
     idle_ns: int = 0

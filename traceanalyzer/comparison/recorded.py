@@ -119,7 +119,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
     functions: Mapping[tuple[str, str], float] = {}
     with suppress(Unavailable):
         work, steps = analysis.index(DeviceWork), analysis.index(Steps)
-        chosen = _chosen(work, steps, _main_device(work))
+        chosen = chosen_steps(work, steps, main_device(work))
         at = int(np.flatnonzero(chosen.place[:-1] >= 0)[0])
         kind, phase = (steps.kind if steps.marked else "window"), steps.phase[at]
         batch = int(steps.batch[at]) if steps.batch[at] >= 0 else None
@@ -127,7 +127,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         tables |= tables_of(analysis, chosen)
         if forecast is not None:
             tables["host"] = host_table(analysis.trace, forecast.program)
-        step = _step_time(steps, chosen, head, forecast)
+        step = step_time(steps, chosen, head, forecast)
         strip = strip_of(analysis.trace, work, steps, chosen)
         functions = functions_of(analysis.index(UserCode), steps, chosen)
     return Snapshot(
@@ -160,14 +160,13 @@ def _empty(name: str) -> pd.DataFrame:
     return pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in TABLES[name].items()})
 
 
-def _main_device(work: DeviceWork) -> int:
-    """On which work takes longest."""
+def main_device(work: DeviceWork) -> int:
     devices = np.unique(work.device)
     taken = [int((work.end_ns - work.start_ns)[work.device == device].sum()) for device in devices.tolist()]
     return int(devices[int(np.argmax(taken))])
 
 
-def _chosen(work: DeviceWork, steps: Steps, device: int) -> Chosen:
+def chosen_steps(work: DeviceWork, steps: Steps, device: int) -> Chosen:
     """Warm steps of the phase and batch size that most of them have; where there are several, not the first."""
     launched = np.bincount(steps.of_work[steps.of_work >= 0], minlength=len(steps)) > 0
     usable = np.flatnonzero(steps.steady & launched & ~steps.cut)
@@ -186,7 +185,7 @@ def _alike(usable: Rows, steps: Steps) -> Rows:
     return usable[[kind == commonest for kind in kinds]]
 
 
-def _step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
+def step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
     selected = chosen.place[:-1] >= 0
     on_device, on_cpu = steps.durations_ns(chosen.device)[selected], steps.durations_ns()[selected]
     each = on_device if on_device.sum() >= on_cpu.sum() or not steps.marked else on_cpu

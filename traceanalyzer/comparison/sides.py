@@ -16,9 +16,8 @@ from traceanalyzer.comparison.result import (
     Axes,
     Comparison,
     DeviceAxis,
+    RankChange,
     Row,
-    StepAxis,
-    Waterfall,
     Word,
     WorkSide,
 )
@@ -61,7 +60,6 @@ def other_grids(rows: Sequence[ComparedRow]) -> list[str]:
 
 
 def _inputs(side: WorkSide) -> str:
-    """The shapes of the op that took most."""
     return shapes_in_words(side.shapes.partition(" | ")[0])
 
 
@@ -113,34 +111,36 @@ def compared(base: Side, new: Side) -> Comparison:
     sides = _by_rank(base), _by_rank(new)
     pair = slowest(sides[0]), slowest(sides[1])
     chosen = sides[0][pair[0]], sides[1][pair[1]]
-    result = _of_pair(*chosen)
     ranks = rank_changes(*sides) if max(map(len, sides)) > 1 else ()
     sources = [_source(side, rank, own) for side, rank, own in zip((base, new), pair, chosen, strict=True)]
-    return replace(
-        result, base=sources[0], new=sources[1], ranks=ranks, notes=(*job_notes(*sides, ranks), *result.notes)
-    )
+    return _of_pair(*chosen, sources, ranks, job_notes(*sides, ranks))
+
+
+def _ranks(side: Side) -> list[int | None]:
+    every = {rank for capture in side for rank in capture}
+    return sorted(every, key=lambda rank: -1 if rank is None else rank)
 
 
 def _by_rank(side: Side) -> dict[int | None, Captures]:
-    ranks = sorted(
-        {rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank
-    )
-    return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in ranks}
+    every = _ranks(side)
+    return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in every}
 
 
 def _source(side: Side, rank: int | None, captures: Captures) -> Source:
     one = captures.together
     names = tuple(sorted({snapshot.source for capture in side for snapshot in capture.values()}))
-    ranks = tuple(
-        sorted({rank for capture in side for rank in capture}, key=lambda rank: -1 if rank is None else rank)
-    )
-    return Source(
-        names, len(side), ranks, rank, one.gpus, one.versions, one.recorded, one.steps, one.step_kind
-    )
+    recorded = one.gpus, one.versions, one.recorded, one.steps, one.step_kind
+    return Source(names, len(side), tuple(_ranks(side)), rank, *recorded)
 
 
-def _of_pair(base: Captures, new: Captures) -> Comparison:
-    """Of one rank of each side; `base` and `new` of the result are the callers to fill."""
+def _of_pair(
+    base: Captures,
+    new: Captures,
+    sources: Sequence[Source],
+    ranks: tuple[RankChange, ...],
+    notes: Sequence[str],
+) -> Comparison:
+    """Of one rank of each side."""
     first, second = base.together, new.together
     tables = first.tables["work"], second.tables["work"]
     pairs = matched(*tables)
@@ -151,41 +151,41 @@ def _of_pair(base: Captures, new: Captures) -> Comparison:
     calls = changed_calls(first, second)
     counters = counted(first, second, calls, rows)
     changed = program_changed(counters)
-    device = _device(rows)
+    device = device_axis(rows)
     step = step_axis(base, new, device, changed)
     waterfall = None
     if step is not None:
         waterfall = waterfall_of(
             (step.base_ns, step.new_ns), [one.part for one in compared_rows], (first, second)
         )
-        rows = _with_deltas(rows, compared_rows, step, (first, second), waterfall)
+        deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in compared_rows]
+        rows = [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
     order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
     got = -step.difference if step is not None and told else None
     faults = fault_changes(first.faults, second.faults, got)
     because = reasons(faults, order, calls, waterfall, step, changed_functions_note(first, second))
     axes = Axes(counters, device, step)
-    verdict = verdict_of(axes, because, inputs, _identical(base, new), (first, second), waterfall)
-    notes = [inputs] if inputs else other_grids(compared_rows)
-    notes += notes_of(first, second, step.pace if step else 1.0)
-    source = Source((), 1, (), None, (), {}, (), 0, "")
+    verdict = verdict_of(axes, because, inputs, are_identical(base, new), (first, second), waterfall)
+    of_inputs = [inputs] if inputs else other_grids(compared_rows)
+    pace = step.pace if step else 1.0
     return Comparison(
-        source,
-        source,
-        verdict,
-        axes,
-        waterfall,
-        tuple(order),
-        calls,
-        faults,
-        _rungs(pairs, tables),
-        (),
-        tuple(notes),
-        (first.strip, second.strip),
+        base=sources[0],
+        new=sources[1],
+        verdict=verdict,
+        axes=axes,
+        waterfall=waterfall,
+        rows=tuple(order),
+        calls=calls,
+        faults=faults,
+        rungs=rung_shares(pairs, tables),
+        ranks=ranks,
+        notes=(*notes, *of_inputs, *notes_of(first, second, pace)),
+        strips=(first.strip, second.strip),
     )
 
 
-def _device(rows: Sequence[Row]) -> DeviceAxis | None:
+def device_axis(rows: Sequence[Row]) -> DeviceAxis | None:
     base, new = (sum(getattr(row, side).ns for row in rows if getattr(row, side)) for side in ("base", "new"))
     if base <= 0 or new <= 0:
         return None
@@ -200,20 +200,7 @@ def _device(rows: Sequence[Row]) -> DeviceAxis | None:
     return DeviceAxis(round(base), round(new), round(real), word, floors())
 
 
-def _with_deltas(
-    rows: Sequence[Row],
-    compared_rows: Sequence[ComparedRow],
-    step: StepAxis,
-    sides: tuple[Snapshot, Snapshot],
-    waterfall: Waterfall,
-) -> list[Row]:
-    """The rows with their part of the waterfall, in whole ns as there."""
-    deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in compared_rows]
-    return [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
-
-
-def _rungs(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str, float]:
-    """Share of the GPU time of both sides that each rung matched."""
+def rung_shares(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str, float]:
     times = [table["ns"].to_numpy() for table in tables]  # type: ignore[index]
     total = sum(float(time.sum()) for time in times)
     sums = dict.fromkeys(RUNGS, 0.0)
@@ -223,7 +210,7 @@ def _rungs(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str,
     return {str(rung): ns / total if total else 0.0 for rung, ns in sums.items()}
 
 
-def _identical(base: Captures, new: Captures) -> bool:
+def are_identical(base: Captures, new: Captures) -> bool:
     """Whether the recordings say the same to the last nanosecond; not where they say nothing."""
     if len(base) != len(new) or base.together.step is None:
         return False

@@ -81,14 +81,14 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     difference = math.log(ns[1] / ns[0])
     interval = _interval(base, new) if several else None
     alike = changed and first.recorded == second.recorded
-    needed = _needed(first.step, second.step, pace, alike)
+    needed = needed_difference(first.step, second.step, pace, alike)
     if first.gpus != second.gpus:
-        needed = max(needed, _apart(*sorted((first.step, second.step), key=lambda step: step.ns)))
+        needed = max(needed, steps_apart(*sorted((first.step, second.step), key=lambda step: step.ns)))
     if interval is not None:
-        word = _by_interval(interval)
+        word = word_by_interval(interval)
         needed = max((interval[1] - interval[0]) / 2, _LEAST)
     else:
-        word = _by_size(difference, needed, ns, device, (first.step, second.step))
+        word = word_by_size(difference, needed, ns, device, (first.step, second.step))
     return StepAxis(
         word=word,
         base_ns=ns[0],
@@ -113,10 +113,10 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
 
 
 def _interval(base: Captures, new: Captures) -> tuple[float, float]:
-    return log_interval([_steps(one) for one in base.each], [_steps(one) for one in new.each])
+    return log_interval([spread_steps(one) for one in base.each], [spread_steps(one) for one in new.each])
 
 
-def _steps(capture: Snapshot) -> list[float]:
+def spread_steps(capture: Snapshot) -> list[float]:
     """The capture's predicted step, spread as its recorded ones are."""
     step = capture.step
     assert step is not None
@@ -124,7 +124,7 @@ def _steps(capture: Snapshot) -> list[float]:
     return [step.ns * each / mean for each in step.each_ns] if mean > 0 else [float(step.ns)]
 
 
-def _by_interval(interval: tuple[float, float]) -> Word:
+def word_by_interval(interval: tuple[float, float]) -> Word:
     low, high = interval
     if low > 0 and high > math.log1p(_LEAST):
         return Word.SLOWER
@@ -133,19 +133,19 @@ def _by_interval(interval: tuple[float, float]) -> Word:
     return Word.SAME
 
 
-def _needed(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
+def needed_difference(base: StepTime, new: StepTime, pace: float, changed: bool) -> float:
     """How far two steps must be apart, with fewer than three captures a side."""
     if base.bound in _BY_DEVICE and new.bound in _BY_DEVICE:
         return DEVICE_NOISE
     return CHANGED_NOISE if changed and pace != 1.0 else HOST_NOISE
 
 
-def _apart(quicker: StepTime, slower: StepTime) -> float:
+def steps_apart(quicker: StepTime, slower: StepTime) -> float:
     """How far steps of two machines must be apart for their intervals to be: errors of one host do not cancel out."""
     return quicker.high_ns / quicker.ns * slower.ns / max(slower.low_ns, 1) - 1
 
 
-def _by_size(
+def word_by_size(
     difference: float,
     needed: float,
     ns: tuple[int, int],

@@ -55,9 +55,9 @@ def waterfall_of(
     for index, side in enumerate(sides):
         exposed = [(one.base, one.new)[index].exposed_ns for one in work]
         idle = _idle(side, steps[index] - sum(exposed), names)
-        columns.append(_whole([*exposed, *idle], steps[index]))
+        columns.append(whole_parts([*exposed, *idle], steps[index]))
     base, new = columns
-    parts = [_busy_part(one, base[i], new[i]) for i, one in enumerate(work)]
+    parts = [busy_part(one, base[i], new[i]) for i, one in enumerate(work)]
     for i, (cause, op) in enumerate(names, start=len(work)):
         group = "unexplained" if cause == UNEXPLAINED else "idle"
         parts.append(Part(group, f"{cause}: {op}" if op else cause, base[i], new[i], new[i] - base[i]))
@@ -76,7 +76,6 @@ def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
 
 
 def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> list[float]:
-    """What is left of the step, by cause and op."""
     table = side.tables["idle"]
     recorded: dict[tuple[str, str], float] = {}
     for row in rows_of(table):
@@ -90,7 +89,7 @@ def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> l
     return [recorded.get(name, 0.0) * left_ns / total for name in names]
 
 
-def _whole(values: Sequence[float], total: int) -> list[int]:
+def whole_parts(values: Sequence[float], total: int) -> list[int]:
     """The values as whole numbers that sum to the total: the largest fractions are rounded up."""
     floors = [math.floor(value) for value in values]
     missing = total - sum(floors)
@@ -102,7 +101,7 @@ def _whole(values: Sequence[float], total: int) -> list[int]:
     return floors
 
 
-def _busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
+def busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
     delta = new_ns - base_ns
     count, duration = _shares(one.base, one.new, base_ns, new_ns)
     by_count = round(count)

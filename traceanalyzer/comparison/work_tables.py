@@ -48,14 +48,14 @@ def exposed_ns(work: DeviceWork) -> Rows:
         before: intervals.Set = (np.empty(0, np.int64), np.empty(0, np.int64))
         for kind in range(len(KINDS)):
             selected = np.flatnonzero((work.device == device) & (work.kind == kind))
-            start, end = _in_turn(work.start_ns[selected], work.end_ns[selected])
+            start, end = uncovered(work.start_ns[selected], work.end_ns[selected])
             exposed[selected] = (end - start) - intervals.covered(before, start, end)
             starts, ends = np.append(before[0], start), np.append(before[1], end)
             before = intervals.union(starts, ends)
     return exposed
 
 
-def _in_turn(start: Rows, end: Rows) -> tuple[Rows, Rows]:
+def uncovered(start: Rows, end: Rows) -> tuple[Rows, Rows]:
     """Each interval without what those that started before it cover; they come by start."""
     if len(start) == 0:
         return start, end
@@ -182,8 +182,8 @@ def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, ch
     moved = np.maximum(ints(trace.gpu, "bytes")[row], 0)
     for name, values in (("ns", dur), ("exposed_ns", alone), ("bytes", moved)):
         table[name] = np.bincount(number, weights=values, minlength=len(first)) / chosen.count
-    _put_counts(table, number, step[selected], chosen.count)
-    table["samples"] = _samples(number, dur, len(first))
+    put_counts(table, number, step[selected], chosen.count)
+    table["samples"] = spread_samples(number, dur, len(first))
     return _shaped(table, "work")
 
 
@@ -203,7 +203,7 @@ def _named(
     return table[code], np.array(values or [""], object)
 
 
-def _put_counts(table: pd.DataFrame, number: Rows, step: Rows, steps: int) -> None:
+def put_counts(table: pd.DataFrame, number: Rows, step: Rows, steps: int) -> None:
     """Columns count, least and most: rows of each number in a step."""
     size = len(table)
     pair, first = grouped([number, step]) if len(number) else (number, number)
@@ -217,7 +217,7 @@ def _put_counts(table: pd.DataFrame, number: Rows, step: Rows, steps: int) -> No
     table["least"], table["most"] = np.where(seen < steps, 0, least), most
 
 
-def _samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
+def spread_samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
     """Up to `SAMPLES` durations of each number, spread evenly over the recording."""
     order = np.argsort(number, kind="stable")
     owner = number[order]
@@ -273,7 +273,7 @@ def _calls_table(
         columns = zip(("outer", "op", "name"), texts, strict=True)
         part = pd.DataFrame({name: values[code[first]] for name, (code, values) in columns})
         part["counter"] = counter
-        _put_counts(part, number, step[rows], chosen.count)
+        put_counts(part, number, step[rows], chosen.count)
         parts.append(part)
     return _shaped(pd.concat(parts, ignore_index=True), "calls")
 
