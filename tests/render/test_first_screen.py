@@ -1,9 +1,11 @@
-"""The first screen: how long a finding is on it, which findings it shows, and what it says below them."""
+"""The first screen: how long a finding is on it, which findings it shows, and what it explains below them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,8 @@ from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.finding_order import triaged
 
 LONG = "aten::mm waits for the host (a detail), once a step; and so on, and on, " * 6 + "until the end"
+
+
 SENTENCE = "Do this to the model, and then do that to the loader as well."
 
 
@@ -154,25 +158,6 @@ def test_screen_has_60_lines_for_a_trace_80_for_several(ranks: int, most: int) -
 
 
 @pytest.mark.parametrize(
-    ("devices", "bars", "more"), [(1, 1, ""), (4, 4, ""), (5, 4, "1 more device:"), (6, 4, "2 more devices:")]
-)
-def test_four_devices_have_bars_and_share_the_rows(devices: int, bars: int, more: str) -> None:
-    time = tuple(samples.accounting(device=at) for at in range(devices))
-    lines = render_text(samples.report(samples.trace(accounting=time))).splitlines()
-    begins = [at for at, line in enumerate(lines) if line.startswith("shares of recorded time, device")]
-    assert len(begins) == bars
-    rows = [line for line in lines[begins[0] + 1 :] if re.match(r"  [^\sA-Z] |    [a-z]", line)]
-    assert len(rows) == (6 if devices == 1 else 2 * bars)
-    assert [line for line in lines if line.startswith("... and")] == (
-        [f"... and {more} --verbose shows all"] if more else []
-    )
-    legends = [at for at, line in enumerate(lines) if "Recorded" in line.split()]
-    assert len(legends) == 1
-    assert legends[0] > begins[-1]
-    assert [lines[at - 1] == "" for at in begins] == [True] + [False] * (bars - 1)
-
-
-@pytest.mark.parametrize(
     ("source", "findings", "shown"),
     [
         (
@@ -250,3 +235,97 @@ def test_first_line_names_devices_steps_and_window(names: tuple[str | None, ...]
     for steps in (None, samples.steps(marked=False)):
         unmarked = replace(whole, steps=steps, window=replace(whole.window, asked=True))
         assert second(unmarked) == (f"{said}a window of 100 ms, as asked for with --window")
+
+
+def legend(findings: Sequence[Finding]) -> str:
+    return " ".join(render_text(replace(samples.replayed(), findings=tuple(findings))).split())
+
+
+def test_the_legend_tells_of_savings_where_one_is_shown() -> None:
+    saves = replace(samples.findings()[0], saving=samples.saving())
+    nothing = replace(samples.saving(0.001), low_share=0.0, high_share=0.002)
+    in_vain = replace(saves, severity=Severity.INFO, saving=nothing)
+    settled = replace(saves, severity=Severity.INFO, advice=f"{NOTHING_TO_DO}.")
+    other = replace(saves, saving=None)
+    assert "Savings are shares" in legend([saves])
+    assert "Savings are shares" not in legend([in_vain])
+    assert "Savings are shares" not in legend([other, settled])
+    assert "Recorded times contain" in legend([other])
+
+
+def test_uncertain_saving_may_be_nothing() -> None:
+    sure = replace(samples.findings()[0], saving=samples.saving())
+    unsure = replace(sure, saving=replace(samples.saving(), low_share=-0.1))
+    nearly = replace(samples.saving(0.002), low_share=-0.1, high_share=0.1)  # told as probably nothing
+    said = "A range that begins at 0 means"
+    assert said not in legend([sure])
+    assert said in legend([sure, unsure])
+    assert said not in legend([sure, replace(sure, saving=nearly)])
+    assert "Savings are shares" in legend([replace(sure, saving=nearly)])
+
+
+def test_what_may_save_is_said_where_one_may() -> None:
+    sure = replace(samples.findings()[0], saving=samples.saving())
+    may = replace(sure, severity=Severity.INFO)
+    said = "'Possibly' means: only if your program allows the fix."
+    assert said in legend([sure, may])
+    assert said not in legend([sure, replace(may, saving=replace(samples.saving(), low_share=-0.1))])
+
+
+def test_the_legend_tells_of_costs_where_one_is_shown() -> None:
+    saves = replace(samples.findings()[0], saving=samples.saving(), rule="host-gap")
+    costs = replace(
+        saves, saving=None, message="9.00 ms of this time counts here, the rest in other findings"
+    )
+    said = "Time that counts in another finding is left out of the cost of finding 2."
+    assert said in legend([saves, costs])
+    assert "left out of the cost of findings 1 and 2." in legend([costs, costs])
+    assert said not in legend([saves, replace(costs, message="all of it")])
+    assert said not in legend([saves, replace(costs, severity=Severity.INFO)])
+    assert said not in legend([saves, replace(costs, advice=f"{NOTHING_TO_DO}.")])
+
+
+def test_the_legend_explains_what_is_shown_alone() -> None:
+    """Of thirty findings those at the end have no room."""
+    saves = replace(samples.findings()[0], saving=samples.saving(), severity=Severity.INFO)
+    rest = replace(saves, saving=None, rule="scheduler-gap")
+    assert "scheduler-gap is" in legend([rest, *[replace(saves, rule="host-gap")] * 30])
+    assert "scheduler-gap is" not in legend([*[replace(saves, rule="host-gap")] * 30, rest])
+
+
+def test_remaining_idle_time_is_explained_where_listed() -> None:
+    gap = replace(samples.findings()[0], rule="host-gap")
+    said = "scheduler-gap is idle time that no other finding explains."
+    assert said not in legend([gap])
+    assert legend([gap, *[replace(gap, rule="scheduler-gap")] * 2]).count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "idle_ms", "said"),
+    [
+        ({}, 50, True),  # four steps of 25 ms take 8 ms less without the profiler: 32 ms of 50
+        ({}, 64, True),
+        ({}, 65, False),
+        ({"bound": "cpu"}, 50, False),
+        ({"bounds": ("gpu", "cpu")}, 50, False),
+        ({"unprofiled_ns": 23 * MS}, 20, False),  # 8 of 20 ms
+        ({"unprofiled_ns": 22 * MS}, 20, True),
+        ({"unprofiled_ns": 22 * MS}, 19, False),  # of little idle time nothing is said
+    ],
+)
+def test_legend_explains_gpu_idle_caused_by_the_profiler(
+    changes: dict[str, Any], idle_ms: int, said: bool
+) -> None:
+    """Of a window of 100 ms, and a step whose pace the GPU sets."""
+    time = samples.accounting(
+        parts_ns={"compute": (100 - idle_ms) * MS, "idle:dispatching": idle_ms * MS}, idle_causes=()
+    )
+    step = replace(samples.estimate(17 * MS), **({"bound": "gpu"} | changes))
+    head = samples.trace(step=step, accounting=(time,), steps=samples.steps())
+    text = " ".join(render_text(samples.report(head)).split())
+    assert (
+        "Recorded times contain what the profiler costs, and their shares are of the whole window; the line Limit"
+        in text
+    )
+    caused = "Here most of the idle time is due to launches that the profiler slows down."
+    assert (caused in text) is said

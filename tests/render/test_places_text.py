@@ -152,16 +152,6 @@ def test_a_device_is_named_where_findings_could_be_of_another() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("ranks", "count", "said"),
-    [((0, 1), 2, "both ranks"), ((0, 1, 2), 3, "all 3 ranks"), ((0, 2), 3, "ranks 0, 2"), ((), 2, "rank 0")],
-)
-def test_a_finding_of_every_rank_says_so(ranks: tuple[int, ...], count: int, said: str) -> None:
-    traces = tuple(samples.trace(rank) for rank in range(count))
-    one = samples.finding(0, rank=0, ranks=ranks, severity=Severity.HIGH)
-    assert f"late ({said}) " in render_text(samples.report(traces=traces, findings=(one,)))
-
-
 def rule(page: str, min_share: float = 0.05) -> Any:
     return SimpleNamespace(slug="slow", group="ops", since="0.1", page=page, min_share=min_share, limits=None)
 
@@ -211,25 +201,6 @@ def test_there_is_something_to_judge_where_one_rank_has_work(idle_ranks: int) ->
     )
     first = render_text(samples.report(traces=traces, findings=())).splitlines()[0]
     assert first.endswith("no findings" if idle_ranks == 1 else "no GPU work to judge")
-
-
-@pytest.mark.parametrize(
-    ("rule", "share", "bound", "first"),
-    [
-        ("hidden-dtod-copy", 0.001, "cpu", True),
-        ("hidden-dtod-copy", 0.001, "gpu", False),
-        ("hidden-dtod-copy", 0.1, "cpu", False),  # it saves something already
-        ("hidden-dtod-copy", None, "cpu", False),
-        ("scheduler-gap", 0.001, "cpu", False),  # not of the GPU's work
-    ],
-)
-def test_cpu_comes_first_if_it_limits_and_fixes_save_nothing(
-    rule: str, share: float | None, bound: str, first: bool
-) -> None:
-    one = samples.finding(0, rule=rule, saving=None if share is None else samples.saving(share))
-    trace = samples.trace(step=samples.estimate(bound=bound))
-    text = render_text(samples.report(trace, findings=(one,)), verbose=True)
-    assert ("-> The CPU is the limit" in text) is first
 
 
 def test_a_saving_comes_on_top_of_those_of_the_same_rank_s_cpu() -> None:

@@ -13,9 +13,8 @@ from tests.support.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import IdleCause, Report, Verdict
-from traceanalyzer.render.text.page import WIDEST, Page, bar
+from traceanalyzer.render.text.page import WIDEST, Page
 from traceanalyzer.render.text.report import render_text, times_count_from
-from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.version import __version__
 
 REPORTS = {
@@ -122,59 +121,6 @@ def test_ascii_stands_in_for_glyphs() -> None:
     assert len(text.splitlines()) == len(plain(samples.report()).splitlines())
 
 
-def test_names_cannot_write_to_the_terminal() -> None:
-    evil = samples.finding(0, message="\x1b[2Jgone\r\x07", by="\x1b]0;title\x07", advice="\x9b1m.")
-    text = plain(samples.report(findings=(evil,)))
-    assert "\x1b" not in text
-    assert r"\x1b[2Jgone \x07" in text
-
-
-def test_a_window_that_was_asked_for_is_named() -> None:
-    window = replace(samples.trace().window, asked=True)
-    asked = samples.report(samples.trace(window=window))
-    assert "--window" in plain(asked)
-    assert "--window" not in plain(samples.report())
-
-
-def test_unmarked_and_single_steps() -> None:
-    unmarked = samples.report(samples.trace(steps=samples.steps(marked=False, source="no marks")))
-    single = samples.report(samples.trace(steps=samples.steps(every=samples.times(1))))
-    assert "steps      no marks\n" in plain(unmarked)
-    assert "steps      1; 25.0 ms (steps" in plain(single)
-
-
-def test_a_device_that_is_not_described() -> None:
-    meta = samples.meta()
-    bare = replace(meta, devices=(replace(meta.devices[0], name=None, sms=None, memory_bytes=None),))
-    assert "device 0   name not recorded; busy 37.0 %" in plain(samples.report(samples.trace(meta=bare)))
-    assert "device 0   name not recorded\n" in plain(samples.report(samples.trace(meta=bare, busy=())))
-
-
-@pytest.mark.parametrize("sizes", [[1, 1, 1], [999, 1, 0], [5, 0, 7]])
-def test_bars_are_exactly_as_wide_as_asked(sizes: list[int]) -> None:
-    for width in range(1, 50):
-        cells = bar(sizes, width)
-        assert sum(cells) == width
-        assert all(abs(count - width * s / sum(sizes)) < 1 for count, s in zip(cells, sizes, strict=True))
-
-
-def test_nothing_draws_nothing() -> None:
-    assert bar([0, 0], 10) == [0, 0]
-    page = Page()
-    page.blank()
-    assert page.lines == []
-
-
-def test_shortened_keeps_both_ends() -> None:
-    assert shortened("abcdefghij", 10) == "abcdefghij"
-    assert shortened("abcdefghij", 5) == "ab…ij"
-
-
-def test_printable_leaves_text_alone() -> None:
-    assert printable("aten::mm µ") == "aten::mm µ"
-    assert printable("a\nb\x00") == r"a b\x00"
-
-
 def test_every_class_has_a_glyph_of_its_own_also_in_ascii() -> None:
     parts = {name: MS * (len(CLASSES) - number) for number, name in enumerate(CLASSES) if name != "idle"}
     whole = sum(parts.values()) + MS
@@ -194,17 +140,6 @@ def test_no_line_ends_between_a_number_and_its_unit(words: str) -> None:
         page = Page(60)
         page.put("a " * (before // 2) + f"takes {words} of the time")
         assert words in page.text()
-
-
-def test_paths_are_never_broken_and_other_long_words_are() -> None:
-    path = "/data/" + "long/" * 20 + "trace.json.gz"
-    page = Page(60)
-    page.pair("trace", path)
-    page.put("kernel" * 20, indent=3)
-    lines = page.lines
-    assert lines[1].strip() == path
-    assert max(map(len, lines[2:])) == 60
-    assert all(line.startswith("   ") for line in lines[2:])
 
 
 @pytest.mark.parametrize(
@@ -242,15 +177,6 @@ def test_profiler_overhead_is_one_footer_line_and_no_finding() -> None:
     assert "lane-offset: queueing" not in plain(samples.report(), quiet=True)
 
 
-def test_the_page_avoids_words_that_only_its_authors_understand() -> None:
-    for name in REPORTS:
-        report = REPORTS[name]()
-        messages = [replace(finding, message="A message.", cause="cause") for finding in report.findings]
-        text = plain(replace(report, findings=tuple(messages)))
-        for word in ("late launch", "ran dry", "look at", "torch 2.8 to 2.11", "two modes", "nobody's loss"):
-            assert word not in text
-
-
 def test_a_verdict_stands_first_and_each_rank_has_one() -> None:
     for verbose in (False, True):
         lines = plain(samples.replayed(), verbose=verbose).splitlines()
@@ -258,27 +184,6 @@ def test_a_verdict_stands_first_and_each_rank_has_one() -> None:
         assert [line.split()[0] for line in lines[first : first + 3]] == ["Step", "Limit", "Fix"]
         assert plain(samples.two_ranks(), verbose=verbose).count("Step   25.0 ms recorded\n") == 2
     assert plain(samples.empty()).splitlines()[2].startswith("trace ")  # made by hand, without one
-
-
-def test_what_failed_in_the_head_is_said() -> None:
-    head = samples.trace(busy=(), unavailable={"busy": "failed: ZeroDivisionError: division by zero"})
-    assert "failed     busy: failed: ZeroDivisionError" in plain(samples.report(head))
-
-
-def test_a_device_that_only_rows_name_is_listed() -> None:
-    meta = samples.meta(devices=())
-    text = plain(samples.report(samples.trace(meta=meta)))
-    assert "device 0   name not recorded; busy 37.0 % of the window" in text
-    assert "device     none" not in text
-
-
-def test_a_line_of_code_stays_with_its_function_where_that_fits() -> None:
-    for before in range(20):
-        page = Page(60)
-        page.put("a " * before + "at train/loop.py(12): <lambda>, and so on")
-        assert "train/loop.py(12): <lambda>," in page.text()
-        page.put("x/" * 30 + "loop.py(12): step")
-        assert "\nstep\n" in page.text()
 
 
 def test_rules_that_looked_are_counted_and_the_others_say_why() -> None:
@@ -289,10 +194,3 @@ def test_rules_that_looked_are_counted_and_the_others_say_why() -> None:
     (clear,) = (one for one in samples.report().outcomes if one.status is Status.CLEAR)
     text = plain(replace(samples.report(), outcomes=(replace(clear, why="costs too little"),)))
     assert f"1 clear\n           {clear.rule}: costs too little\n" in text
-
-
-def test_what_is_to_be_known_of_the_recording_is_said_once() -> None:
-    health = replace(samples.findings()[3], cost_ns=0, message="no stacks", advice="Record them.")
-    found = tuple(replace(health, rank=rank) for rank in (0, 1))
-    report = replace(samples.two_ranks(), findings=found, outcomes=samples.report().outcomes)
-    assert "recording  ranks 0, 1: no stacks. Record them.\n" in plain(report)

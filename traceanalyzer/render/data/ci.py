@@ -56,7 +56,6 @@ def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> N
 
 
 def _clean(text: str) -> str:
-    """What XML can hold."""
     return _NO_XML.sub("\ufffd", unicode_text(text))
 
 

@@ -113,6 +113,5 @@ def _trace(trace: TraceReport) -> dict[str, Any]:
 
 
 def _steps(steps: StepsSummary) -> dict[str, Any]:
-    """The times of every step beside what they are of."""
     described = {name: value for name, value in asdict(steps).items() if name != "every"}
     return {**asdict(steps.every), **described}

@@ -105,7 +105,6 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 
 def _flat(item: Finding | Occurrence) -> dict[str, Any]:
-    """Fields as they are, texts as UTF-8 can hold them."""
     row = {field.name: getattr(item, field.name) for field in fields(item)}
     return row | {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}
 
@@ -222,10 +221,10 @@ def rank_tables(analysis: Analysis, _: None, made_from: Mapping[str, str]) -> Ra
         "collectives": _collectives(alone),
     }
     more = {_MADE_FROM: made_from[source], _FILE: file, "verdict": report.traces[0].verdict}
-    return RankTables({name: _bytes(table, more) for name, table in made.items()}, file)
+    return RankTables({name: parquet_bytes(table, more) for name, table in made.items()}, file)
 
 
-def _bytes(table: pa.Table, more: Mapping[str, Any]) -> bytes:
+def parquet_bytes(table: pa.Table, more: Mapping[str, Any]) -> bytes:
     stream = io.BytesIO()
     write_parquet(table, stream, signature(**more))
     return stream.getvalue()
@@ -397,4 +396,4 @@ def _write_files(
             row["source"],
         )
     )
-    _replace(target, _bytes(pa.Table.from_pylist(rows, _FILES), {}), written)
+    _replace(target, parquet_bytes(pa.Table.from_pylist(rows, _FILES), {}), written)

@@ -25,7 +25,7 @@ def render_speedscope(traces: Mapping[int | None, Trace]) -> bytes:
     """
     numbers: dict[str, int] = {}
     profiles = [
-        _profile(f"rank {rank}: {root.name}" if len(traces) > 1 else root.name, root, numbers)
+        profile_of(f"rank {rank}: {root.name}" if len(traces) > 1 else root.name, root, numbers)
         for rank, trace in traces.items()
         for root in _roots(Analysis(trace))
     ]
@@ -50,7 +50,7 @@ def _roots(analysis: Analysis) -> Iterator[Node]:
             continue
 
 
-def _profile(name: str, root: Node, numbers: dict[str, int]) -> dict[str, Any]:
+def profile_of(name: str, root: Node, numbers: dict[str, int]) -> dict[str, Any]:
     """Every leaf is one sample with its time; `numbers`: name of a frame -> its place in the list of frames."""
     samples: list[list[int]] = []
     weights: list[int] = []

@@ -251,7 +251,6 @@ def _track(name: str, findings: Sequence[Numbered]) -> Slices:
 
 
 def _args(one: Numbered) -> Args:
-    """What all occurrences of a finding say."""
     finding, saving = one.finding, one.finding.saving
     said: dict[str, Arg] = {
         "finding": one.number,
@@ -283,7 +282,6 @@ def _plain(value: Any) -> Arg:
 
 
 def _own(occurrence: Occurrence) -> Args:
-    """What one occurrence says."""
     places = {name: getattr(occurrence, name) for name in _PLACES}
     known = {name: value for name, value in places.items() if value is not None}
     return {"cost_ns": occurrence.cost_ns, **known, "event_ids": occurrence.event_ids}

@@ -65,7 +65,6 @@ def _drawn(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:
 
 
 def _edges(start: int, end: int, stretches: int) -> Ns:
-    """Edges of equal stretches, none shorter than it needs to be."""
     count = max(1, min(stretches, (end - start) // _LEAST_STRETCH_NS))
     return start + (end - start) * np.arange(count + 1) // count
 
@@ -120,10 +119,10 @@ def idle_tracks(analysis: Analysis) -> Iterator[Slices]:
     idle = analysis.index(IdleTime)
     for device in distinct(idle.device).tolist():
         own = idle[idle.device == device]
-        yield _idle_track(own[np.argsort(own.start_ns, kind="stable")], device)
+        yield idle_track(own[np.argsort(own.start_ns, kind="stable")], device)
 
 
-def _idle_track(idle: IdleTime, device: int) -> Slices:
+def idle_track(idle: IdleTime, device: int) -> Slices:
     """Stretches that touch and have one cause and op are one: they are cut at steps only."""
     cause, op = idle.cause, idle.op.name
     start, end = idle.start_ns, idle.end_ns

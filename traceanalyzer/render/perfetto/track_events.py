@@ -186,7 +186,6 @@ class _Writer:
         yield out.tobytes()
 
     def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
-        """Slices with numbers or arrows of their own, which are few."""
         begins = {code: self._begin(track, code, uuid) for code in np.unique(track.kind[chosen]).tolist()}
         starts = self._instants(track.start_ns[chosen])
         ends = self._rows(track.end_ns[chosen], [number(9, _END) + number(11, uuid)])
@@ -197,7 +196,6 @@ class _Writer:
             yield end.tobytes()
 
     def _instants(self, at_ns: Ns) -> Iterator[bytes]:
-        """What stands in a packet before its event."""
         lead, rest = wire.varint(8 << 3), self._sequence + self._flags
         return (lead + instant.tobytes() + rest for instant in wire.padded(at_ns))
 

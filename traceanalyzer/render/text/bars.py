@@ -38,7 +38,7 @@ _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
 _LAUNCH = re.compile("(cuda|cu|hip|hipExt)(Module)?Launch")  # the work's own launch says nothing of it
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
-_OTHER, _OTHER_WORK = "other causes", "other GPU work"
+OTHER_CAUSES, OTHER_WORK = "other causes", "other GPU work"
 _LEAST_SHARE = 0.005  # of the window: less is left out where there is little room
 _LEAST_REST = 0.001  # of the window: without less the shares still add up to 100 %
 _ROOM_FOR_OTHER = 6  # rows
@@ -66,7 +66,7 @@ def device_bar(
     label = f"shares of recorded time, {f'rank {rank}, ' * (rank is not None)}device {time.device}"
     rows = [(in_words(name), name, ns, list[str]()) for name, ns in time.classes_ns.items() if ns]
     causes = [(cause, "", ns, ops) for cause, ns, ops in _causes(time)]
-    rows = [*rows, *causes] if most is None else _largest(rows, causes, most, time.length_ns)
+    rows = [*rows, *causes] if most is None else largest_rows(rows, causes, most, time.length_ns)
     classes = [(name, ns) for _, name, ns, _ in rows if name]
     left_ns = time.length_ns - sum(ns for _, ns in classes)
     if left_ns > _LEAST_REST * time.length_ns:  # there was no row for it
@@ -94,7 +94,7 @@ def _is_whole(rows: Sequence[Row], time: DeviceTime) -> bool:
     return inner_ns > 0 and time.length_ns - outer_ns <= least_ns and idle_ns - inner_ns <= least_ns
 
 
-def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
+def largest_rows(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: int) -> list[Row]:
     """The largest `most` of the classes in their order and then the causes; idle time is one.
 
     The classes that are left out are one row together, before idle time, so that the shares add up. Where there is
@@ -107,7 +107,7 @@ def _largest(rows: Sequence[Row], causes: Sequence[Row], most: int, length_ns: i
         or row[1] == IDLE
     ]
     ranked = sorted(
-        (row for row in large if row[0] != _OTHER),
+        (row for row in large if row[0] != OTHER_CAUSES),
         key=lambda row: (not row[1].startswith((IDLE, _AT_ONCE)), -row[2], row[0]),
     )
     rest: list[Row] = []
@@ -134,10 +134,10 @@ def _rest(
     shown = sum(row in kept for row in causes)
     cause_ns = sum(row[2] for row in causes if row not in kept)
     named = [row[0] for row in work]
-    rest: list[Row] = [(_OTHER_WORK, "other", work_ns, named)] if work_ns >= _LEAST_REST * length_ns else []
+    rest: list[Row] = [(OTHER_WORK, "other", work_ns, named)] if work_ns >= _LEAST_REST * length_ns else []
     if rest and not any(row[1] and row[1] != IDLE for row in kept):
         rest = [("GPU work", *rest[0][1:])]
-    return rest + ([(_OTHER, "", cause_ns, [])] if 0 < shown < len(causes) else [])
+    return rest + ([(OTHER_CAUSES, "", cause_ns, [])] if 0 < shown < len(causes) else [])
 
 
 def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
@@ -156,7 +156,7 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
             yield in_words(name), ns, first + named[name in _BEFORE :]
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
-        yield _OTHER, rest, []
+        yield OTHER_CAUSES, rest, []
 
 
 def _before(op: str) -> str:
@@ -165,7 +165,6 @@ def _before(op: str) -> str:
 
 
 def _named(ops: list[str], room: int) -> str:
-    """As many ops as there is room for, the first in any case."""
     names = [printable(short_ops(op)) for op in ops]
     for count in range(len(names), 1, -1):
         text = ", ".join(names[:count])

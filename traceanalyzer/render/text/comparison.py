@@ -49,7 +49,6 @@ def _verdict(page: Page, found: Comparison) -> None:
 
 
 def _fitting(reason: str, room: int) -> str:
-    """As many of its phrases as fit."""
     while len(reason) > room and "; " in reason:
         reason = reason.rpartition("; ")[0]
     return shortened(reason, room)

@@ -196,12 +196,10 @@ def _before(number: int, report: Report) -> list[int]:
 
 
 def _saves(amounts: str) -> bool:
-    """Whether the words have no subject yet: `saves 8.90 of 18.3 ms a step`."""
     return amounts.startswith("saves")
 
 
 def _in_vain(finding: Finding) -> bool:
-    """Whether following the advice is predicted to save nothing."""
     return finding.saving is not None and saves_nothing(finding.saving)
 
 

@@ -73,7 +73,6 @@ def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None
 
 
 def _priced(findings: Mapping[int, Finding]) -> str:
-    """Each by its number and name, and what it costs."""
     return "; ".join(f"#{number} {_one_priced(finding)}" for number, finding in findings.items())
 
 
@@ -119,7 +118,6 @@ def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
 
 
 def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:
-    """Reason -> the rules and the ranks that have it, each once."""
     grouped: dict[str | None, tuple[list[str], list[int | None]]] = {}
     for outcome in outcomes:
         rules, ranks = grouped.setdefault(outcome.why, ([], []))
@@ -131,7 +129,6 @@ def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str],
 
 
 def _not_understood(meta: Meta) -> list[str]:
-    """Kinds of events that were counted but not analysed, each with its number."""
     kinds = {
         "not understood": meta.not_understood,
         "of unknown categories": meta.unknown_categories,
@@ -276,7 +273,6 @@ def _verdicts(page: Page, traces: Sequence[TraceReport]) -> None:
 
 
 def _speaking(traces: Sequence[TraceReport]) -> TraceReport | None:
-    """The rank whose verdict stands for all, if one does."""
     return slowest_of(traces) or (max(traces, key=unprofiled_ns) if len(traces) > _VERDICTS else None)
 
 
@@ -289,7 +285,6 @@ def _verdict(page: Page, trace: TraceReport, rank: str) -> None:
 
 
 def _time(page: Page, traces: Sequence[TraceReport]) -> None:
-    """Where the time of each device went, and what is known of each trace."""
     several, spoken = len(traces) > 1, _speaking(traces)
     for trace in traces:
         if spoken is not None and trace is not spoken:

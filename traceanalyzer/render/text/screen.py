@@ -67,7 +67,6 @@ def legend(numbered: Mapping[int, Finding], traces: Sequence[TraceReport]) -> st
 
 
 def _why_possibly(finding: Finding, traces: Sequence[TraceReport]) -> str:
-    """What it depends on whether fixing it saves anything."""
     (count,) = (one.steps.every.count if one.steps else 1 for one in traces if one.rank == finding.rank)
     return _RECURS if 0 < finding.steps < _FEW * count else _ALLOWED
 
@@ -266,7 +265,6 @@ def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Findin
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
-    """Where to look, what explains it, and the recording that would say more."""
     label = f"{'Next':<{_LABEL}}"
     lines = []
     first = next(iter(parts.others.items()), None)
@@ -286,7 +284,6 @@ def _next(page: Page, report: Report, parts: Triage) -> None:
 
 
 def _left_out(report: Report, parts: Triage) -> str:
-    """What this screen does not show, as numbers."""
     idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
     failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
     ran = {one.rule for one in report.outcomes if one.status in (Status.FOUND, Status.CLEAR)}

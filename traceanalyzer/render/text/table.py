@@ -110,7 +110,6 @@ def _flops_place(columns: Sequence[_Column]) -> int:
 
 
 def _flops_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    """In units of the smallest count."""
     if "flops" not in rows or not (rows["flops"] > 0).any():
         return []
     least = int(rows.loc[rows["flops"] > 0, "flops"].min())
@@ -162,7 +161,6 @@ def _memory_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
 
 
 def _stack_lines(columns: Sequence[_Column], stack: Sequence[str]) -> list[str]:
-    """The other frames below the first, and an empty line."""
     before = "".join(column.cell("") for column in columns[:-1])
     texts = [_trimmed(entry, columns[-1].width) for entry in stack[1:]]
     return [before + columns[-1].cell(text) for text in [*texts, ""]]
@@ -201,7 +199,6 @@ def format_memory(size: int) -> str:
 
 
 def _cut(name: str, width: int) -> str:
-    """Cut from the right, with dots in place of the rest."""
     return name[: width - 3] + "..." if len(name) >= width - 3 else name
 
 

@@ -125,7 +125,6 @@ def short_amounts(finding: Finding) -> str:
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:
-    """Whether the GPU sets the pace, so that no idle time is left to save."""
     return step is not None and step.bound == "gpu"
 
 
@@ -175,7 +174,6 @@ def _in_words(cause: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """`Activity Buffer Request` as `activity-buffer-request`."""
     return name.lower().replace(" ", "-")
 
 
