@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import Self
 
@@ -151,13 +150,3 @@ def test_a_failing_block_is_timed_as_well(analysis: Analysis, monkeypatch: pytes
     with pytest.raises(ZeroDivisionError), analysis.timed("one"):
         raise ZeroDivisionError
     assert analysis.times == {"one": 9}
-
-
-def test_analysis_survives_pickling(analysis: Analysis) -> None:
-    analysis.index(Last)
-    analysis.times["Last"] = 3
-    again = pickle.loads(pickle.dumps(analysis))
-    assert again.window == Window((100, 900))
-    assert again.times == analysis.times
-    assert again._own[Last] == analysis.index(Last)
-    assert again._shared[Rowwise].rows == 1

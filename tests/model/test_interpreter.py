@@ -11,7 +11,7 @@ import pytest
 from tests.support.cached_reports import loaded
 from tests.support.fixtures import FIXTURES
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.interpreter import side_by_side, threads_for
+from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.diagnosis import report_of
@@ -51,11 +51,6 @@ def test_the_first_fault_is_raised_and_no_task_begun_after_it() -> None:
     assert begun == [0, 1]
     with pytest.raises(ValueError, match=r"^[12]$"):
         side_by_side([partial(task, n) for n in range(20)], 2)
-
-
-def test_small_traces_have_one_thread() -> None:
-    assert threads_for(100) == 1
-    assert 1 <= threads_for(10_000_000) <= 2
 
 
 def test_each_index_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:

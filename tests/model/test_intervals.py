@@ -91,17 +91,3 @@ def test_pairs_that_overlap_share_a_nanosecond(
     best, longest = intervals.longest_overlap(members, starts, ends)
     assert longest.tolist() == [max(times, default=0) for times in shared]
     assert best.tolist() == [times.index(max(times)) if max(times, default=0) > 0 else -1 for times in shared]
-
-
-def test_cut_ignores_ends_and_cuts_inside_once() -> None:
-    starts, ends = np.array([0, 20]), np.array([10, 30])
-    cut = intervals.cut(starts, ends, np.array([0, 4, 4, 10, 15, 20, 29, 30]))
-    assert [side.tolist() for side in cut] == [[0, 4, 20, 29], [4, 10, 29, 30]]
-    nothing = np.array([], np.int64)
-    assert [side.tolist() for side in intervals.cut(nothing, nothing, np.array([3]))] == [[], []]
-
-
-def test_equal_overlaps_choose_the_earliest_member() -> None:
-    members = np.array([0, 20, 40]), np.array([10, 30, 45])
-    best, longest = intervals.longest_overlap(members, np.array([5, 25, 10, 41]), np.array([25, 50, 20, 50]))
-    assert (best.tolist(), longest.tolist()) == ([0, 1, -1, 2], [5, 5, 0, 4])

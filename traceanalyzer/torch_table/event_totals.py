@@ -158,7 +158,6 @@ def _between(values: Rows, low: Rows, high: Rows) -> Rows:
 
 
 def _covered(rows: int, low: Rows, high: Rows) -> Flags:
-    """Which positions lie in any [low, high)."""
     edges = np.bincount(low, minlength=rows + 1) - np.bincount(high, minlength=rows + 1)
     return np.cumsum(edges)[:rows] > 0
 

@@ -225,5 +225,4 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
 
 
 def _column(parts: list[_Part], key: str) -> NDArray[Any]:
-    """One column of all parts."""
     return np.concatenate([part[key] for part in parts])
