@@ -24,6 +24,7 @@ ALONE = {
     "facts": ("--output",),
     "memory": ("--output", "--parquet"),
     "ops": ("--output",),
+    "regions": ("--output",),
     "table": ("--output",),
     "export": ("--speedscope",),
 }
@@ -67,7 +68,7 @@ def test_nor_the_only_one(command: str, option: str, tmp_path: Path) -> None:
     assert trace.read_text() == "no trace"
 
 
-@pytest.mark.parametrize("command", ["facts", "ops", "table", "collectives"])
+@pytest.mark.parametrize("command", ["facts", "ops", "regions", "table", "collectives"])
 def test_parquet_is_not_printed(command: str, tmp_path: Path) -> None:
     said = refused(command, tmp_path / "absent.json", "--format", "parquet")
     assert said == "Parquet is binary and is not printed\n  Name a file with --output FILE."

@@ -92,7 +92,7 @@ def test_the_curve_goes_into_a_file_beside_what_is_printed(tmp_path: Path) -> No
     assert "already exists" in refused("memory", trace, "--parquet", curve)
 
 
-@pytest.mark.parametrize("command", ["facts", "memory", "ops"])
+@pytest.mark.parametrize("command", ["facts", "memory", "ops", "regions"])
 def test_a_view_is_text_unless_another_form_is_asked_for(command: str, tmp_path: Path) -> None:
     trace = three_ops(tmp_path / "t.json")
     assert call(command, trace).stdout == call(command, trace, "--format", "text").stdout

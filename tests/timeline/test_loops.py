@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from traceanalyzer import load
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.loops import (
     LAYER,
     Loop,
     approximate_loops,
     exact_loops,
     layer_loops,
+    nested_loops,
     step_edges,
     whole_loops,
 )
@@ -246,3 +252,55 @@ def test_step_edges_separate_steps_and_threads() -> None:
 )
 def test_layers_are_gemms_convolutions_and_embeddings(name: str, layer: bool) -> None:
     assert (LAYER.search(name) is not None) is layer
+
+
+def nested(sequence: str) -> list[tuple[int, int, str]]:
+    """(position of the first op, repeats, ops of a usual repeat) of each loop, the outer before the inner."""
+    loops = nested_loops(np.array([ord(letter) for letter in sequence]), np.zeros(len(sequence), np.int64), 4)
+    return [
+        (int(starts[0]), len(starts), "".join(map(chr, body)))
+        for starts, body in zip(loops.starts, loops.body, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [
+        ("", []),
+        ("abcabcabc", []),  # three times may be chance
+        ("xabcabcabcabcy", [(1, 4, "abc")]),
+        ("aaaaaaaa", []),  # one op is no block
+        ("abcabfcabcabfcabcabcabfcabc", [(0, 8, "abc")]),  # an op in some repeats
+        ("xyabcdabcdxyabcdabcdxyabcdabcdxyabcdabcd", [(0, 4, "xyabcdabcd"), (2, 2, "abcd")]),
+        ("abababababzzmnomnomnomnomno", [(12, 5, "mno"), (0, 5, "ab")]),
+    ],
+)
+def test_nested_loops_allow_for_small_differences(
+    sequence: str, expected: list[tuple[int, int, str]]
+) -> None:
+    loops = nested(sequence)
+    assert loops[: len(expected)] == expected
+    assert len(loops) >= len(expected)
+
+
+def test_an_op_of_few_repeats_is_no_part_of_the_loop() -> None:
+    kind = np.array([ord(letter) for letter in "abcabfcabcabcabcabc"])
+    loops = nested_loops(kind, np.zeros(len(kind), np.int64), 4)
+    assert loops.owner[5] == -1
+    assert (np.delete(loops.owner, 5) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats"),
+    [("gpt2_train", 6), ("vit_infer", 12), ("resnet50", 16), ("llama_decode", 8)],
+)
+def test_blocks_of_recorded_models(shared: Callable[[str], Path], name: str, repeats: int) -> None:
+    calls = Analysis(load(shared(f"real/{name}.eager"))).index(Calls)
+    ops = calls[calls.is_top_op & (calls.step >= 0)].in_order(by_step=True)
+    ops = ops[ops.step == ops.step[len(ops) // 2]]
+    loops = nested_loops(ops.name.code, (np.diff(ops.thread, prepend=ops.thread[0]) != 0).cumsum(), 4)
+    length = [end - starts[0] for starts, end in zip(loops.starts, loops.end, strict=True)]
+    forward = [
+        place for place in np.argsort(length)[::-1] if ops.thread[loops.starts[place][0]] == ops.thread[0]
+    ]
+    assert len(loops.starts[forward[0]]) == repeats

@@ -24,6 +24,7 @@ from traceanalyzer.cli.open import open_
 from traceanalyzer.cli.ops import ops
 from traceanalyzer.cli.output import tell
 from traceanalyzer.cli.record import record
+from traceanalyzer.cli.regions import regions
 from traceanalyzer.cli.report import report
 from traceanalyzer.cli.rules import rules
 from traceanalyzer.cli.table import table
@@ -85,7 +86,7 @@ def cli() -> None:
 
 for command in (
     *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, memory),
-    *(open_, ops, record, report, rules, table),
+    *(open_, ops, record, regions, report, rules, table),
     *(mcp, skill),
 ):
     cli.add_command(command)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, narrowed, numbered
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, narrowed, numbered
 from traceanalyzer.timeline.calls_and_work import Calls
 
 LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
@@ -24,6 +25,16 @@ _MIN_GAIN = 1.2
 _NEAR = (0.5, 1.6)
 # Among ops that cover at least this share of the best one's cover, the rarest marks a whole repeat.
 _SIMILAR_COVER = 0.85
+# Longest of hardly different repeats, in lengths of the median one, and how many times as often they run; chosen.
+_EVEN, _MUCH_MORE = 1.2, 1.5
+# Rounds of a search: each finds one more loop in every stretch that is left, or in every repeat.
+_MAX_ROUNDS = 24
+# Loops of a stretch that are tried, since repeats of the one that covers most may have little in common.
+_TRIED = 4
+# Ops at least in a repeat that runs only twice in a row: shorter ones are equal by chance.
+_MIN_TWICE = 3
+# Share of the repeats with an op; and share of a loop's ops that its usual repeat has, and of hardly different repeats.
+_IN_MOST, _ALIKE, _SAME = 0.6, 0.6, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +193,182 @@ def _rarest(candidates: Rows, groups: Rows, repeats: Rows, covered: Rows) -> Row
     order = good[np.lexsort((-covered[good], repeats[good], groups[good]))]
     first: Rows = order[np.append(True, np.diff(groups[order]) != 0)]
     return first
+
+
+@dataclass(frozen=True, slots=True)
+class NestedLoops:
+    """Loops within loops in sequences of ops, the outer before the inner.
+
+    Attributes:
+        parent: int64 (loops,), the loop whose repeats contain each, -1 for none.
+        starts: of each loop the position of the first op of each repeat, int64 (repeats,).
+        end: int64 (loops,), position after the last op.
+        body: of each loop the kinds of a usual repeat, in its order, int64.
+        owner: int64 (ops,), innermost loop of each op, -1 for none, as for ops that few repeats have.
+    """
+
+    parent: Rows
+    starts: tuple[Rows, ...]
+    end: Rows
+    body: tuple[Rows, ...]
+    owner: Rows
+
+
+def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
+    """Loops whose repeats may differ in some ops, each with the loops inside its repeats.
+
+    Inside a repeat, equal ops that run twice in a row are a loop as well.
+
+    Args:
+        kind: int64 (ops,), equal for equal ops, from 0.
+        group: int64 (ops,), sorted. No loop reaches from one group into the next.
+        min_repeats: fewer repeats make no loop.
+    """
+    owner, pending = np.full(len(kind), -1, np.int64), np.ones(len(kind), bool)
+    cut = np.append(True, np.diff(group) != 0)[: len(kind)]
+    loops: list[tuple[int, Rows, int, Rows]] = []
+    for _ in range(_MAX_ROUNDS):
+        places = np.flatnonzero(pending)
+        if len(places) == 0:
+            break
+        stretch = np.cumsum(cut)
+        found = list(_even_loops(kind, places, stretch, min_repeats))
+        looped = np.isin(stretch[places], [stretch[starts[0]] for starts, _, _ in found])
+        rest = places[~looped & (owner[places] >= 0)]
+        found += _twice(kind, rest, stretch)
+        pending[:] = False
+        for starts, end, body in found:
+            first = int(starts[0])
+            pending |= stretch == stretch[first]
+            loops.append((int(owner[first]), starts, end, body))
+        for number in range(len(loops) - len(found), len(loops)):
+            _, starts, end, _ = loops[number]
+            owner[starts[0] : end] = number
+            cut[starts] = True
+            cut[end : end + 1] = True
+    # An op that few repeats have is no part of the loop.
+    for number in range(len(loops) - 1, -1, -1):
+        parent, _, _, body = loops[number]
+        members = np.flatnonzero(owner == number)
+        owner[members[~np.isin(kind[members], body)]] = parent
+    parents, starts_of, ends, bodies = zip(*loops, strict=True) if loops else ((), (), (), ())
+    return NestedLoops(
+        np.array(parents, np.int64), tuple(starts_of), np.array(ends, np.int64), tuple(bodies), owner
+    )
+
+
+def _even_loops(
+    kind: Rows, places: Rows, stretch: Rows, min_repeats: int
+) -> Iterator[tuple[Rows, int, Rows]]:
+    """(starts of the repeats, end, kinds of a usual repeat) of at most one loop in each stretch.
+
+    Args:
+        places: positions of the ops to look at, whole stretches.
+        stretch: int64 (ops,), sorted.
+    """
+    before = np.append(-1, kind[places][:-1])
+    before[np.append(True, np.diff(stretch[places]) != 0)] = -1
+    # A loop begins with an op, or with an op after a certain other one: a sum of two branches, say, after a norm.
+    pair, _ = grouped(
+        [np.tile(stretch[places], 2), np.tile(kind[places], 2), np.append(np.full(len(places), -2), before)]
+    )
+    places = np.tile(places, 2)
+    order = np.argsort(pair, kind="stable")
+    again = np.flatnonzero(np.diff(pair[order]) == 0)
+    if len(again) == 0:
+        return
+    of_two = order[again] >= len(places) // 2
+    owner, place, following = pair[order[again]], places[order[again]], places[order[again + 1]]
+    usual = _medians(owner, following - place, int(pair.max()) + 1)[owner]
+    near = (following - place >= _NEAR[0] * usual) & (following - place <= _NEAR[1] * usual) & (usual > 1)
+    fresh = np.append(True, (np.diff(owner) != 0) | ~near[:-1])
+    run = (np.cumsum(fresh) - 1)[near]
+    if len(run) == 0:
+        return
+    run, first, count = np.unique(run, return_index=True, return_counts=True)
+    anchors, last, of_two = place[near], following[near], of_two[near]
+    covered = last[first + count - 1] - anchors[first]
+    at = stretch[anchors[first]]
+    enough = np.flatnonzero(count + 1 >= min_repeats)
+    for _ in range(_TRIED):
+        best = np.zeros(int(stretch.max()) + 1, np.int64)
+        np.maximum.at(best, at[enough], covered[enough])
+        similar = covered[enough] >= _SIMILAR_COVER * best[at[enough]]
+        rarest = enough[similar]
+        # The first repeat has nothing before it, so that two ops recur once less than one.
+        rarest = rarest[np.lexsort((-covered[rarest], (count + 2 * of_two[first])[rarest], at[rarest]))]
+        enough = enough[~similar]
+        for low, high in pairwise([*np.flatnonzero(np.diff(at[rarest], prepend=-1)).tolist(), len(rarest)]):
+            number = at[rarest[low]]
+            bounds = tuple(np.searchsorted(stretch, [number, number + 1]).tolist())
+            for which, same in _in_turn(rarest[low:high], count):
+                members = slice(first[which], first[which] + count[which])
+                found = _loop_at(kind, np.append(anchors[members], last[members][-1:]), bounds, same=same)
+                if found is not None:
+                    yield found
+                    enough = enough[at[enough] != number]
+                    break
+
+
+def _in_turn(rarest: Rows, count: Rows) -> list[tuple[int, bool]]:
+    """(candidate, True if its repeats must be hardly different): short such repeats first, then the longest."""
+    often, one_of_count = np.unique(count[rarest], return_index=True)
+    one_of_count = one_of_count[often >= _MUCH_MORE * often[0]]
+    short = [(which, True) for which in rarest[one_of_count[::-1][:_TRIED]].tolist()]
+    return short + [(which, False) for which in rarest[:_TRIED].tolist()]
+
+
+def _loop_at(
+    kind: Rows, anchors: Rows, bounds: tuple[int, ...], *, same: bool
+) -> tuple[Rows, int, Rows] | None:
+    """As of `_even_loops`, with one of the anchors in each repeat; None where repeats have too little in common."""
+    starts, end = _whole_repeats(kind, anchors, *bounds)
+    body, length = _usual_repeat(kind, starts, end, _SAME if same else _ALIKE), np.diff(starts)
+    if len(distinct(body)) < 2 or (same and length.max() > _EVEN * np.median(length)):
+        return None
+    return starts, end, body
+
+
+def _whole_repeats(kind: Rows, anchors: Rows, low: int, high: int) -> tuple[Rows, int]:
+    """(starts of the repeats, end of the last), where each has one of the anchors, between low and high."""
+    room = min(int(np.diff(anchors).min()) - 1, int(anchors[0]) - low)
+    before = kind[anchors[:, None] - np.arange(1, room + 1)]
+    alike = (before == before[:1]).mean(axis=0) >= _IN_MOST
+    starts = anchors - int(np.argmin(np.append(alike, False)))
+    previous = kind[starts[-2] : starts[-1]]
+    tail = kind[starts[-1] : min(starts[-1] + len(previous), high)]
+    if np.isin(tail, previous).mean() >= _IN_MOST and len(tail) >= _IN_MOST * len(previous):
+        return starts, int(starts[-1]) + len(tail)
+    return starts, int(starts[-1]) + int(np.argmin(np.append(tail == previous[: len(tail)], False)))
+
+
+def _usual_repeat(kind: Rows, starts: Rows, end: int, least: float) -> Rows:
+    """Kinds of a repeat of median length that most repeats have, in order; none where repeats are not alike."""
+    lengths = np.diff(np.append(starts, end))
+    code, kinds = numbered(kind[starts[0] : end])
+    repeat = np.repeat(np.arange(len(starts)), lengths)
+    counts = np.bincount(repeat * len(kinds) + code, minlength=len(starts) * len(kinds))
+    counts = counts.reshape(len(starts), len(kinds))
+    usual = np.where((counts > 0).mean(axis=0) >= _IN_MOST, np.median(counts, axis=0), 0)
+    if np.minimum(counts, usual).sum() < least * lengths.sum():
+        return kind[:0]
+    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    typical = kind[starts[middle] : starts[middle] + lengths[middle]]
+    return typical[np.isin(typical, kinds[usual > 0])]
+
+
+def _twice(kind: Rows, places: Rows, stretch: Rows) -> list[tuple[Rows, int, Rows]]:
+    """Equal ops that run at least twice in a row, as of `_even_loops`."""
+    if len(places) == 0:
+        return []
+    number, _ = numbered(stretch[places])
+    found = []
+    for loop in exact_loops(kind[places], number, 2):
+        body = kind[places[loop.first : loop.first + loop.period]]
+        if loop.period >= _MIN_TWICE and len(distinct(body)) > 1:
+            starts = places[loop.members[:, 0]]
+            found.append((starts, int(starts[-1]) + loop.period, body))
+    return found
 
 
 def layer_loops(

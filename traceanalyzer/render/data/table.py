@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
+from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.data.encode import (
     INDENTED,
     json_text,
@@ -56,6 +57,15 @@ def ops_fields(work: OpWork) -> Mapping[str, Any]:
         "ops": records(work.ops),
         "inputs": records(work.shapes),
         "kernels": records(work.kernels),
+    }
+
+
+def regions_fields(regions: Regions) -> Mapping[str, Any]:
+    """Fields of the JSON document."""
+    return {
+        "steps": round(regions.steps, 3),
+        "step_ns": round(regions.step_ns),
+        "regions": records(regions.frame()),
     }
 
 

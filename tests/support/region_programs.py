@@ -1,0 +1,77 @@
+"""Programs of annotations, functions, repeated ops and backward nodes, for tests of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.regions.regions import Regions
+
+US = 1_000
+_OP, _WAY, _KERNEL, _BETWEEN_STEPS = 10 * US, 4 * US, 2 * US, 50 * US
+MAIN, AUTOGRAD = 1, 2
+
+
+class CodeProgram:
+    """Steps in which each op takes 10 us and launches a kernel of 2 us; the next op comes 4 us later."""
+
+    def __init__(self) -> None:
+        self.trace = TraceBuilder()
+        self.now = self.number = self.steps = self.functions = 0
+        self._begin = 0
+
+    def op(self, name: str, *, sequence: int | None = None, thread: int = MAIN) -> None:
+        self.number += 1
+        args = (
+            {}
+            if sequence is None
+            else {"Sequence number": sequence, "Fwd thread id": int(thread == AUTOGRAD)}
+        )
+        self.trace.op(name, self.now, _OP, tid=thread, **args)
+        self.trace.launch("cudaLaunchKernel", self.now + 4 * US, 5 * US, self.number, tid=thread)
+        self.trace.kernel(self.now + 9 * US, _KERNEL, self.number)
+        self.now += _OP + _WAY
+
+    def ops(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.op(name)
+
+    def node(self, name: str, sequence: int) -> None:
+        """A node of backward, in the engine's row around it."""
+        self.trace.op(f"autograd::engine::evaluate_function: {name}", self.now, _OP + 2 * US, tid=AUTOGRAD)
+        self.now += US
+        self.op(name, sequence=sequence, thread=AUTOGRAD)
+
+    def pause(self, dur: int) -> None:
+        self.now += dur
+
+    def annotate(self, name: str, start: int) -> None:
+        """An annotation from `start` to now."""
+        self.trace.annotation(name, start, self.now - start, tid=MAIN)
+
+    def function(self, name: str, start: int) -> None:
+        """A Python function of the user's from `start` to now."""
+        self.functions += 1
+        name = f"train.py(10): {name}"
+        self.trace.python(name, start, self.now - start, tid=MAIN, python_id=self.functions)
+
+    def end_step(self) -> None:
+        self.trace.step(self.steps, self._begin, self.now - self._begin, tid=MAIN)
+        self.steps += 1
+        self.now += _BETWEEN_STEPS
+        self._begin = self.now
+
+
+def regions_of(program: CodeProgram) -> Regions:
+    """The regions of a built trace."""
+    return Analysis(program.trace.load()).index(Regions)
+
+
+def calls_of(regions: Regions) -> dict[str, float]:
+    """`parent > child` by names -> calls per step, of all nodes but the step."""
+    tree, paths = regions.tree, [""]
+    for node in range(1, len(tree.parent)):
+        above = paths[int(tree.parent[node])]
+        paths.append(f"{above} > {tree.name[node]}" if above else tree.name[node])
+    return {path: tree.calls[node] / regions.steps for node, path in enumerate(paths) if node}

@@ -1,0 +1,53 @@
+"""`traceanalyzer regions`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from traceanalyzer.cli.data import index_of, opened, put_rows
+from traceanalyzer.cli.options import view_options
+from traceanalyzer.cli.output import put_page
+
+
+@click.command(short_help="Which code of a step costs what: modules, functions, repeated blocks, ops.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Levels of the tree as text; data have all levels.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["cpu", "gpu", "idle", "residual"]),
+    default="cpu",
+    show_default=True,
+    help="Order: predicted CPU time, GPU time, idle GPU time, or GPU time above the lower bound.",
+)
+@view_options("text", "json", "csv", "parquet")
+def regions(trace: Path, depth: int, by: str, form: str, output: Path | None, force: bool) -> None:
+    """Show the code of a typical step as a tree, with the cost of each region.
+
+    A region is a phase, an annotation, a module or Python function (with stacks), a block of ops that repeats, or an
+    op. The backward pass of an op belongs to the region of its forward pass.
+
+    \b
+    Examples:
+      traceanalyzer regions trace.json.gz
+      traceanalyzer regions trace.json --by idle --depth 6
+      traceanalyzer regions trace.json --format parquet --output regions.parquet
+    """
+    from traceanalyzer.regions.regions import Regions
+    from traceanalyzer.render.data.table import regions_fields
+    from traceanalyzer.render.text.regions import render_regions
+
+    loaded = opened(trace, form, [output], force)
+    tree = index_of(loaded, Regions)
+    if form == "text":
+        put_page(partial(render_regions, tree, by=by, depth=depth), output)
+    else:
+        put_rows(tree.frame(), regions_fields(tree), form, output, loaded.meta.source)

@@ -1,0 +1,226 @@
+"""What each region of a typical step costs: CPU time, GPU work, idle time of the GPU, launches and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
+from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
+from traceanalyzer.regions.tree import Tree, subtree_totals
+from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.schedule import Schedules
+from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.op_rates import call_times
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import CalledOps
+from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The tree with costs; arrays of shape (nodes,), of all replayed steps, without what is below each node.
+
+    Attributes:
+        tree: nodes, and the CPU's timeline.
+        steps: how many steps the costs are of.
+        step_ns: predicted time of one without the profiler.
+        cpu_ns: int64, recorded CPU time, waiting included.
+        predicted_ns: float64, CPU time without the profiler and without waiting.
+        gpu_ns: float64, time of the GPU work that it launched; what runs together is divided equally.
+        idle_ns: float64, time in which a GPU was idle while the CPU was there; mean of the devices.
+        bound_ns: float64, least time of this GPU work by the op's shapes; its own time where no model knows.
+        launches, syncs: float64, calls that launched work, and that waited for it.
+    """
+
+    tree: Tree
+    steps: int
+    step_ns: float
+    cpu_ns: Rows
+    predicted_ns: Floats
+    gpu_ns: Floats
+    idle_ns: Floats
+    bound_ns: Floats
+    launches: Floats
+    syncs: Floats
+
+    @cached_property
+    def totals(self) -> dict[str, Floats]:
+        """Cost -> per step, with all below each node; float64 (nodes,)."""
+        return {
+            name: subtree_totals(self.tree.parent, getattr(self, name)) / self.steps
+            for name in ("cpu_ns", "predicted_ns", "gpu_ns", "idle_ns", "bound_ns", "launches", "syncs")
+        }
+
+    @property
+    def share(self) -> Floats:
+        """Predicted CPU time of each node and all below, as a share of the predicted step."""
+        return self.totals["predicted_ns"] / max(self.step_ns, 1.0)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per node, the parent before its children; costs per step.
+
+        Columns: node, parent (Int64, null of the step), depth, kind, name, calls, share (of the predicted step), each
+        cost with all below (cpu_ns, predicted_ns, gpu_ns, idle_ns, bound_ns, residual_ns, launches, syncs), and
+        self_cpu_ns, self_predicted_ns without.
+        """
+        tree, count = self.tree, len(self.tree.parent)
+        totals = self.totals | {"residual_ns": self.totals["gpu_ns"] - self.totals["bound_ns"]}
+        costs = {
+            name: np.rint(values).astype(np.int64) if name.endswith("_ns") else values
+            for name, values in totals.items()
+        }
+        alone = {"self_cpu_ns": self.cpu_ns, "self_predicted_ns": self.predicted_ns}
+        return pd.DataFrame(
+            {
+                "node": np.arange(count),
+                "parent": pd.array([None, *tree.parent[1:].tolist()], "Int64"),
+                "depth": tree.depth,
+                "kind": list(tree.kind),
+                "name": list(tree.name),
+                "calls": tree.calls / self.steps,
+                "share": self.share,
+                **costs,
+                **{name: np.rint(values / self.steps).astype(np.int64) for name, values in alone.items()},
+            }
+        )
+
+    def below(self, nodes: Sequence[int]) -> Mask:
+        """Which nodes are, or are below, one of these; bool (nodes,)."""
+        inside = np.zeros(len(self.tree.parent), bool)
+        inside[list(nodes)] = True
+        for level in range(1, int(self.tree.depth.max(initial=0)) + 1):
+            here = np.flatnonzero(self.tree.depth == level)
+            inside[here] |= inside[self.tree.parent[here]]
+        return inside
+
+    def without(self, nodes: Sequence[int]) -> DropRegion:
+        """The edit that removes all CPU time and launches of these nodes and all below."""
+        return self.without_nodes(self.below(nodes))
+
+    def without_nodes(self, nodes: Mask) -> DropRegion:
+        """The same of some nodes alone; bool (nodes,)."""
+        return self._drop(nodes[self.tree.pieces.node])
+
+    def as_one(self, nodes: Sequence[int], floor_ns: float = KERNEL_FLOOR_NS) -> DropRegion:
+        """The edit that leaves one repeat in each place of repeated blocks: it does the work of all."""
+        pieces = self.tree.pieces
+        places = [block for block in self.tree.blocks if block.node in nodes]
+        spans = intervals.union(
+            np.array([block.starts_ns[1] for block in places], np.int64),
+            np.array([block.end_ns for block in places], np.int64),
+        )
+        later = intervals.covered(spans, pieces.origin_ns, pieces.origin_ns + 1) > 0
+        return self._drop(self.below(nodes)[pieces.node] & later, floor_ns)
+
+    def _drop(self, chosen: Mask, floor_ns: float = np.inf) -> DropRegion:
+        spans = intervals.union(self.tree.pieces.start_ns[chosen], self.tree.pieces.end_ns[chosen])
+        return DropRegion(*spans, floor_ns)
+
+    @classmethod
+    def build(
+        cls,
+        events: Events,
+        called: CalledOps,
+        work: DeviceWork,
+        syncs: SyncCalls,
+        forecast: Forecast,
+        inputs: WorkInputs,
+        gpus: Gpus,
+    ) -> Self:
+        program = forecast.program
+        sample = program.sample
+        tree = Tree.of(events, called, program.timeline, sample.begin_ns, sample.end_ns)
+        pieces, count = tree.pieces, len(tree.parent)
+
+        def by_node(node: Rows, values: Rows | Floats) -> Floats:
+            return np.bincount(node, values, count).astype(np.float64)
+
+        schedules = Schedules(EditedProgram(program))
+        predicted = schedules.unprofiled_cpu(forecast.replays.slowdown.typical)
+        whole = program.timeline.end_ns - program.timeline.start_ns
+        rate = predicted / np.maximum(whole, 1)
+        idle = _idle_ns(work, pieces.start_ns, pieces.end_ns)
+        entries = program.work.entry
+        launched = pieces.node[pieces.at(work.call_start_ns[entries])]
+        gpu = _divided_ns(work, entries)
+        bound = gpu * _bound_shares(events, work, entries, inputs, gpus)
+        _, first = np.unique(work.call[entries], return_index=True)
+        waits = syncs.start_ns[~syncs.profiler]
+        waits = waits[program.timeline.step[program.timeline.at(waits)] >= 0] if len(waits) else waits
+        waits = waits[(waits >= pieces.start_ns[0]) & (waits < pieces.end_ns[-1])]
+        waits = waits[pieces.end_ns[pieces.at(waits)] > waits]
+        return cls(
+            tree,
+            len(sample) * sample.part,  # type: ignore[arg-type]
+            float(forecast.step.unprofiled_ns),
+            by_node(pieces.node, pieces.dur_ns).astype(np.int64),
+            by_node(pieces.node, pieces.dur_ns * rate[pieces.segment]),
+            by_node(launched, gpu),
+            by_node(pieces.node, idle),
+            by_node(launched, bound),
+            by_node(launched[first], np.ones(len(first))),
+            by_node(pieces.node[pieces.at(waits)], np.ones(len(waits))),
+        )
+
+
+def _idle_ns(work: DeviceWork, starts: Rows, ends: Rows) -> Floats:
+    """How long a device was idle during each interval; mean of the devices, float64."""
+    devices = distinct(work.device)
+    busy = np.zeros(len(starts))
+    for device in devices.tolist():
+        of_device = work.device == device
+        busy += intervals.covered(
+            intervals.union(work.start_ns[of_device], work.end_ns[of_device]), starts, ends
+        )
+    idle: Floats = (ends - starts) - busy / max(len(devices), 1)
+    return idle
+
+
+def _divided_ns(work: DeviceWork, entries: Rows) -> Floats:
+    """Time of each piece of work, divided equally where several run on one device; float64."""
+    shared = np.zeros(len(entries))
+    for device in distinct(work.device[entries]).tolist():
+        chosen = np.flatnonzero(work.device[entries] == device)
+        every = np.flatnonzero(work.device == device)
+        start, end = work.start_ns[every], work.end_ns[every]
+        edges = distinct(np.concatenate((start, end)))
+        running = np.zeros(len(edges), np.int64)
+        np.add.at(running, np.searchsorted(edges, start), 1)
+        np.add.at(running, np.searchsorted(edges, end), -1)
+        parts = np.diff(edges) / np.maximum(np.cumsum(running)[:-1], 1)
+        before = np.concatenate(([0.0], np.cumsum(parts)))
+        at = entries[chosen]
+        first, last = (np.searchsorted(edges, column[at]) for column in (work.start_ns, work.end_ns))
+        shared[chosen] = before[last] - before[first]
+    return shared
+
+
+def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkInputs, gpus: Gpus) -> Floats:
+    """Least time of each op's work as a share of the time that it takes; 1 where no model knows."""
+    share = np.ones(len(entries))
+    peaks = gpus[int(work.device[entries[0]])].peaks if len(entries) else None
+    if peaks is None or not any(op.dims for op in inputs.signatures):
+        return share
+    names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
+    number = inputs.number[entries]
+    _, least = call_times(number, names, inputs.signatures, peaks, inputs.indexed)
+    op = work.op[entries]
+    calls = np.bincount(number, op >= 0, len(least))
+    _, first = np.unique(op, return_index=True)
+    calls = np.bincount(number[first], minlength=len(least))
+    took = np.bincount(number, work.end_ns[entries] - work.start_ns[entries], len(least))
+    known = least > 0
+    of_op = np.where(known, np.minimum(least * calls / np.maximum(took, 1), 1.0), 1.0)
+    result: Floats = of_op[number]
+    return result
