@@ -101,10 +101,8 @@ def _start_up(runs: int) -> Iterator[str]:
     small = small_trace()
     commands = {
         "`python -c pass`": ["-c", "pass"],
-        "imports of diagnose": [
-            "-c",
-            "import traceanalyzer.cli.diagnose, traceanalyzer.report.diagnosis, traceanalyzer.render.text.report",
-        ],
+        "`import numpy`": ["-c", "import numpy"],
+        "`from traceanalyzer import diagnose`": ["-c", "from traceanalyzer import diagnose"],
         "`traceanalyzer --help`": ["-m", "traceanalyzer", "--help"],
         "`traceanalyzer diagnose` of 100 kB": ["-m", "traceanalyzer", "diagnose", str(small)],
     }

@@ -197,9 +197,18 @@ def test_what_needs_no_trace_imports_no_pandas(arguments: tuple[str, ...]) -> No
 
 def test_diagnose_imports_nothing_that_it_does_not_use(trace: Path) -> None:
     """Indexes and rules read columns of numpy; pandas would take as long as a trace of 20 MB."""
-    assert {"pandas", "pyarrow", "rich", "torch", "duckdb", "polars"}.isdisjoint(
-        imported_by("diagnose", trace)
-    )
+    tables = {"pandas", "pyarrow", "rich", "torch", "duckdb", "polars", "dask"}
+    other_forms = {"xml.etree.ElementTree", "traceanalyzer.render.data.ci", "traceanalyzer.render.html"}
+    other_commands = {"traceanalyzer.cli.compare", "traceanalyzer.cli.record", "traceanalyzer.comparison"}
+    rare = {"tarfile", "tempfile", "subprocess", "multiprocessing", "statistics", "random", "logging"}
+    assert (tables | other_forms | other_commands | rare).isdisjoint(imported_by("diagnose", trace))
+
+
+def test_the_public_function_imports_nothing_that_it_does_not_use() -> None:
+    code = "import sys; from traceanalyzer import diagnose; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pandas", "pyarrow", "click", "dask", "traceanalyzer.cli", "traceanalyzer.render"}
+    assert heavy.isdisjoint(result.stdout.split())
 
 
 def test_the_module_is_the_program() -> None:

@@ -5,29 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
-from traceanalyzer.cli.agents import mcp, skill
-from traceanalyzer.cli.annotate import annotate
-from traceanalyzer.cli.baseline import baseline
-from traceanalyzer.cli.collectives import collectives
-from traceanalyzer.cli.compare import compare
-from traceanalyzer.cli.diagnose import diagnose
 from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
-from traceanalyzer.cli.explain import explain
-from traceanalyzer.cli.export import export
-from traceanalyzer.cli.facts import facts
-from traceanalyzer.cli.memory import memory
-from traceanalyzer.cli.open import open_
-from traceanalyzer.cli.ops import ops
 from traceanalyzer.cli.output import tell
-from traceanalyzer.cli.record import record
-from traceanalyzer.cli.regions import regions
-from traceanalyzer.cli.report import report
-from traceanalyzer.cli.rules import rules
-from traceanalyzer.cli.table import table
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.version import __version__
 
@@ -35,19 +20,50 @@ _TRACES = (".json", ".json.gz", ".json.zst")
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
+# Module of each command, where its name is another one.
+_MODULES = {"mcp": "agents", "skill": "agents"}
+_NAMES = (
+    *("annotate", "baseline", "collectives", "compare", "diagnose", "explain", "export", "facts", "mcp"),
+    *("memory", "open", "ops", "record", "regions", "report", "rules", "skill", "table"),
+)
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The command of each name, imported when it is first used."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _NAMES:
+            raise KeyError(name)
+        module = import_module(f"traceanalyzer.cli.{_MODULES.get(name, name)}")
+        command: click.Command = getattr(module, "open_" if name == "open" else name)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
 class Program(click.Group):
     """Commands, of which `diagnose` need not be named before a trace; a file named like a command must be `./facts`."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with `diagnose` put before what begins with a trace or with an option of `diagnose`."""
-        return super().parse_args(ctx, [diagnose.name or "", *args] if self._is_diagnosis(args) else args)
+        return super().parse_args(ctx, ["diagnose", *args] if self._is_diagnosis(args) else args)
 
     def _is_diagnosis(self, args: list[str]) -> bool:
         first = args[0] if args else ""
         if first in self.commands:
             return False
         if first.startswith("-") and first != "-":
-            return first.partition("=")[0] in {name for option in diagnose.params for name in option.opts}
+            return first.partition("=")[0] in {
+                name for option in self.commands["diagnose"].params for name in option.opts
+            }
         is_path = (
             first == "-" or first.endswith(_TRACES) or any(separator in first for separator in _SEPARATORS)
         )
@@ -58,6 +74,8 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the commands that come close also where click is too old to name them."""
         if args[0] not in self.commands and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
             close = " or ".join(map(repr, get_close_matches(args[0], self.commands)))
             meant = f"Did you mean {close}?" if close else "No file has this name either."
             ctx.fail(f"No such command {args[0]!r}. {meant}")
@@ -82,14 +100,6 @@ def cli() -> None:
       traceanalyzer ops trace.json.gz
       traceanalyzer explain launch-bound
     """
-
-
-for command in (
-    *(annotate, baseline, collectives, compare, diagnose, explain, export, facts, memory),
-    *(open_, ops, record, regions, report, rules, table),
-    *(mcp, skill),
-):
-    cli.add_command(command)
 
 
 def main() -> None:

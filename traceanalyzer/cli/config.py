@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +66,8 @@ _Refuse = Callable[[str, str], BadOption]
 
 
 def _table(path: Path) -> Mapping[str, Any]:
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -50,6 +49,8 @@ def guarded(program: Callable[[], int]) -> int:
         _silence(sys.stderr.fileno())
         return BROKEN_PIPE
     except Exception:
+        import traceback
+
         traceback.print_exc()
         click.echo(
             "traceanalyzer: this is a fault of the program, not of your trace; please report it", err=True

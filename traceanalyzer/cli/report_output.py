@@ -120,11 +120,11 @@ def _findings(path: Path) -> list[Any]:
 
 def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) -> list[Finding]:
     """Findings at or above --fail-on that are not in the baseline, or are more severe than there."""
+    if fail_on == "never":
+        return []
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.render.data.ci import fingerprint
 
-    if fail_on == "never":
-        return []
     severe = [finding for finding in report.findings if finding.severity.rank <= Severity(fail_on).rank]
     if baseline is None:
         return severe

@@ -8,10 +8,10 @@ What-if Analysis", 2025).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.model.report import Slowdown
+from traceanalyzer.model.step_times import median
 
 _MOST = 16  # ranks whose own part is said, those that hold up the others longest
 
@@ -74,7 +75,10 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
                 took.setdefault(task.kind, []).append(task.ns)
                 if task.meets is not None:
                     moves.add(task.kind)
-    return {kind: median(every) if kind in moves else fmean(every) for kind, every in took.items()}
+    return {
+        kind: median(every) if kind in moves else math.fsum(every) / len(every)
+        for kind, every in took.items()
+    }
 
 
 def _steps_ns(

@@ -15,7 +15,6 @@ import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock, RLock, local
 from time import perf_counter_ns
@@ -25,6 +24,7 @@ from typing import Any, Protocol, Self, TypeVar
 from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import side_by_side, threads_for
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 
 

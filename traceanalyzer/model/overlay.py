@@ -6,11 +6,12 @@ A slice says what it is by position: many share a name and a few texts, so these
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Ns
+from traceanalyzer.model.records import dataclass
 
 Arg = str | int | float | bool | Sequence[int]
 Args = Mapping[str, Arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ kept as JSON text in `other_args`, except for the keys in `IGNORED`, each with i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from traceanalyzer.model.records import dataclass
 
 
 class Storage(Enum):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from traceanalyzer.model.records import dataclass
 
 RECORDING = "traceanalyzer_recording"
 """The key of the trace's envelope."""
@@ -49,6 +49,12 @@ class MeasuredStep:
         """The medians before and after the recorded steps."""
         before, after = (median(times) if times else None for times in (self.before_ms, self.after_ms))
         return before, after
+
+
+def median(values: Iterable[float]) -> float:
+    """Median; the standard library's own takes 10 ms to import."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def measured_step(metadata: Mapping[str, Any]) -> MeasuredStep | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self, overload
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, numbered
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import cached_predicate, compiled, rows_with_codes
 from traceanalyzer.model.trace import codes_at, texts_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import pick
 from traceanalyzer.model.lanes import NULL_INT as NULL_INT
 from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
 

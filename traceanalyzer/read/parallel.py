@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -168,6 +167,8 @@ def bounds_of(size: int, parts: int) -> list[int | None]:
 @contextmanager
 def _workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
     """The outputs of one process per task; whatever happens, no process is left behind."""
+    import subprocess
+
     command = [sys.executable, "-P", "-c", _PROGRAM]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     pipe, quiet = subprocess.PIPE, subprocess.DEVNULL

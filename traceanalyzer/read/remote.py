@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
@@ -47,6 +45,9 @@ def fetched(url: str | Path) -> Iterator[Path]:
     Raises:
         UnreadableTrace: it cannot be fetched.
     """
+    import shutil
+    from tempfile import TemporaryDirectory
+
     there = as_path(url)
     with TemporaryDirectory(prefix="traceanalyzer-") as folder:
         copy = Path(folder) / there.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.step_times import GIVEN, MeasuredStep, measured_step
+from traceanalyzer.model.step_times import GIVEN, MeasuredStep, measured_step, median
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
 from traceanalyzer.replay.joint_replay import same_steps
 from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank

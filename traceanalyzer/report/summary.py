@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 _LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
 _COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
@@ -92,7 +89,9 @@ def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], other
     except Unavailable as reason:
         unavailable[name] = str(reason)
     except Exception as error:  # a fault in one part of the head costs neither the others nor the findings
-        _log.debug("%s failed", name, exc_info=True)
+        import logging
+
+        logging.getLogger(__name__).debug("%s failed", name, exc_info=True)
         unavailable[name] = f"failed: {type(error).__name__}: {error}"
     return otherwise
 

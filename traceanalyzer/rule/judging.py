@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,8 +29,6 @@ _LIKELY = Severity.HIGH.least_share  # saved: said also where the interval reach
 _UNSAID = "the pattern is there, but costs too little, or other findings own the time"
 _MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen all_pending
 FINDINGS = "findings"  # as `Analysis.times` calls the making of findings, with the replay of their fixes
-
-_log = logging.getLogger(__name__)
 
 _Result = Finding | BaseException | None
 """What becomes of a pending finding: None where it costs and saves too little, an error where its rule fails."""
@@ -126,7 +122,9 @@ def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
 
 
 def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
-    _log.debug("rule %s failed", outcome.rule, exc_info=error)
+    import logging
+
+    logging.getLogger(__name__).debug("rule %s failed", outcome.rule, exc_info=error)
     return replace(
         outcome, status=Status.FAILED, why=f"{error_text(error)} ({place_of(error, rule.function)})"
     )
@@ -229,6 +227,8 @@ def error_text(error: BaseException) -> str:
 
 def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     """`host/my_rule.py, line 31`: where in the rule's file an error was raised; where it came later, its first line."""
+    import traceback
+
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         return str(getattr(function, "__name__", type(function).__name__))

@@ -8,7 +8,6 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -308,5 +307,7 @@ def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
 
 def _near(slug: str) -> str:
     """The rules that may have been meant, if any."""
+    from difflib import get_close_matches
+
     close = get_close_matches(slug, [described.slug for described in all_rules()])
     return f"Did you mean {' or '.join(close)}?" if close else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -243,6 +242,8 @@ def check_same_trace(view: Selection, other: Any) -> None:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """`; did you mean dur_ns?`, of what is called almost so; else nothing."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, [one for one in known if not one.startswith("_")])
     return f"; did you mean {' or '.join(close)}?" if close else ""
 

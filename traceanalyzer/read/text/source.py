@@ -6,7 +6,6 @@ import os
 import re
 import struct
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -311,6 +310,8 @@ def only_trace(
     Raises:
         UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.
     """
+    import tarfile
+
     trace_name = None
     try:
         with tarfile.open(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, RankReport, Slowdown
+from traceanalyzer.model.step_times import median
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.text.page import Page, as_text
 from traceanalyzer.render.words.escape import printable, shortened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,8 @@ _FRAME = re.compile(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
 
 def stream_width() -> int:
     """Columns of the terminal, within what a page can have; of files and pipes 80."""
+    import shutil
+
     return min(max(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
