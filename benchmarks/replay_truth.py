@@ -50,7 +50,7 @@ def fixed(bad: Path) -> Path:
 
 def forecast(case: Case) -> Forecast:
     """The replays of a case."""
-    return Forecast.build(case.trace, case.steps, case.program)
+    return Forecast.build(case.trace, case.nesting, case.work, case.steps, case.program)
 
 
 def healthy(traces: Path) -> None:

@@ -230,7 +230,6 @@ def test_the_time_of_a_step_is_taken_and_must_be_one(trace: Path) -> None:
     assert diagnosed(trace, "--step-ms", "12.5").startswith("traceanalyzer")
     for wrong in ("0", "-3", "fast"):
         assert call("diagnose", trace, "--step-ms", wrong).exit_code == 2
-    assert "not a positive time" in refused("diagnose", trace, "--step-ms", "nan")
 
 
 def test_profile_says_how_long_each_part_took(trace: Path) -> None:

@@ -15,7 +15,7 @@ from traceanalyzer.cli import report_output
 from traceanalyzer.cli.overlays import overlays_of_files
 from traceanalyzer.cli.report import _check_ending
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.step_times import RECORDING
+from traceanalyzer.model.step_times import RECORDING, GivenStep
 from traceanalyzer.read.load import load
 from traceanalyzer.rule.registry import all_rules
 
@@ -90,7 +90,7 @@ def test_the_first_doubt_of_any_rank_is_said_once(
         return dict(enumerate(doubts))
 
     ranks: Any = SimpleNamespace(all=(0, 1), each=each)
-    report_output.warn_of_step(0.25 if given else None, ranks)
+    report_output.warn_of_step(GivenStep.of(0.25) if given else None, ranks)
     assert capsys.readouterr().err == (said if given else "")
 
 

@@ -18,6 +18,7 @@ from traceanalyzer.cli import report_output
 from traceanalyzer.cli.config import read_config
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.render.data.ci import fingerprint
 from traceanalyzer.rule.registry import all_rules
 
@@ -46,7 +47,13 @@ def test_the_nearest_file_at_or_above_the_folder_counts(tmp_path: Path) -> None:
     inner = project(tmp_path / "inner", "step-ms = 2")
     (deep := inner / "deep").mkdir()
     (beside := tmp_path / "beside").mkdir()
-    assert [read_config(folder, TODAY).step_ms for folder in (deep, inner, beside, tmp_path)] == [2, 2, 1, 1]
+    told = [read_config(folder, TODAY).step_ms for folder in (deep, inner, beside, tmp_path)]
+    assert told == [GivenStep(ms, ms, ms) for ms in (2, 2, 1, 1)]
+
+
+@pytest.mark.parametrize("value", ['"18:19"', "[18, 19, 18.5]"])
+def test_step_time_of_a_project_may_be_a_range(value: str, tmp_path: Path) -> None:
+    assert read_config(project(tmp_path, f"step-ms = {value}"), TODAY).step_ms == GivenStep(18.5, 18.0, 19.0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,8 @@ def test_the_nearest_file_at_or_above_the_folder_counts(tmp_path: Path) -> None:
 def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=r"\[tool\.traceanalyzer\]"):
         read_config(project(tmp_path, table), TODAY)
-    assert read_config(project(tmp_path, "step-ms = 86399999.5"), TODAY).step_ms == 86_399_999.5
+    told = read_config(project(tmp_path, "step-ms = 86399999.5"), TODAY).step_ms
+    assert told == GivenStep(*[86_399_999.5] * 3)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +137,7 @@ limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
             {"fail_on": "never", "select": (), "ignore": (), "step_ms": None} | {"settings": {"a.b": "3=4"}},
         ),
         (("--ignore", "compile"), {"ignore": ("compile", "lane-offset")}),
-        (("--step-ms", "9"), {"step_ms": 9.0}),
+        (("--step-ms", "9"), {"step_ms": GivenStep(9.0, 9.0, 9.0)}),
         (
             ("--set", "host-gap.min_gap_ns=5"),
             {"settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "5"}},
@@ -152,7 +160,7 @@ def test_command_line_overrides_the_project(
         "fail_on": "low",
         "select": ("hotspot", "cold-start"),
         "ignore": ("lane-offset",),
-        "step_ms": 7.0,
+        "step_ms": GivenStep(7.0, 7.0, 7.0),
         "settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "4"},
     }
     assert {name: getattr(requests[0], name) for name in usual} == usual | changed

@@ -202,7 +202,9 @@ def test_step_interval_covers_its_replays_and_their_error(
     program: Any = SimpleNamespace(
         segments=SimpleNamespace(slowed=slowed), sample=_Sample(left_out=0.3), awaited=awaited
     )
-    found = Forecast.build(SimpleNamespace(), SimpleNamespace(), program)  # type: ignore[arg-type]
+    monkeypatch.setattr(saving, "slow_steps", lambda *_: None)
+    nothing: Any = SimpleNamespace()
+    found = Forecast.build(nothing, nothing, nothing, nothing, program)
     assert (found.step.unprofiled_ns, found.step.low_ns, found.step.high_ns) == told
     assert found.step.basis.startswith("2 of 3 steps replayed; slowdown 1.2, planted")
     assert ("for other ranks' launching" in found.step.basis) == (awaited >= 0.005)

@@ -22,7 +22,7 @@ def test_segments_are_the_steps_without_the_first() -> None:
     assert len(built.work.entry) == 3
 
 
-def test_a_rare_slow_step_is_a_hiccup_and_a_frequent_one_is_not() -> None:
+def test_a_rare_slow_step_is_a_hiccup_and_a_regular_one_is_not() -> None:
     def durations(slow: set[int]) -> list[int]:
         trace, at = TraceBuilder(), 0
         for number in range(12):
@@ -35,6 +35,7 @@ def test_a_rare_slow_step_is_a_hiccup_and_a_frequent_one_is_not() -> None:
 
     assert 5 not in durations({5})
     assert {3, 6, 9} <= set(durations({3, 6, 9}))
+    assert not {3, 7, 9} & set(durations({3, 7, 9}))
 
 
 @pytest.mark.parametrize(

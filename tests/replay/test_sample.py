@@ -43,11 +43,23 @@ def forecast(trace: TraceBuilder) -> Forecast:
     return Analysis(trace.load()).index(Forecast)
 
 
-@pytest.mark.parametrize("slow", [{2, 3, 4, 5, 6, 7, 8}, {5}])
+@pytest.mark.parametrize("slow", [{2, 3, 4, 5, 6, 7, 8}, {1, 4, 7}])
 def test_steps_that_wait_for_data_are_the_program(slow: set[int]) -> None:
+    """Most of them, or every third."""
     sample = forecast(training(slow=slow, loading=True)).program.sample
     assert sample.steps.tolist() == list(range(1, 10))
     assert not sample.disturbed
+
+
+def test_a_rare_slow_step_is_left_out_and_named() -> None:
+    """29.9 ms longer than the others: the wait for data of 30 ms in place of 85 us."""
+    known = forecast(training(slow={5}, loading=True))
+    assert known.program.sample.steps.tolist() == [1, 2, 3, 4, 6, 7, 8, 9]
+    slow = known.step.slow
+    assert slow is not None
+    assert (slow.count, slow.of, slow.name) == (1, 10, "aten::stack") or slow.name is None
+    report = diagnose(training(slow={5}, loading=True).load())
+    assert "; 1 of 10 steps takes 29.9 ms longer" in report.traces[0].summary.step
 
 
 def test_steps_with_a_busy_host_are_left_out_and_counted() -> None:
@@ -118,8 +130,9 @@ def test_no_step_takes_longer_without_the_profiler() -> None:
         ([0, 10, 10, 10], False, [1, 2, 3]),  # the first of all is none of these
         ([0, 0], False, [0]),
         ([10], False, [0]),
-        ([10, *[10] * 8, 17, 17], False, list(range(1, 9))),  # a fifth may be hiccups
-        ([10, *[10] * 7, 17, 17, 17], False, list(range(1, 11))),  # more often it is the program
+        ([10, *[10] * 7, 17, 17, 17], False, list(range(1, 8))),
+        ([10, 10, 17, 10, 10, 17, 10], False, list(range(1, 7))),  # every third is slow: that is the program
+        ([10, 10, 17, 10, 10, 17, 10, 10, 10], False, [1, 3, 4, 6, 7, 8]),
         ([10, *[10] * 7, 16, 16], False, list(range(1, 10))),
     ],
 )
@@ -127,10 +140,10 @@ def test_usual_steps_are_neither_empty_nor_cold_nor_hiccups(
     dur: list[int], warm: bool, usual: list[int]
 ) -> None:
     none = np.zeros(len(dur), bool)
-    assert _usual(np.array(dur), none, warm=warm).tolist() == usual
+    assert _usual(np.array(dur), none, warm=warm)[0].tolist() == usual
     captured = none.copy()
     captured[-1:] = len(dur) > 1
-    assert len(dur) - 1 not in _usual(np.array(dur), captured, warm=warm)[1:]
+    assert len(dur) - 1 not in _usual(np.array(dur), captured, warm=warm)[0][1:]
 
 
 @pytest.mark.parametrize(

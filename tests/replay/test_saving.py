@@ -11,6 +11,7 @@ import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import (
     Drop,
@@ -25,6 +26,12 @@ from traceanalyzer.replay.edits import (
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
 from traceanalyzer.replay.run import PROCESS, unknown
 from traceanalyzer.replay.saving import Forecast, _drained_ns, evidence
+
+
+def measured(times_ms: float | list[float]) -> GivenStep:
+    given = GivenStep.of(times_ms)
+    assert given is not None
+    return given
 
 
 def loop(kernel_ns: int, **header: object) -> Trace:
@@ -102,15 +109,31 @@ def test_recorded_python_calls_are_the_profilers() -> None:
 
 @pytest.mark.parametrize("given_ms", [0.55, 0.7, 0.9])
 def test_a_given_step_pins_the_slowdown(cpu_bound: Forecast, given_ms: float) -> None:
-    known = cpu_bound.pinned(given_ms)
+    known = cpu_bound.pinned(measured(given_ms))
     assert known.base[0].ns == pytest.approx(given_ms * 1e6, rel=0.2)
     assert known.step.low_ns == known.step.high_ns == known.step.unprofiled_ns == given_ms * 1e6
-    assert known.replays.slowdown.low == known.replays.slowdown.high
+    slowdown = known.replays.slowdown
+    assert slowdown.low <= slowdown.typical <= slowdown.high < 1.2 * slowdown.low  # 2 % either way
+
+
+def test_range_of_measured_steps_is_replayed_at_both_ends(cpu_bound: Forecast) -> None:
+    known = cpu_bound.pinned(measured([0.7, 0.6, 0.8]))
+    assert [round(step.ns, -3) for step in known.base] == pytest.approx([7e5, 8e5, 6e5], rel=0.01)
+    assert (known.step.low_ns, known.step.unprofiled_ns, known.step.high_ns) == (600_000, 700_000, 800_000)
+    assert known.step.measured
+
+
+def test_what_no_replay_has_of_a_measured_step_stays(gpu_bound: Forecast) -> None:
+    """Kernels cannot save more than they take, and a GPU that idles for most of the step is not its limit."""
+    known = gpu_bound.pinned(measured(10.0))
+    said = known.saving([Scale(known.program.work.entry, 0.0)])
+    assert said.step_ns <= known.program.work.dur_ns.sum() / len(known.program.sample)
+    assert known.step.bounds == ("cpu",)
 
 
 def test_a_given_step_that_cannot_be_is_taken_as_given(gpu_bound: Forecast) -> None:
     for given_ms in (0.1, 50.0):
-        known = gpu_bound.pinned(given_ms)
+        known = gpu_bound.pinned(measured(given_ms))
         assert known.replays.slowdown.basis.startswith("no slowdown")
         saving = known.saving([Scale(known.program.work.entry, 0.5)])
         assert saving.step_ns == pytest.approx(saving.share * given_ms * 1e6)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
-from traceanalyzer.replay.program import Program, _inside, loading
+from traceanalyzer.replay.program import Program, _step_of, loading
 from traceanalyzer.replay.sample import _pace
 from traceanalyzer.replay.segments import _less_waiting, _python_calls, _stalled, rank_within
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -87,8 +87,8 @@ def test_python_calls_are_counted_where_they_are_recorded(names: list[str], coun
 
 def test_instants_within_the_steps() -> None:
     at = np.array([9, 10, 19, 20, 25, 30, 39, 40])
-    inside = _inside(at, np.array([10, 30]), np.array([20, 40]))
-    assert at[inside].tolist() == [10, 19, 30, 39]
+    step = _step_of(at, np.array([10, 30]), np.array([20, 40]))
+    assert (at[step >= 0].tolist(), step[step >= 0].tolist()) == ([10, 19, 30, 39], [0, 0, 1, 1])
     segments = timeline(10, 20, 40)
     assert segments.at(np.array([5, 10, 19, 20, 90]) * US).tolist() == [0, 0, 0, 1, 1]
 

@@ -22,6 +22,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.report import Fault
+from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
@@ -212,7 +213,7 @@ def test_job_step_is_the_median_rank_time_if_all_are_sure() -> None:
         ({0: timed(3.0), 1: timed(9.0, "doubted"), 2: timed(4.0)}, None),
         ({0: timed(3.0), 1: timed(9.0)}, None),
     ):
-        assert _recorded_ms(Asked([answers]), every) == ms
+        assert _recorded_ms(Asked([answers]), every) == GivenStep.of(ms)
 
 
 def test_others_wait_by_mean_step_and_step_is_a_median() -> None:

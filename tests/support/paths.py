@@ -7,6 +7,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("TRACEANALYZER_TRACES", REPOSITORY.parent / "shared" / "traces"))
+REPORTS = SHARED.parent / "reports"
+"""Small traces rebuilt from public bug reports."""
 
 
 def shared_names() -> list[str]:

@@ -109,7 +109,8 @@ def test_of_two_marks_that_begin_together_the_longer_is_the_step() -> None:
     launched(trace, 10, 20, 980, 1)
     for at, dur in ((0, 100), (0, 400), (500, 400), (500, 50)):
         trace.annotation("mine", at, dur)
-    assert steps_of(trace).cpu_end_ns.tolist() == [400, 900]
+    steps = steps_of(trace)
+    assert (steps.cpu_start_ns.tolist(), steps.cpu_end_ns.tolist()) == ([0, 500], [500, 900])
 
 
 def test_a_gap_is_where_no_launching_thread_has_an_op() -> None:

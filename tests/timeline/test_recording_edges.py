@@ -216,15 +216,16 @@ def test_a_millisecond_without_a_row_is_python(quiet_ns: int, known: int) -> Non
     ("later_us", "work_us", "known"),
     [
         (2_500, 1_000, 0),  # half of the first step's
-        (2_499, 1_000, 5 * MS - 10 * US),
-        (5_000, 9_000, 5 * MS - 10 * US),  # of which the device works for 4 ms at the step before
+        (2_499, 1_000, 5 * MS - 20 * US),
+        (5_000, 9_000, 5 * MS - 20 * US),  # of which the device works for 4 ms at the step before
     ],
 )
 def test_later_steps_with_half_the_idle_head_explain_the_first(
     later_us: int, work_us: int, known: int
 ) -> None:
-    """Each launches once, the first after 5 ms."""
+    """Each launches once, the first after 5 ms, in which a call waits for work that is not recorded."""
     trace = TraceBuilder()
+    trace.launch("cudaDeviceSynchronize", 0, 5 * MS - 20 * US, 99)
     for step in range(4):
         trace.step(step, step * 10 * MS, 10 * MS)
         at = step * 10 * MS + (later_us * US if step else 5 * MS)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.step_times import GivenStep
 
 _KEYS = ("fail-on", "ignore", "limits", "select", "step-ms")
-_MAX_MS = 86_400_000  # a day: no step takes longer
 _SEVERITIES = ("high", "medium", "low", "never")
 
 
@@ -28,7 +28,7 @@ class Config:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    step_ms: float | None = None
+    step_ms: GivenStep | None = None
     over: tuple[str, ...] = ()
 
 
@@ -125,9 +125,11 @@ def _limits(value: Any, refuse: _Refuse) -> dict[str, str]:
     return {name: str(limit) for name, limit in value.items()}
 
 
-def _time(value: Any, refuse: _Refuse) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MAX_MS:
-        raise refuse(f"says step-ms = {value!r}", "It is a positive number of ms, of less than a day.")
-    return float(value)
+def _time(value: Any, refuse: _Refuse) -> GivenStep | None:
+    try:
+        if isinstance(value, bool | dict):
+            raise BadOption("not a time")
+        return GivenStep.of(value)
+    except BadOption:
+        remedy = "It is a positive number of ms, of less than a day, a list of such, or a range: 18:19."
+        raise refuse(f"says step-ms = {value!r}", remedy) from None

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
+    from traceanalyzer.model.step_times import GivenStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Request:
     ignore: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
     window: str | None = None
-    step_ms: float | None = None
+    step_ms: GivenStep | None = None
     fail_on: str = "never"
     baseline: Path | None = None
     no_config: bool = False

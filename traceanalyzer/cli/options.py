@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.step_times import GivenStep
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -32,11 +35,20 @@ force_option = click.option("--force", is_flag=True, help="Replace existing outp
 window_option = click.option(
     "--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms."
 )
+
+
+def _step_time(_: click.Context, __: click.Parameter, value: str | None) -> GivenStep | None:
+    try:
+        return GivenStep.of(value)
+    except BadOption as error:
+        raise click.BadParameter(f"{error.problem}. {error.remedy}") from None
+
+
 step_option = click.option(
     "--step-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    callback=_step_time,
     metavar="MS",
-    help="How long a step takes without the profiler, where you have measured it.",
+    help="How long a step takes without the profiler, where you have measured it: 18.3, or 18.3,18.9, or 18:19.",
 )
 limit_option = click.option(
     "--limit",

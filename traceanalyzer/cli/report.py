@@ -10,6 +10,7 @@ from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, win
 from traceanalyzer.cli.output import check_outputs, put
 from traceanalyzer.cli.report_output import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.units import parse_window
 
 
@@ -36,7 +37,7 @@ def report(
     output: Path,
     confidential: bool,
     window: str | None,
-    step_ms: float | None,
+    step_ms: GivenStep | None,
     force: bool,
     jobs: int | None,
     cache: bool,

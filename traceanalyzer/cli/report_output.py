@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
+    from traceanalyzer.model.step_times import GivenStep
 
 
 FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif")
@@ -137,12 +138,14 @@ _WHY_APART = (
 )
 
 
-def warn_of_step(step_ms: float | None, ranks: Ranks) -> None:
+def warn_of_step(step_ms: GivenStep | None, ranks: Ranks) -> None:
     """Warn once if the given time of a step does not fit a trace."""
-    doubts = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms) if step_ms is not None else {}
+    if step_ms is None:
+        return
+    doubts = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms.ms)
     doubt = next((text for text in doubts.values() if text), None)
     if doubt:
-        tell(f"warning: --step-ms {step_ms:g}: {doubt}; is it in ms, and of this run?")
+        tell(f"warning: --step-ms {step_ms.text}: {doubt}; is it in ms, and of this run?")
 
 
 def _doubt(analysis: Analysis, _: None, step_ms: float) -> str | None:

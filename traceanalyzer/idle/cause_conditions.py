@@ -13,6 +13,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, matching
 from traceanalyzer.timeline.device_work import KINDS
+from traceanalyzer.timeline.lost_records import unrecorded_graphs
 from traceanalyzer.timeline.names import EVENT_SYNC, LAUNCH, STREAM_WAIT, TUNING_OP
 
 
@@ -92,8 +93,20 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
 
 
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
-    """From the first launch at the tail whose work is not in the trace; all of it where the file was cut."""
+    """From the first launch at the tail whose work is not in the trace; all of it where the file was cut.
+
+    And from the launch of a CUDA graph whose kernels are not in the trace to the next work that is.
+    """
     gaps, cpu = evidence.gaps, evidence.trace.lanes.cpu
+    graphs = unrecorded_graphs(evidence.trace, evidence.nesting, evidence.work)
+    launched = evidence.nesting.start_ns[graphs]
+    by_launch = np.argsort(gaps.launched_ns, kind="stable")
+    place = np.searchsorted(gaps.launched_ns[by_launch], launched, side="right")
+    graphs, launched, place = (each[place < len(gaps)] for each in (graphs, launched, place))
+    next_gap = by_launch[place]
+    begins, ends = np.maximum(launched, gaps.start_ns[next_gap]), gaps.end_ns[next_gap]
+    spans = intervals.union(begins[begins < ends], ends[begins < ends])
+    yield Proof(spans, graphs, ~evidence.in_graph, whole=True)
     launch = matching(cpu, "name", LAUNCH.search) & (evidence.nesting.thread >= 0)
     launch[evidence.work.call[evidence.work.call >= 0]] = False
     rows = np.flatnonzero(launch)

@@ -160,7 +160,8 @@ PROVEN: tuple[Proven, ...] = (
         RECORDING,
         cause_conditions.not_recorded,
         MEDIUM,
-        "at the end, after the first launch whose work is not in the trace; the whole end if the file was cut",
+        "at the end, after the first launch whose work is not in the trace; the whole end if the file was cut. From "
+        "the launch of a CUDA graph whose kernels are not in the trace to the next work",
         "the device may have been busy",
     ),
 )

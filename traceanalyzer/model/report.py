@@ -297,6 +297,7 @@ class StepsSummary:
         cold, steady: leading steps that took much longer than those after them, and these; both None where no
             step stands out so.
         cut: steps of which the user's window holds but a part; they are in none of the times.
+        left_out_ns: what of the recording lies before the window and after it.
     """
 
     kind: str
@@ -308,6 +309,7 @@ class StepsSummary:
     cold: StepTimes | None = None
     steady: StepTimes | None = None
     cut: int = 0
+    left_out_ns: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

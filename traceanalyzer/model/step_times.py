@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.records import dataclass
 
 RECORDING = "traceanalyzer_recording"
@@ -15,6 +16,66 @@ GIVEN = "the step's time was given"
 """Why the recorder's time is not used where the user gives another."""
 
 _ALIKE = 0.02  # of the step: clocks of one program differ by less from minute to minute; chosen
+
+
+@dataclass(frozen=True, slots=True)
+class GivenStep:
+    """How long a step takes without the profiler as the user measured it, in ms; `low_ms` and `high_ms` bound it."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+
+    @classmethod
+    def of(cls, value: float | str | Sequence[float] | GivenStep | None) -> GivenStep | None:
+        """From one time, several, or text: "18.3", "18.3,18.9,18.4" or a range "18:19". None stays None.
+
+        Raises:
+            BadOption: a time that is not positive.
+        """
+        if value is None or isinstance(value, GivenStep):
+            return value
+        parts = value.replace(":", ",").split(",") if isinstance(value, str) else value
+        try:
+            times = [float(one) for one in (parts if isinstance(parts, Sequence) else [parts])]
+        except (ValueError, TypeError, OverflowError):
+            times = []
+        if not times or not all(map(_fits, times)):
+            remedy = "Give a time in ms, several with commas between, or a range: 18.3 or 18.3,18.9 or 18:19."
+            raise BadOption(f"step time {value!r}: not a positive time", remedy=remedy)
+        return cls(median(times), min(times), max(times))
+
+    @property
+    def text(self) -> str:
+        """`18.3`, or `18.3:18.9` of several."""
+        return f"{self.ms:g}" if self.low_ms == self.high_ms else f"{self.low_ms:g}:{self.high_ms:g}"
+
+    @property
+    def range_ms(self) -> tuple[float, float]:
+        """The least and the most that the step may take: a single time is known as well as clocks are steady."""
+        return min(self.low_ms, (1 - _ALIKE) * self.ms), max(self.high_ms, (1 + _ALIKE) * self.ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSteps:
+    """The few steps that take far longer than the others.
+
+    Attributes:
+        count, of: how many there are, of how many steps.
+        more_ns: by how much each takes longer than the median of the others, on average.
+        name: the call, op, annotation or kernel that takes most of the longest one's excess; None where nothing does.
+        longest_ns: how long that takes.
+        usual_ns: how long the kernel usually takes; 0 of what runs on the CPU.
+        blocked: whether it is a call of the driver that neither launches nor waits for the GPU.
+    """
+
+    count: int
+    of: int
+    more_ns: int
+    name: str | None
+    longest_ns: int
+    usual_ns: int
+    blocked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +186,8 @@ class StepEstimate:
         gap_ns: of the unprofiled step, the gaps between work that is queued on that stream. Nothing runs in them, and
             no quicker CPU takes them away; fewer kernels do, or a CUDA graph.
         left_out_share: of the time of the steps after the first, that of steps unlike those that are replayed (0 to 1).
+        timed: whether the user or the recorder measured it: the interval is then what was measured.
+        slow: a few steps that take far longer and are not replayed.
     """
 
     traced_ns: int
@@ -137,6 +200,8 @@ class StepEstimate:
     gpu_ns: int = 0
     gap_ns: int = 0
     left_out_share: float = 0.0
+    timed: bool = False
+    slow: SlowSteps | None = None
 
     @property
     def open(self) -> bool:
@@ -156,5 +221,5 @@ class StepEstimate:
 
     @property
     def measured(self) -> bool:
-        """Whether the user has given the time: an estimate's interval is never empty."""
-        return self.low_ns == self.high_ns
+        """Whether the time is measured: an estimate's interval is never empty."""
+        return self.timed or self.low_ns == self.high_ns

@@ -19,6 +19,7 @@ from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.lost_records import unrecorded_graphs
 from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
@@ -30,6 +31,7 @@ _LAUNCHING = 0.5
 # Of the steps that collectives take beyond the quickest: less is how they differ anyway. Of 30 recordings 28 that wait
 # for launching peers have 0.11 or more; with 0.05 and 0.07 the step is as right without.
 _MUCH = 0.1
+_MOST_MISSING = 0.1  # graphs a step whose kernels were lost: more belong to the step; chosen
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,23 @@ class Program:
             raise Unavailable("no work is linked to its launch: the program cannot be replayed")
         sample = Sample.of(steps, nesting, loading(trace, nesting, work), joint)
         begins, ends = sample.begin_ns, sample.end_ns
-        chosen = linked & _inside(work.call_start_ns, begins, ends)
+        step = _step_of(work.call_start_ns, begins, ends)
+        chosen = linked & (step >= 0)
         if not chosen.any():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
+        graphs = unrecorded_graphs(trace, nesting, work)
+        missing = int((_step_of(nesting.start_ns[graphs], begins, ends) >= 0).sum())
+        if missing > _MOST_MISSING * len(sample):
+            raise Unavailable(
+                f"{missing:,} launches of CUDA graphs in {len(sample):,} step{'s' * (len(sample) > 1)} have no kernel "
+                "in the trace, so nobody can say when the GPU is idle"
+            )
         is_op = matching(trace.lanes.cpu, "category", "cpu_op".__eq__)
         its_own = program_threads(nesting, steps, is_op, work.call[linked], int(begins[0]), int(ends[-1]))
         timeline = CpuTimeline.of(nesting, its_own, begins, ends)
 
         def parts(waiting: CollectiveWaits | None) -> tuple[SteadyWork, Waits, Segments]:
-            device = _device(trace, work, nesting, chosen, waiting)
+            device = _device(trace, work, nesting, chosen, step, waiting)
             waits = Waits.of(trace, nesting, syncs, work, device, timeline)
             return device, waits, Segments.of(trace, nesting, work, device, timeline, waits, waiting)
 
@@ -145,17 +155,22 @@ def loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 
-def _inside(at: Rows, begins: Rows, ends: Rows) -> Mask:
+def _step_of(at: Rows, begins: Rows, ends: Rows) -> Rows:
+    """Position of the step [begins[i], ends[i]) in which each instant lies, -1 for none."""
     step = np.searchsorted(begins, at, side="right") - 1
-    return np.asarray((step >= 0) & (at < pick(ends, step)))
+    return np.where((step >= 0) & (at < pick(ends, step)), step, -1)
 
 
 def _device(
-    trace: Trace, work: DeviceWork, nesting: Nesting, chosen: Mask, waiting: CollectiveWaits | None
+    trace: Trace,
+    work: DeviceWork,
+    nesting: Nesting,
+    chosen: Mask,
+    step: Rows,
+    waiting: CollectiveWaits | None,
 ) -> SteadyWork:
     category = codes_at(trace.lanes.gpu, "category", work.row)
     is_communication = work.kind == KINDS.index("communication")
     waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
-    return SteadyWork.of(
-        work, category, is_communication, chosen, np.sort(nesting.start_ns[waits]), trace, waiting
-    )
+    calls_ns = np.sort(nesting.start_ns[waits])
+    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, trace, waiting)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 _SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
-_RARE = 0.2  # share of the steps that may be hiccups; what is slow more often is the program; ranks/hiccup
 _DISTURBED = (
     2.0  # times the quickest step's time from row to row: the host did something else; steps differ by
 )
@@ -55,6 +54,7 @@ class Sample:
         part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
         of_steps: how many steps the trace has.
         disturbed: whether others were left out because the host was busy with something else in them.
+        slow: int64, positions in `Steps` of a few that take far longer than the others, and are left out.
         left_out: share of the time of all steps but the first that is in no step like those of the sample (0 to 1).
     """
 
@@ -65,6 +65,7 @@ class Sample:
     of_steps: int
     disturbed: bool = False
     left_out: float = 0.0
+    slow: Rows = field(default_factory=no_rows)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -92,14 +93,17 @@ class Sample:
     ) -> Self:
         """A run of warm and typical steps from the middle of the trace; of a job those that stand for all ranks.
 
+        Where nothing marks the end of the last step, a part of it may be missing: it stands for none.
+
         Args:
-            loading: when the program waited for its data: that is the program's, however long, and no disturbance.
+            loading: when the program waited for its data: how often it has a row meanwhile tells nothing.
         """
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
             return cls(np.flatnonzero(same), begin[same], end[same], 1.0, len(steps))
-        working = end - begin - intervals.covered(loading, begin, end)
-        usual = _usual(working, steps.capturing, warm=steps.warm)
+        usual, slow = _usual(end - begin, steps.capturing, warm=steps.warm)
+        if steps.open_end and len(usual) > 1 and usual[-1] == len(begin) - 1:
+            usual = usual[:-1]
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
         left = _left_out(end - begin, usable, steps.capturing)
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
@@ -110,22 +114,31 @@ class Sample:
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
         disturbed = usable is not usual
-        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=left)
+        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=left, slow=slow)
 
 
-def _usual(dur: Rows, capturing: Mask, *, warm: bool) -> Rows:
-    """Positions of steps that are neither empty, nor a cold first one, nor hiccups, and capture no graph.
+def _usual(dur: Rows, capturing: Mask, *, warm: bool) -> tuple[Rows, Rows]:
+    """Positions of steps that are neither empty, nor a cold first one, nor hiccups, and capture no graph; of hiccups.
 
     Args:
         warm: whether the first is as warm as the others, if it is as quick.
     """
     usable = np.flatnonzero((dur > 0) & ~capturing)
     if len(usable) == 0:
-        return np.zeros(1, np.int64)
+        return np.zeros(1, np.int64), no_rows()
     if len(usable) > 1 and usable[0] == 0 and not (warm and dur[0] <= _SLOW * _median(dur[usable])):
         usable = usable[1:]
     slow = dur[usable] > _SLOW * _median(dur[usable])
-    return usable[~slow] if slow.mean() <= _RARE or slow.sum() <= 1 else usable
+    return (usable, no_rows()) if _regular(usable, slow) else (usable[~slow], usable[slow])
+
+
+def _regular(steps: Rows, slow: Mask) -> bool:
+    """Whether every n-th step is slow, as where the program logs or saves then, and no other."""
+    if slow.sum() < 2:
+        return False
+    first, second = steps[slow][:2].tolist()
+    every = second - first
+    return every > 1 and np.array_equal(slow, steps % every == first % every)
 
 
 def _median(dur: Rows) -> int:

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.step_times import Saving, StepEstimate
+from traceanalyzer.model.step_times import GivenStep, Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
@@ -26,6 +26,9 @@ from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
 from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, run_at, unknown
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
+from traceanalyzer.replay.step_breakdown import slow_steps
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 # About STEP_RESIDUAL, the replayed step's error: less idle time than this may be none.
@@ -54,11 +57,13 @@ class Forecast:
         replays: of the program at these slowdowns, with any edits.
         step: the unprofiled step.
         wider: by how much savings' intervals are wider than those of the ledger.
+        given_ns: the measured step, its most and its least, at these slowdowns; what of it no replay has stays.
     """
 
     replays: Replays
     step: StepEstimate
     wider: float = 1.0
+    given_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
     def program(self) -> Program:
@@ -70,8 +75,13 @@ class Forecast:
         """The replays without edits, at the typical, the low and the high slowdown."""
         return self.replays.steps(())
 
+    @property
+    def _wholes_ns(self) -> list[float]:
+        """The step that savings are shares of, at each slowdown."""
+        return [max(step.ns, given) for step, given in zip(self.base, self.given_ns, strict=True)]
+
     @classmethod
-    def build(cls, trace: Trace, steps: Steps, program: Program) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, program: Program) -> Self:
         """From the trace alone; `pinned` where the user knows the step.
 
         Raises:
@@ -97,36 +107,48 @@ class Forecast:
             _bounds(base),
             *typical.on_device,
             program.sample.left_out,
+            slow=slow_steps(trace, nesting, work, steps, program),
         )
         return cls(replays, step, _wider(trace, program))
 
-    def pinned(self, step_ms: float) -> Self:
-        """The same where the user knows the step without the profiler: the slowdown that makes it so.
+    def pinned(self, measured: GivenStep) -> Self:
+        """The same where the step without the profiler is measured: the slowdowns that make it so.
 
-        Where none does, because the device alone takes longer or less, shares are those of the nearest.
+        Near a tie of CPU and GPU a few percent decide what a fix saves, so the ends of what was measured are replayed.
         """
-        replays = Replays(self.program, _solve(self.program, step_ms * 1e6))
+        least, most = measured.range_ms
+        given_ns = (measured.ms * 1e6, most * 1e6, least * 1e6)
+        replays = Replays(self.program, _solve(self.program, given_ns))
         base = replays.steps(())
-        given = step_ms * 1e6
         basis = f"{self.program.sample.text} replayed; {replays.slowdown.basis}"
+        wholes = [max(step.ns, given) for step, given in zip(base, given_ns, strict=True)]
+        bounds = _bounds(base, wholes)
+        whole, low, high = (round(ms * 1e6) for ms in (measured.ms, measured.low_ms, measured.high_ms))
         step = StepEstimate(
             self.step.traced_ns,
-            round(given),
-            round(given),
-            round(given),
-            base[0].bound,
+            whole,
+            low,
+            high,
+            _bound_in(base[0], wholes[0]),
             basis,
-            _bounds(base),
+            bounds,
             *base[0].on_device,
+            timed=True,
+            slow=self.step.slow,
         )
-        return replace(self, replays=replays, step=step)
+        return replace(self, replays=replays, step=step, given_ns=given_ns)
 
     def doubt(self, step_ms: float) -> str | None:
         """Why a step of `step_ms` without the profiler cannot be of this run; None where it can."""
-        given, recorded, busy = step_ms * 1e6, self.step.traced_ns, self.program.least_gpu_ns
-        if given > recorded * (1 + _NOISE):
+        recorded = self.step.traced_ns
+        if step_ms * 1e6 > recorded * (1 + _NOISE):
             return f"a step takes only {format_ns(recorded)} even with the profiler"
-        if given < busy * (1 - _NOISE):
+        return Forecast.too_short(self, step_ms)
+
+    def too_short(self, step_ms: float) -> str | None:
+        """Why no step of this run can be as short as `step_ms`; None where one can."""
+        busy = self.program.least_gpu_ns
+        if step_ms * 1e6 < busy * (1 - _NOISE):
             return f"the GPU alone is busy for {format_ns(round(busy))} of each step"
         return None
 
@@ -148,15 +170,16 @@ class Forecast:
         every = [*given, *edits]
         before, left = self.replays.steps(given), self.replays.edited(every)
         fixed = self.replays.steps(every, left)
+        wholes = self._wholes_ns
         shares = [
-            (start.ns - after.ns) / whole.ns if whole.ns > 0 else 0.0
-            for whole, start, after in zip(self.base, before, fixed, strict=True)
+            (start.ns - after.ns) / whole if whole > 0 else 0.0
+            for whole, start, after in zip(wholes, before, fixed, strict=True)
         ]
         share, (below, above) = shares[0], self._residuals(edits, left)
         process = max(PROCESS[step.bound] for step in (self.base[0], fixed[0])) if edits else 0.0
         rare = left.unsteady_ns / max(self.step.traced_ns, 1)
         low = min(*shares, share - max(_spread(share, below, 0.0), rare))
-        at_first = max(one.ns / max(whole.ns, 1.0) for whole, one in zip(self.base, before, strict=True))
+        at_first = max(one.ns / max(whole, 1.0) for whole, one in zip(wholes, before, strict=True))
         most = at_first - self._surely_busy_ns(left, edits) / max(self.step.high_ns, 1)
         if (self.program.segments.driver & ~left.kept).any():
             most = 1.0  # the driver's own calls take up to twice as long without the profiler: the step may be longer
@@ -207,8 +230,16 @@ class Forecast:
     @property
     def idle_share(self) -> float:
         """Share of the unprofiled step in which the device that has most to do does nothing (0 to 1)."""
-        step = self.base[0]
-        return max(0.0, 1 - step.gpu_ns / step.ns) if step.ns > 0 else 0.0
+        whole = self._wholes_ns[0]
+        return max(0.0, 1 - self.base[0].gpu_ns / whole) if whole > 0 else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
+        shares = (
+            step.gpu_ns / max(whole, 1.0) for step, whole in zip(self.base, self._wholes_ns, strict=True)
+        )
+        return min(max(0.0, *shares), 1.0)
 
 
 def evidence(edits: Sequence[Edit], left: EditedProgram) -> str:
@@ -224,14 +255,25 @@ def evidence(edits: Sequence[Edit], left: EditedProgram) -> str:
     return "gone" if any(isinstance(edit, DropWork | Fuse) for edit in edits) else "measured"
 
 
-def _bounds(base: tuple[Step, Step, Step]) -> tuple[Bound, ...]:
-    """The bound; two where the device idles at one of the slowdowns and at another does not."""
-    by_idle = sorted(base, key=lambda step: 1 - step.gpu_ns / max(step.ns, 1.0))
-    idle = [1 - step.gpu_ns / max(step.ns, 1.0) for step in by_idle]
-    if not idle[0] < MIN_OPEN_SHARE <= idle[-1]:
-        return (base[0].bound,)
-    busy: Bound = "communication" if by_idle[0].bound == "communication" else "gpu"
-    return busy, "wait" if by_idle[-1].bound == "wait" else "cpu"
+def _bounds(base: tuple[Step, Step, Step], wholes: Sequence[float] = ()) -> tuple[Bound, ...]:
+    """The bound; two where the device idles at one of the slowdowns and at another does not.
+
+    Args:
+        wholes: how long the step is at each, where it was measured.
+    """
+    wholes = wholes or [step.ns for step in base]
+    idle = [1 - step.gpu_ns / max(whole, 1.0) for step, whole in zip(base, wholes, strict=True)]
+    least, most = (chosen(range(len(idle)), key=idle.__getitem__) for chosen in (min, max))
+    if not idle[least] < MIN_OPEN_SHARE <= idle[most]:
+        return (_bound_in(base[0], wholes[0]),)
+    busy: Bound = "communication" if base[least].bound == "communication" else "gpu"
+    return busy, "wait" if base[most].bound == "wait" else "cpu"
+
+
+def _bound_in(step: Step, whole: float) -> Bound:
+    """What sets the pace: the CPU, where the measured step leaves a busy device time that no replay has."""
+    idle = 1 - step.gpu_ns / max(whole, 1.0)
+    return "cpu" if idle >= MIN_OPEN_SHARE and step.bound in ("gpu", "communication") else step.bound
 
 
 _WORD = {"gpu": "GPU", "cpu": "CPU", "wait": "waits of one for the other", "communication": "communication"}
@@ -274,22 +316,32 @@ def _drained_ns(steps: Steps, sample: Sample) -> int:
     return max((int(before - after) for before, after in behind if before > after), default=0)
 
 
-def _solve(program: Program, wanted_ns: float) -> Slowdown:
-    """The slowdown at which the step takes so long, by bisection of what the profiler added."""
-    edited, (low, high) = EditedProgram(program), _STRENGTHS
-    slow, quick = (run(edited, program.segments.slowed.slowdown(strength)).ns for strength in (low, high))
+def _solve(program: Program, wanted_ns: tuple[float, float, float]) -> Slowdown:
+    """The slowdowns at which the step takes so long, and at the most and at the least of what was measured."""
+    edited, slowed = EditedProgram(program), program.segments.slowed
+    slow, quick = (run(edited, slowed.slowdown(strength)).ns for strength in _STRENGTHS)
     basis = "the slowdown is chosen to give the measured step"
-    if not quick < wanted_ns < slow:
-        low = high = low if wanted_ns >= slow else high
-        basis = "no slowdown gives the measured step: savings are shares of it"
+    if not quick < wanted_ns[0] < slow:
+        basis = "no slowdown gives the measured step: what the replay lacks of it stays"
+    typical, low, high = (
+        slowed.slowdown(_strength(edited, one, slow, quick)) if slow > quick else slowed.slowdown(1.0)
+        for one in wanted_ns
+    )
+    return Slowdown(low, typical, high, basis)
+
+
+def _strength(edited: EditedProgram, wanted_ns: float, slow: float, quick: float) -> float:
+    """Times that the profiler adds of what it is said to add, where the step takes so long; by bisection."""
+    low, high = _STRENGTHS
+    if wanted_ns >= slow or wanted_ns <= quick:
+        return low if wanted_ns >= slow else high
     while high - low > _SOLVED:
         middle = (low + high) / 2
-        if run(edited, program.segments.slowed.slowdown(middle)).ns > wanted_ns:
+        if run(edited, edited.program.segments.slowed.slowdown(middle)).ns > wanted_ns:
             low = middle
         else:
             high = middle
-    slowdown = program.segments.slowed.slowdown((low + high) / 2)
-    return Slowdown(slowdown, slowdown, slowdown, basis)
+    return (low + high) / 2
 
 
 _Steps = tuple[Step, Step, Step]
@@ -343,10 +395,8 @@ def _replayed(edited: EditedProgram, slowdown: Slowdown) -> _Steps:
 
 
 def busy_share(forecast: Forecast | None) -> float | None:
-    """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
-    if forecast is None:
-        return None
-    return min(max(0.0, *(step.gpu_ns / max(step.ns, 1.0) for step in forecast.base)), 1.0)
+    """`Forecast.busy_share`, None without a forecast."""
+    return None if forecast is None else forecast.busy_share
 
 
 def only_profiled(forecast: Forecast | None) -> bool:

@@ -22,6 +22,7 @@ _GAP, _OP, _CALL, _HOST_OP = 0, 1, 2, 3
 _MOST_NS = np.array([2_600.0, 27_900.0, 6_500.0, 11_200.0])  # of a gap, op, call, op without launch; fitted
 _STAYS = np.array([0.105, 0.41, 0.95, 0.41])  # share of it that is the program's; fitted
 _BEYOND = np.array([0.05, 0.08, 0.2, 0.0])  # share of what goes beyond that is the profiler's still; fitted
+_LONG_CALL_NS = 100_000.0  # what a call takes beyond is the driver's own: staging, a lock; as in late_starts
 _SHAPES = np.array([0.0, -0.13, 0.0, -0.13])  # with shapes every op's inputs are written down; fitted
 _PYTHON_NS = 770.0  # per Python call with stacks; fitted
 _MAX_PYTHON = 0.7  # share of a stretch that recording Python calls may take
@@ -60,6 +61,7 @@ class Slowed:
         most_ns: how much of a stretch may be recording.
         program_share: share of that which is the program's.
         tail_overhead: share of what goes beyond it that is the profiler's: colder caches.
+        tail_ns: up to which it is.
         python_overhead: share of the whole stretch that is recording: Python calls with stacks.
         total_ns, added_ns: of all segments, traced, and what of that the profiler is said to have added.
         of_rank: whether the process is one of several that talk to each other.
@@ -68,6 +70,7 @@ class Slowed:
     most_ns: Floats
     program_share: Floats
     tail_overhead: Floats
+    tail_ns: Floats
     python_overhead: Floats
     total_ns: float
     added_ns: float
@@ -106,7 +109,9 @@ class Slowed:
         python_overhead = np.where(counts, np.minimum(python, _MAX_PYTHON), 0.0)
         tail_overhead = np.where(steady, 0.0, _BEYOND[kind])
         python_overhead = np.where(steady, 0.0, python_overhead)
-        slowed = cls(most, program_share, tail_overhead, python_overhead, float(cpu_ns.sum()), 0.0, of_rank)
+        tail_ns = np.where(kind == _CALL, _LONG_CALL_NS, np.inf)
+        per_segment = most, program_share, tail_overhead, tail_ns, python_overhead
+        slowed = cls(*per_segment, float(cpu_ns.sum()), 0.0, of_rank)
         left = _left(cpu_ns, slowed.added(cpu_ns), 1.0)
         return replace(slowed, added_ns=float((cpu_ns - left).sum()))
 
@@ -120,7 +125,8 @@ class Slowed:
         python_ns = cpu_ns * self.python_overhead
         own_ns = cpu_ns - python_ns
         short = np.minimum(own_ns, self.most_ns)
-        added = short * (1 - self.program_share) + self.tail_overhead * (own_ns - short) + python_ns
+        tail_ns = np.minimum(own_ns - short, self.tail_ns)
+        added = short * (1 - self.program_share) + self.tail_overhead * tail_ns + python_ns
         return added * (_OF_RANKS if self.of_rank else 1.0)
 
     def unprofiled(self, cpu_ns: Floats, added_ns: Floats, slowdown: float) -> Floats:

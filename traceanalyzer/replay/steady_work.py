@@ -10,6 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, numbered, pick
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.late_starts import late_starts_ns
 from traceanalyzer.replay.overlap_slowdown import undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -75,6 +76,7 @@ class SteadyWork:
         category: Rows,
         is_communication: Mask,
         chosen: Mask,
+        step: Rows,
         stream_waits: Rows,
         trace: Trace,
         waiting: CollectiveWaits | None = None,
@@ -85,6 +87,7 @@ class SteadyWork:
             category: int64 (entries,), code of each entry's category.
             is_communication: bool (entries,), which of them communicate.
             chosen: bool (entries,).
+            step: int64 (entries,), sampled step in which each of them is launched.
             stream_waits: starts of the calls that make a stream wait for another, sorted.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
         """
@@ -99,7 +102,7 @@ class SteadyWork:
         code, _ = numbered(category)
         gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
-        latency = _latencies(work, entry, idle)
+        latency = _latencies(work, entry, idle) + late_starts_ns(work, entry, step[entry], stream_waits)
         to, source, waits_ns = _edges(work, entry, stream, stream_waits, waited >= 0)
         gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)

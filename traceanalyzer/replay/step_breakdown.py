@@ -9,12 +9,21 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped, numbered, pick, starts_of_runs
+from traceanalyzer.model.arrays import Rows, grouped, median_of, numbered, pick, starts_of_runs
+from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.short_names import short_kernel
+from traceanalyzer.model.step_times import SlowSteps
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.program import Program
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import COPY_CALL, LAUNCH, SYNCHRONISING
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
 
+_MOST = 0.5  # of what a slow step takes longer: so much of one row is the reason; chosen
 _GAP, _LOADS = "before ", "enumerate(DataLoader)"
 
 
@@ -53,6 +62,48 @@ class StepBreakdown:
             (names[int(gaps[0])] or "", float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
         )
         return cls(cpu, counts, pause, pause_ns, took, _kernels(trace, work, program, steps))
+
+
+def slow_steps(
+    trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, program: Program
+) -> SlowSteps | None:
+    """What the few steps that are not replayed, because they take far longer, take; None where there are none."""
+    slow, usual = program.sample.slow, program.sample.steps
+    if len(slow) == 0:
+        return None
+    begins, ends = steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
+    typical_ns = float(np.median((steps.cpu_end_ns - steps.cpu_start_ns)[usual]))
+    more_ns = (ends - begins) - typical_ns
+    whole = len(slow), len(steps), round(float(more_ns.mean()))
+    entry, usual_ns = _slower_work(trace, work, np.flatnonzero(np.isin(steps.of_work, slow)))
+    kernel_ns = int(work.end_ns[entry] - work.start_ns[entry])
+    if entry >= 0 and kernel_ns - usual_ns >= _MOST * more_ns.min():
+        kernel = short_kernel(_text(trace.lanes.gpu, "name", int(work.row[entry])))
+        return SlowSteps(*whole, kernel, kernel_ns, usual_ns, blocked=False)
+    timeline = CpuTimeline.of(nesting, program.timeline.threads, begins, ends)
+    took_ns = timeline.end_ns - timeline.start_ns
+    at = int(np.argmax(took_ns))
+    row, longest_ns = int(timeline.row[at]), int(took_ns[at])
+    if row < 0 or longest_ns < _MOST * more_ns[timeline.step[at]]:
+        return SlowSteps(*whole, None, longest_ns, 0, blocked=False)
+    name, category = (_text(trace.lanes.cpu, column, row) for column in ("name", "category"))
+    expected = any(one.search(name) for one in (LAUNCH, COPY_CALL, SYNCHRONISING))
+    return SlowSteps(*whole, name, longest_ns, 0, blocked=category in CALL_CATEGORIES and not expected)
+
+
+def _slower_work(trace: Trace, work: DeviceWork, among: Rows) -> tuple[int, int]:
+    """(entry of the work that takes longest beyond the median of its name and grid, that median); -1 for none."""
+    if len(among) == 0:
+        return -1, 0
+    kind, _ = grouped([codes_at(trace.lanes.gpu, column, work.row) for column in ("name", "grid")])
+    took_ns = work.end_ns - work.start_ns
+    usual_ns = median_of(kind, took_ns.astype(np.float64))[kind[among]]
+    at = int(np.argmax(took_ns[among] - usual_ns))
+    return int(among[at]), round(float(usual_ns[at]))
+
+
+def _text(frame: Columns, column: str, row: int) -> str:
+    return str(Texts.column(frame, column, np.array([row]))[0])
 
 
 def longest_gaps(program: Program) -> Rows:

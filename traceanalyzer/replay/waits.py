@@ -11,6 +11,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, pick
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
+from traceanalyzer.replay.late_starts import LATE_NS
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.timeline.device_work import DeviceWork, pageable
 from traceanalyzer.timeline.names import COPY_CALL
@@ -191,7 +192,10 @@ def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
 
 
 def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: Mask) -> _Part:
-    """A copy's call that waits for its own copy."""
+    """A copy's call that waits for its own copy.
+
+    What it takes long after that, as to stage pageable memory or to wait for a lock of the driver, is the program's.
+    """
     by_call = np.argsort(call, kind="stable")
     at = np.minimum(np.searchsorted(call[by_call], rows), len(call) - 1)
     own = by_call[at]
@@ -200,7 +204,7 @@ def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: M
     done = order.end[own]
     waited = pageable[own] & (done <= end + _PAGEABLE_SLACK_NS) & (end - start > _MIN_PAGEABLE_NS)
     waited |= (end - start > _MIN_COPY_NS) & (done <= end)
-    tail = np.clip(end - done, 0, _MAX_TAIL_NS)
+    tail = np.where(end - done > LATE_NS, end - done, np.clip(end - done, 0, _MAX_TAIL_NS))
     streams = np.arange(len(order.ends)) == order.stream[own][:, None]
     return _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
 

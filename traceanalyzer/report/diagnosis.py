@@ -5,7 +5,6 @@ Not called `diagnose`: a module of that name would take the place of the functio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Severity, Status
 from traceanalyzer.model.report import AnalysedWindow, Fault, Report, TraceReport
-from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.model.units import format_ns, parse_window
 from traceanalyzer.replay.job_saving import JobForecast
@@ -25,7 +24,7 @@ from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.finding_order import by_fault, triaged
 from traceanalyzer.report.iterations import iterations_of
 from traceanalyzer.report.job_findings import of_job, outcomes_of
-from traceanalyzer.report.job_replay import replayed_together
+from traceanalyzer.report.job_replay import replayed_together, too_short
 from traceanalyzer.report.job_summary import compares_ranks, job_report
 from traceanalyzer.report.rank_report import Asked, OfRank, Settings, judged, whole_findings
 from traceanalyzer.report.summary import attempt, span_of
@@ -34,6 +33,7 @@ from traceanalyzer.rule.registry import broken_files
 
 Traces = Trace | Mapping[int, Trace]
 Offsets = tuple[int | None, int | None]
+StepTime = float | str | Sequence[float] | GivenStep | None
 Window = Offsets | str | Finding | Occurrence | AnalysedWindow
 
 
@@ -44,7 +44,7 @@ def diagnose(
     ignore: Iterable[str] = (),
     settings: Settings | None = None,
     window: Window | None = None,
-    step_ms: float | None = None,
+    step_ms: StepTime = None,
 ) -> Report:
     """Run rules over a trace, or over all traces of a job, and report what they found.
 
@@ -55,11 +55,12 @@ def diagnose(
         settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
         window: analyse only [start, end): as text, "2ms:8ms", or in ns, both from each trace's `Meta.origin_ns`, where
             None leaves a side open; or something with a span of the trace's clock, such as a finding.
-        step_ms: how long a step takes without the profiler, where you have measured it, in ms.
+        step_ms: how long a step takes without the profiler, where you have measured it, in ms: a time, several, or
+            a range as text, "18:19".
 
     Raises:
         UnreadableTrace, NotATrace: the file cannot be read.
-        BadOption: an unknown rule or limit, a window outside the trace, or a step time that is not positive.
+        BadOption: an unknown rule or limit, a window outside the trace, or a step time that no step can take.
     """
     given = _loaded(traces) if isinstance(traces, str | Path) else traces
     analysed = analyses_of(given, window)
@@ -85,7 +86,7 @@ def report_of(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     settings: Settings | None = None,
-    step_ms: float | None = None,
+    step_ms: StepTime = None,
     as_peers: Sequence[int] = (),
 ) -> Report:
     """As `diagnose`, of what `analyses_of` returned.
@@ -94,7 +95,7 @@ def report_of(
         as_peers: ranks of a job; what its step would be if these were as the others.
 
     Raises:
-        BadOption: an unknown rule or limit, a step time that is not positive, or a rank that is not there.
+        BadOption: an unknown rule or limit, a step time that no step can take, or a rank that is not there.
     """
     analyses = dict(analysed)
     asked = Asked.of(select, ignore, settings, step_ms)
@@ -113,8 +114,11 @@ def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: 
     Args:
         view: what `introduce` returned.
     """
-    if asked.step_ms is not None and not 0 < asked.step_ms < math.inf:
-        raise BadOption(f"step time {asked.step_ms} ms: not a positive time")
+    if asked.step_ms is not None:
+        refused = ranks.each(too_short, dict.fromkeys(ranks.all), asked.step_ms).values()
+        for reason in filter(None, refused):
+            remedy = "Give the time of one whole step of this run, in ms."
+            raise BadOption(f"step time {asked.step_ms.text} ms: {reason}", remedy=remedy)
     limits = {f"{rule.slug}.{name}": value for rule in asked.rules for name, value in rule.in_force()}
     unavailable: dict[str, str] = {}
     forecast = None

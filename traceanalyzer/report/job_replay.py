@@ -12,7 +12,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.step_times import GIVEN, MeasuredStep, measured_step, median
+from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step, median
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
 from traceanalyzer.replay.joint_replay import same_steps
 from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank
@@ -29,7 +29,7 @@ from traceanalyzer.timeline.steps import Steps
 
 
 def replayed_together(
-    ranks: Ranks, view: JobView, step_ms: float | None, first: Sequence[int] = ()
+    ranks: Ranks, view: JobView, step_ms: GivenStep | None, first: Sequence[int] = ()
 ) -> JobForecast:
     """The ranks replayed together; each of them is told what it does that its peers do not.
 
@@ -63,10 +63,10 @@ def replayed_together(
     return JobForecast.of(forecasts, made, waited_for)
 
 
-def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> float | None:
-    """The step as the recorder timed it on all ranks, in ms; None where a time is missing or doubted."""
+def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
+    """The step as the recorder timed it on all ranks; None where a time is missing or doubted."""
     told = [one for one in ranks.each(recorded_step, every, None).values() if one and not one.unused]
-    return median(one.ms for one in told) if len(told) == len(every) else None
+    return GivenStep.of(median(one.ms for one in told)) if len(told) == len(every) else None
 
 
 def _waited_for(
@@ -120,7 +120,7 @@ def know(analysis: Analysis, more: Excess, _: None) -> None:
     analysis.provide(ExcessOverPeers.of(more, analysis.trace, analysis.index(Program)))
 
 
-def recorded_step(analysis: Analysis, _: None, step_ms: float | None) -> MeasuredStep | None:
+def recorded_step(analysis: Analysis, _: None, step_ms: GivenStep | None) -> MeasuredStep | None:
     """The rank's step as the recorder timed it, with the reason where it is not used."""
     measured = measured_step(analysis.trace.meta.extra)
     if measured is None:
@@ -131,7 +131,13 @@ def recorded_step(analysis: Analysis, _: None, step_ms: float | None) -> Measure
     return replace(measured, unused=None if forecast is None else forecast.doubt(measured.ms))
 
 
-def forecast(analysis: Analysis, _: None, step_ms: float | None) -> RankForecast | str:
+def too_short(analysis: Analysis, _: None, step_ms: GivenStep) -> str | None:
+    """Why no step of the rank can be as short as that; None where one can, or the trace cannot tell."""
+    forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
+    return None if forecast is None else forecast.too_short(step_ms.low_ms)
+
+
+def forecast(analysis: Analysis, _: None, step_ms: GivenStep | None) -> RankForecast | str:
     """What the rank's own replays say, or why there are none."""
     try:
         own = analysis.index(Forecast)

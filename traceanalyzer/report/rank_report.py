@@ -12,7 +12,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.report import DeviceTime, TraceReport
-from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
@@ -47,12 +47,12 @@ _NO_ESTIMATES: Estimates = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asked for: which rules, their limits, and the step's time without the profiler in ms."""
+    """What the user asked for: which rules, their limits, and the step's time without the profiler."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     settings: tuple[tuple[str, str | int | float], ...] = ()
-    step_ms: float | None = None
+    step_ms: GivenStep | None = None
 
     @classmethod
     def of(
@@ -60,10 +60,14 @@ class Asked:
         select: Iterable[str],
         ignore: Iterable[str],
         settings: Settings | None,
-        step_ms: float | None,
+        step_ms: float | str | Sequence[float] | GivenStep | None,
     ) -> Self:
-        """As the arguments of `diagnose`."""
-        return cls(tuple(select), tuple(ignore), tuple((settings or {}).items()), step_ms)
+        """As the arguments of `diagnose`.
+
+        Raises:
+            BadOption: a step time that is not positive.
+        """
+        return cls(tuple(select), tuple(ignore), tuple((settings or {}).items()), GivenStep.of(step_ms))
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -151,7 +155,7 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     analysis.build_all([Forecast, *indexes_of(asked.rules)])
     measured = recorded_step(analysis, None, step_ms)
     if measured is not None and not measured.unused:
-        step_ms = measured.ms
+        step_ms = GivenStep.of(measured.ms)
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     if forecast is not None and step_ms is not None:
         analysis = analysis.with_index(forecast)
@@ -176,7 +180,7 @@ def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
         yield Brief(rank, number, one.rule, one.cause, one.by, one.severity, *costs, saved, bool(fix), fault)
 
 
-def _forecast(analysis: Analysis, step_ms: float | None) -> Forecast:
+def _forecast(analysis: Analysis, step_ms: GivenStep | None) -> Forecast:
     """The program's replays, pinned to the user's step time where it was given.
 
     Raises:

@@ -144,6 +144,7 @@ def _steps(analysis: Analysis) -> StepsSummary:
         cold=times(0, cold) if cold else None,
         steady=times(cold, len(durations)) if cold else None,
         cut=(end - begin) - (last - first),
+        left_out_ns=steps.left_out_ns,
     )
 
 

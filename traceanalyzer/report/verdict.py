@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
-from traceanalyzer.model.step_times import Saving, StepEstimate
+from traceanalyzer.model.step_times import Saving, SlowSteps, StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
@@ -20,6 +20,9 @@ from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
+_NO_KERNEL = (
+    "have no kernel"  # of a reason why the step cannot be predicted: then idle time is not known, either
+)
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
@@ -122,12 +125,19 @@ _REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based 
 
 
 def step_line(trace: TraceReport) -> str:
-    """How long a step takes: recorded, and predicted without the profiler."""
+    """How long a step takes: recorded, and predicted without the profiler; and what of the recording is left out."""
+    return _step_takes(trace) + _outside(trace)
+
+
+def _step_takes(trace: TraceReport) -> str:
     step = trace.step
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
         if step.measured:
-            return f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
+            span = f" ({_without_unit(format_span(step.low_ns, step.high_ns), alone)})"
+            span *= step.low_ns < step.high_ns
+            takes = f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
+            return f"{takes}{span}{_longer(trace, step)}"
         span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
@@ -137,6 +147,18 @@ def step_line(trace: TraceReport) -> str:
         known = trace.steps.steady or trace.steps.every
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
     return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
+
+
+def _outside(trace: TraceReport) -> str:
+    """Of a trace without steps how much of the recording the window leaves out, where it is more than the window."""
+    steps = trace.steps
+    before, after = steps.left_out_ns if steps is not None and not steps.marked else (0, 0)
+    parts = [
+        f"{format_ns(ns)} {where} GPU work"
+        for ns, where in ((before, "before the first"), (after, "after the last"))
+        if ns > MUCH * trace.window.length_ns
+    ]
+    return f"; of the recording, {' and '.join(parts)} are left out" if parts else ""
 
 
 def _mean(step: StepEstimate) -> str:
@@ -155,6 +177,8 @@ def _even(trace: TraceReport) -> bool:
 
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
     """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
+    if step.slow is not None:
+        return f"; {_slow_steps(step.slow)}"
     every = trace.steps and (trace.steps.steady or trace.steps.every)
     much = step.left_out_share >= MUCH and not _even(trace)
     if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
@@ -167,6 +191,20 @@ def _longer(trace: TraceReport, step: StepEstimate) -> str:
         share = 1 - int(replayed[1]) * step.traced_ns / max(trace.steps.every.total_ns, 1)
         return f"; {left} of {replayed[2]} steps, with {percent(max(share, 0.0))} of the recorded time, are left out"
     return f"; the longest of {every.count:,} steps, {longest}, is left out"
+
+
+def _slow_steps(slow: SlowSteps) -> str:
+    """`1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo`."""
+    several = slow.count > 1
+    longer = (
+        f"{slow.count} of {slow.of} steps {'take' if several else 'takes'} {format_ns(slow.more_ns)} longer"
+    )
+    if slow.name is None:
+        return longer + " on average" * several
+    where = f"{longer}{' on average' * several}: {format_ns(slow.longest_ns)} in {slow.name}"
+    if slow.usual_ns:
+        return f"{where}, usually {format_ns(slow.usual_ns)}: the GPU may be shared with another process"
+    return where + ", blocked in the driver by another thread or process" * slow.blocked
 
 
 def by_whom(trace: TraceReport) -> str:
@@ -188,6 +226,9 @@ def _without_unit(span: str, time: str) -> str:
 _NOTHING = "nothing found that needs a fix"
 _NOTHING_SURE = "no clear fault"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
+_WITHOUT_GRAPHS = (
+    "not judged: record a step without the CUDA graph, or with a newer driver, which records its kernels"
+)
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _NO_DEVICE_USED = "the program did not use a GPU while it was recorded: run it where torch sees one"
 _ON_ALL = (
@@ -239,6 +280,9 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     )
     joint = "; " if _both_wait(trace) else ": "
     limit = joint.join(part for part in (_limit(trace, costs), goes_to) if part)
+    if _NO_KERNEL in (reason := _unpredictable(trace)):
+        fix = fix_line(trace, wrong) if wrong else _WITHOUT_GRAPHS
+        return Verdict(step_line(trace), f"not known: {reason}", fix)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice, _question(numbered)]
@@ -254,6 +298,11 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
         "; ".join(part for part in parts if part),
     )
+
+
+def _unpredictable(trace: TraceReport) -> str:
+    """Why no step is predicted; empty where one is."""
+    return "" if trace.step else (trace.unavailable or {}).get("step", "")
 
 
 def _both_wait(trace: TraceReport) -> bool:

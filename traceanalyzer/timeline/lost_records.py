@@ -12,6 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
 
 _LAUNCH = re.compile(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
@@ -47,6 +48,13 @@ class LostRecords:
         tail = int(nesting.end_ns[rows].max(initial=0)) - int(work.end_ns.max())
         lost = rows[~np.isin(rows, work.call)]
         return cls(len(rows), lost, _unlaunched(work), max(tail, 0) if len(rows) else 0)
+
+
+def unrecorded_graphs(trace: Trace, nesting: Nesting, work: DeviceWork) -> Rows:
+    """Rows of `trace.cpu`, in order: launches of CUDA graphs, none of whose kernels the trace has."""
+    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.match) & (nesting.thread >= 0))
+    rows = rows[~np.isin(rows, work.call)]
+    return np.asarray(rows[np.argsort(nesting.start_ns[rows], kind="stable")], np.int64)
 
 
 def _captures(trace: Trace, nesting: Nesting) -> intervals.Set:

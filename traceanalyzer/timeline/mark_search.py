@@ -100,7 +100,7 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     begins, ends, names = annotations.outermost(SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
-        return Marks("serving step", source, np.arange(len(begins)), begins, ends, tuple(names))
+        return _until_the_next("serving step", source, begins, ends, tuple(names))
     return (
         _optimizer(annotations, start, end)
         or _repeated(annotations, start, end)
@@ -137,7 +137,16 @@ def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
         return None
     name, chosen = names[best], code == best
     source = f"no ProfilerStep marks: steps are the annotation {name!r}"
-    return Marks(name, source, np.arange(int(chosen.sum())), begins[chosen], ends[chosen])
+    return _until_the_next(name, source, begins[chosen], ends[chosen])
+
+
+def _until_the_next(kind: str, source: str, begins: Ns, ends: Ns, names: tuple[str, ...] = ()) -> Marks:
+    """Steps from each of the program's own marks to the next: what the host does between them is the program's.
+
+    Between two ProfilerStep marks only the profiler works.
+    """
+    ends = np.append(begins[1:], ends[-1:])
+    return Marks(kind, source, np.arange(len(begins)), begins, ends, names, open_end=True)
 
 
 def _begun_by(annotations: _Annotations, wanted: re.Pattern[str], what: str, end: int) -> Marks | None:

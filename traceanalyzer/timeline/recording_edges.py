@@ -6,7 +6,8 @@ the device is known to be idle there. It may be busy for all that the file tells
 
 - until its first work began, where that work stood in a queue after its launch;
 - until a synchronising call returned that waited although the file holds nothing to wait for;
-- through a long stretch in which no thread has a row: nobody knows what the program waited for.
+- through a long stretch before the first step's mark in which no thread has a row: nobody knows what the program
+  waited for. Within a mark it is the step's own host time.
 
 Where the later steps begin with an idle device, too, the first step is taken to be like them.
 """
@@ -38,13 +39,20 @@ _ALIKE = 0.5  # of the head, for which the device idles in the usual later step,
 
 
 def known_from(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, begins: Ns, start: int
+    trace: Trace,
+    nesting: Nesting,
+    syncs: SyncCalls,
+    work: DeviceWork,
+    begins: Ns,
+    start: int,
+    in_mark_ns: int | None = None,
 ) -> Mapping[int, int]:
     """Device -> ns from which on the recording tells what it did; the start of its first work at the latest.
 
     Args:
         begins: int64 (steps,), where the steps begin on the CPU.
         start: of the recording, or of the first step in it.
+        in_mark_ns: when the program marks its first step; None where nothing does.
     """
     known_ns = {}
     for device in distinct(work.device).tolist():
@@ -60,8 +68,8 @@ def known_from(
         else:
             busy = (
                 _queued(work, of_device[0]),
-                _waited(syncs, start, first),
-                _quiet(trace, nesting, start, first),
+                _waited(syncs, start, first, int(work.call[of_device[0]])),
+                _quiet(trace, nesting, start, first if in_mark_ns is None else min(first, in_mark_ns)),
             )
             known_ns[device] = max(start, *busy)
     return known_ns
@@ -102,10 +110,14 @@ def _queued(work: DeviceWork, first: int) -> int:
     return begun if begun - int(work.call_end_ns[first]) > _HELD_NS else 0
 
 
-def _waited(syncs: SyncCalls, start: int, first: int) -> int:
-    """Until when calls waited before the first work began, `first` at most; 0 where none did."""
+def _waited(syncs: SyncCalls, start: int, first: int, its_call: int) -> int:
+    """Until when calls waited before the first work began, `first` at most; 0 where none did.
+
+    A call that starts the first work itself, a copy that blocks, starts it as late as other launches may.
+    """
     end = np.minimum(syncs.end_ns, first)
-    waited = end[end - np.maximum(syncs.start_ns, start) > _AT_ONCE_NS]
+    at_once = np.where(syncs.row == its_call, _HELD_NS, _AT_ONCE_NS)
+    waited = end[end - np.maximum(syncs.start_ns, start) > at_once]
     return int(waited.max(initial=0))
 
 

@@ -51,6 +51,7 @@ class MarkedSteps:
         phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
         capturing: bool (steps,), whether a CUDA graph is captured in it and none in other steps.
+        open_end: whether nothing marks the end of the last step, so that a part of it may be missing.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class MarkedSteps:
     phase: tuple[str | None, ...]
     batch: Ns
     capturing: Mask
+    open_end: bool
 
     def __len__(self) -> int:
         return len(self.number)
@@ -80,19 +82,27 @@ class StepMarks(MarkedSteps):
 
     Attributes:
         whole_ns: the window [start, end) of the whole trace.
+        left_out_ns: what of the recording lies before the window and after it.
         known_ns: device -> ns from which on the recording tells what it did, as in `recording_edges`.
         amid: whether the recording began amid a step, which launched work before the first mark.
     """
 
     whole_ns: tuple[int, int]
+    left_out_ns: tuple[int, int]
     known_ns: Mapping[int, int]
     amid: bool
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
-        whole, marks = _window_and_marks(trace, nesting, syncs, work)
+        first, last = _whole(trace, nesting, syncs, work)
+        whole, marks = _window_and_marks(trace, nesting, syncs, work, first, last)
         recorded = whole[0]
-        known_ns = {} if work is None else known_from(trace, nesting, syncs, work, marks.start_ns, recorded)
+        in_mark_ns = None if marks.kind in FROM_THE_START else int(marks.start_ns[0])
+        known_ns = (
+            {}
+            if work is None
+            else known_from(trace, nesting, syncs, work, marks.start_ns, recorded, in_mark_ns)
+        )
         whole = min(known_ns.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
@@ -102,6 +112,7 @@ class StepMarks(MarkedSteps):
         serving = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
         return cls(
             whole_ns=whole,
+            left_out_ns=(max(whole[0] - first, 0), max(last - whole[1], 0)),
             kind=marks.kind,
             source=marks.source + _left_out(whole[0] - recorded) + _that_capture(capturing),
             number=marks.number,
@@ -113,15 +124,15 @@ class StepMarks(MarkedSteps):
             phase=tuple(phase for phase, _ in serving),
             batch=np.array([batch for _, batch in serving], np.int64),
             capturing=capturing,
+            open_end=marks.open_end,
             known_ns=known_ns,
             amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
         )
 
 
 def _window_and_marks(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, start: int, end: int
 ) -> tuple[tuple[int, int], Marks]:
-    start, end = _whole(trace, nesting, syncs, work)
     marks = find_marks(trace, nesting, start, end)
     if marks.kind == "window" and work is not None:
         end = min(end, _last_told(nesting, syncs, work))
@@ -274,6 +285,7 @@ class Steps(MarkedSteps):
         asked: whether the user asked for a part of the trace.
         cut: bool (steps,), whether the user's window leaves a part of it out on a device.
         warm: whether the trace holds a step, or a part of one, before the first one.
+        left_out_ns: what of the recording lies before the window and after it; nothing where the user asked for one.
     """
 
     window_start_ns: int
@@ -281,6 +293,7 @@ class Steps(MarkedSteps):
     asked: bool
     cut: Mask
     warm: bool
+    left_out_ns: tuple[int, int] = (0, 0)
 
     @property
     def window_ns(self) -> int:
@@ -346,7 +359,9 @@ class Steps(MarkedSteps):
             window_end_ns=high,
             asked=window.asked_ns is not None,
             cut=_cut(marks, edges, first, last),
+            open_end=marks.open_end and last == len(marks.number),
             warm=first > 0 or marks.amid,
+            left_out_ns=marks.left_out_ns if window.asked_ns is None else (0, 0),
             **{name: getattr(marks, name)[first:last] for name in by_step},
         )
 

@@ -1,0 +1,269 @@
+"""The step without the profiler keeps what the profiler did not cause: host work, blocking copies, late starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.paths import REPORTS
+from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import diagnose
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.report import Report, TraceReport
+
+US = 1_000
+MS = 1_000 * US
+
+
+def reported(name: str) -> Report:
+    path = REPORTS / f"{name}.json.gz"
+    if not path.exists():
+        pytest.skip("no rebuilt reports beside the shared traces")
+    return diagnose(path)
+
+
+def head(report: Report) -> TraceReport:
+    (trace,) = report.traces
+    return trace
+
+
+def predicted_ms(report: Report) -> float:
+    step = head(report).step
+    assert step is not None
+    return step.unprofiled_ns / 1e6
+
+
+@pytest.mark.parametrize(
+    ("name", "true_ms"),
+    [
+        ("serving_gap_400us", 1.4),
+        ("serving_gap_graph", 3.6),
+        ("pageable_small_copies", 3_640),
+        ("late_start_wddm", 4.7),
+    ],
+)
+def test_rebuilt_reports_are_predicted_within_a_tenth(name: str, true_ms: float) -> None:
+    assert predicted_ms(reported(name)) == pytest.approx(true_ms, rel=0.1)
+
+
+def serving(mark: str, gap_us: int, *, op: bool = False) -> TraceBuilder:
+    """Twelve marked model calls of 500 us of kernels, each waited for; the host works between them."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(12):
+        trace.annotation(mark.format(step), at, 520 * US)
+        number += 2
+        trace.op("aten::mm", at + 2 * US, 15 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+        trace.kernel(at + 12 * US, 495 * US, number)
+        trace.launch("cudaStreamSynchronize", at + 20 * US, 492 * US, number + 1)
+        if op:
+            trace.op("aten::sort", at + 530 * US, (gap_us - 20) * US)
+        at += (520 + gap_us) * US
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("mark", "gap_us", "op"),
+    [
+        ("execute_context_0(0)_generation_32(32)", 1_500, False),
+        ("step[DECODE bs=32]", 1_500, True),
+        ("run_batch {}", 400, False),
+    ],
+)
+def test_host_work_between_marks_belongs_to_the_iteration(mark: str, gap_us: int, op: bool) -> None:
+    report = diagnose(serving(mark, gap_us, op=op).load())
+    assert predicted_ms(report) == pytest.approx((520 + gap_us) / 1e3, rel=0.1)
+    assert head(report).step.bound == "wait"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("pause_ms", [2, 20])
+def test_host_work_before_the_first_kernel_of_a_mark_stays(pause_ms: int) -> None:
+    """One request: the host prepares it without any row, and only then uses the GPU."""
+    trace = TraceBuilder()
+    trace.step(1, 0, (pause_ms + 10) * MS)
+    trace.op("aten::to", pause_ms * MS, 100 * US)
+    trace.launch("cudaMemcpyAsync", pause_ms * MS + 10 * US, 80 * US, 1)
+    trace.memcpy(pause_ms * MS + 20 * US, 60 * US, 1, name="Memcpy HtoD (Pageable -> Device)")
+    trace.launch("cudaLaunchKernel", pause_ms * MS + 120 * US, 5 * US, 2)
+    trace.kernel(pause_ms * MS + 130 * US, 9 * MS, 2)
+    assert predicted_ms(diagnose(trace.load())) == pytest.approx(pause_ms + 10, rel=0.1)
+
+
+def copying(call_us: int, size: int) -> TraceBuilder:
+    """Four steps of 20 pageable copies of 60 us, whose calls return long after them."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(4):
+        begun = at
+        for _ in range(20):
+            number += 1
+            trace.op("aten::copy_", at, (call_us + 10) * US)
+            trace.launch("cudaMemcpyAsync", at + 5 * US, call_us * US, number)
+            trace.memcpy(at + 8 * US, 60 * US, number, name="Memcpy HtoD (Pageable -> Device)", size=size)
+            at += (call_us + 20) * US
+        trace.step(step, begun, at - begun)
+    return trace
+
+
+@pytest.mark.parametrize(("call_us", "size"), [(1_500, 24_576), (5_000, 1 << 20)])
+def test_copies_that_block_longer_than_they_take_are_the_fault(call_us: int, size: int) -> None:
+    report = diagnose(copying(call_us, size).load())
+    assert predicted_ms(report) == pytest.approx(20 * (call_us + 20) / 1e3, rel=0.1)
+    first = report.findings[0]
+    assert (first.rule, first.cause) == ("exposed-copy", "pageable")
+    assert "pin" in first.advice.lower()
+
+
+def test_copies_whose_calls_return_at_once_are_no_fault() -> None:
+    assert not [one for one in diagnose(copying(70, 24_576).load()).findings if one.rule == "exposed-copy"]
+
+
+def submitted_late(late_us: tuple[int, ...]) -> TraceBuilder:
+    """A read-back loop whose kernel starts so late in each step."""
+    trace, at = TraceBuilder(), 0
+    for step, late in enumerate(late_us):
+        trace.step(step, at, (50 + late) * US)
+        trace.op("aten::mm", at + 2 * US, 10 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, 2 * step + 1)
+        trace.kernel(at + (10 + late) * US, 20 * US, 2 * step + 1)
+        trace.launch("cudaStreamSynchronize", at + 15 * US, (late + 20) * US, 2 * step + 2)
+        at += (50 + late) * US
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("late_us", "true_us"),
+    [
+        ((900, 800, 900, 1_000, 900, 850), 950),  # a driver that submits in batches: in every step
+        ((5, 5, 5, 12, 5, 5), 55),
+        ((5, 5, 5, 700, 5, 5), 55),  # a hiccup
+    ],
+)
+def test_late_starts_stay_as_far_as_the_median_step_has_them(late_us: tuple[int, ...], true_us: int) -> None:
+    assert predicted_ms(diagnose(submitted_late(late_us).load())) == pytest.approx(true_us / 1e3, rel=0.12)
+
+
+def graphs(nodes: int, launches: int) -> TraceBuilder:
+    """Eight steps with launches of CUDA graphs, so many of which have a kernel in the trace."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(8):
+        begun = at
+        for launch in range(launches):
+            number += 1
+            trace.launch("cudaGraphLaunch", at + 5 * US, 20 * US, number)
+            if launch < nodes:
+                trace.kernel(at + 30 * US, MS, number)
+                trace.kernel(at + 31 * US + MS, 10 * US, number)
+            trace.launch("cudaStreamSynchronize", at + 30 * US, MS + 15 * US, 1_000 + number)
+            at += 1_050 * US
+        number += 1
+        trace.op("aten::argmax", at + 2 * US, 12 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+        trace.kernel(at + 12 * US, 10 * US, number)
+        at += 50 * US
+        trace.step(step, begun, at - begun)
+    return trace
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_no_step_is_predicted_of_graphs_without_kernels(nodes: int) -> None:
+    report = diagnose(graphs(nodes, launches=2).load())
+    assert head(report).step is None
+    verdict = head(report).summary
+    assert verdict is not None
+    assert "launches of CUDA graphs in 7 steps have no kernel in the trace" in verdict.limit
+    causes = head(report).accounting[0].idle_ns
+    assert causes["not-recorded"] > 0.8 * sum(causes.values())
+    assert not [one for one in report.findings if one.severity in (Severity.HIGH, Severity.MEDIUM)]
+
+
+def test_graphs_with_their_kernels_are_predicted() -> None:
+    assert predicted_ms(diagnose(graphs(2, launches=2).load())) == pytest.approx(2.15, rel=0.1)
+
+
+def test_rebuilt_report_without_graph_kernels_is_not_judged() -> None:
+    verdict = head(reported("graph_nodes_missing")).summary
+    assert verdict is not None
+    assert verdict.limit.startswith("not known: 29 launches of CUDA graphs in 29 steps have no kernel")
+    assert verdict.fix.startswith("not judged")
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [
+        (
+            "memgetinfo_10s",
+            "1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo, blocked in the driver by another thread or "
+            "process",
+        ),
+        (
+            "time_sliced",
+            "6 of 20 steps take 2.44 ms longer on average: 2.45 ms in ampere_sgemm_32x128_nt, usually 12.0 µs: the "
+            "GPU may be shared with another process",
+        ),
+    ],
+)
+def test_rare_slow_steps_are_named_with_their_cost(name: str, slow: str) -> None:
+    verdict = head(reported(name)).summary
+    assert verdict is not None
+    assert verdict.step.endswith(f"; {slow}")
+
+
+def looping(slow: dict[int, tuple[str, int]]) -> TraceBuilder:
+    """Ten steps of 1 ms of kernels; some contain a call that takes so many us."""
+    trace, at = TraceBuilder(), 0
+    for step in range(10):
+        call, takes = slow.get(step, ("", 0))
+        trace.step(step, at, (1_100 + takes) * US)
+        if call:
+            trace.launch(call, at + 2 * US, takes * US, 100 + step)
+        begun = at + (5 + takes) * US
+        trace.op("aten::mm", begun, 20 * US)
+        trace.launch("cudaLaunchKernel", begun + 5 * US, 5 * US, 200 + step)
+        trace.kernel(begun + 15 * US, MS, 200 + step)
+        trace.launch("cudaStreamSynchronize", begun + 25 * US, MS, 300 + step)
+        at += (1_100 + takes) * US
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (
+            {4: ("cudaHostAlloc", 90_000)},
+            "1 of 10 steps takes 90.0 ms longer: 90.0 ms in cudaHostAlloc, blocked in the driver",
+        ),
+        (
+            {3: ("cudaMalloc", 5_000), 4: ("cudaMalloc", 7_000)},
+            "2 of 10 steps take 6.00 ms longer on average",
+        ),
+    ],
+)
+def test_rare_driver_call_is_no_part_of_the_step(slow: dict[int, tuple[str, int]], said: str) -> None:
+    report = diagnose(looping(slow).load())
+    assert predicted_ms(report) == pytest.approx(1.1, rel=0.1)
+    assert said in head(report).summary.step  # type: ignore[union-attr]
+
+
+def test_call_that_every_third_step_makes_is_part_of_the_step() -> None:
+    slow = dict.fromkeys((2, 5, 8), ("cudaMemGetInfo", 3000))
+    assert predicted_ms(diagnose(looping(slow).load())) == pytest.approx(2.1, rel=0.1)
+
+
+def test_recording_before_the_first_kernel_is_reported_first() -> None:
+    """Without marks the window begins with the first GPU work."""
+    verdict = head(reported("vit_one_batch_street")).summary
+    assert verdict is not None
+    assert verdict.step.endswith("; of the recording, 8.60 s before the first GPU work are left out")
+
+
+@pytest.mark.parametrize(("before_ms", "after_ms"), [(300, 0), (0, 200)])
+def test_what_a_trace_without_steps_leaves_out_is_said(before_ms: int, after_ms: int) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::randperm", 0, 2 * MS)
+    at = (before_ms + 2) * MS
+    trace.op("aten::mm", at, 20 * US)
+    trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, 1)
+    trace.kernel(at + 15 * US, 20 * MS, 1)
+    trace.op("aten::add", at + (after_ms + 20) * MS, MS)
+    said = head(diagnose(trace.load())).summary.step  # type: ignore[union-attr]
+    assert ("before the first GPU work" in said) == (before_ms > 0)
+    assert ("after the last GPU work" in said) == (after_ms > 0)

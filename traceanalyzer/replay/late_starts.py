@@ -1,0 +1,50 @@
+"""Work that starts long after its launch though nothing runs on its device, for a reason that no trace shows.
+
+A driver that submits launches in batches, another process that has the device: the profiler causes none of it, so the
+replay keeps it. Steps differ in it by chance, and none counts with more than the median step has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+
+LATE_NS = 100_000
+"""After its launch on an idle device work starts within 2 to 26 us, cold within 0.1 ms; V100 to MI300."""
+
+
+def late_starts_ns(work: DeviceWork, entry: Rows, step: Rows, stream_waits: Rows) -> Floats:
+    """How late each entry starts for no known reason; float64 (entries,), 0 for most.
+
+    Args:
+        entry: int64, entries of `DeviceWork` in order of launch.
+        step: int64 (entries,), step that launches each.
+        stream_waits: starts of the calls that make a stream wait for another, sorted.
+    """
+    free_ns = work.start_ns.copy()  # what ran before the first work of a device is not recorded
+    for device in distinct(work.device).tolist():
+        on_device = np.flatnonzero(work.device == device)
+        ends = np.maximum.accumulate(work.end_ns[on_device])
+        free_ns[on_device[1:]] = ends[:-1]
+    start = work.start_ns[entry]
+    copy = work.kind[entry] >= KINDS.index("copy_h2d")
+    blocking = copy & (work.call_end_ns[entry] > start)
+    issued = np.where(blocking, work.call_start_ns[entry], work.call_end_ns[entry])
+    late = (start - np.maximum(issued, free_ns[entry])).astype(np.float64)
+    late[(late < LATE_NS) | work.shared[entry] | _waits_for_stream(work, entry, stream_waits)] = 0.0
+    whole = np.bincount(step, late)
+    usual = float(np.median(whole[distinct(step)])) if len(step) else 0.0
+    return late * np.minimum(1.0, usual / np.maximum(whole, 1.0))[step]
+
+
+def _waits_for_stream(work: DeviceWork, entry: Rows, stream_waits: Rows) -> Mask:
+    """Which entries are the first of their stream after a call that may make it wait for another."""
+    waits = np.searchsorted(stream_waits, work.call_start_ns[entry])
+    key = work.device[entry] * (1 << 20) + work.stream[entry]
+    order = np.argsort(key, kind="stable")
+    before = np.full(len(entry), -1, np.int64)
+    same = key[order[1:]] == key[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return np.asarray(waits > pick(waits, before, 0))
