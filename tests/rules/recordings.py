@@ -8,6 +8,7 @@ from tests.support.expected import programs
 
 # Rules whose fixture shows them are not listed; shared traces may be absent.
 _OTHER_PROGRAMS = {
+    "computed-again": "fifth/gcn_uncached.bad",
     "computed-weight": "programs/vocoder_stream_serve",
     "dense-dispatch": "programs/moe_lm_train",
     "encoded-copies": "programs/action_windows",
@@ -23,7 +24,6 @@ _OTHER_PROGRAMS = {
     "partly-used": "programs/vision_instance_masks",
     "product-of-copies": "fixtures/full-sort/good",
     "product-order": "fifth/linattn_order.bad",
-    "unchanged-inputs": "fifth/gcn_uncached.bad",
 }
 _FIXTURES = (
     *("deterministic-algorithms", "dtype-casts", "far-from-bound", "fft-length", "float64-math", "full-sort"),

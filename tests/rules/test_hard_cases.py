@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import program
 from tests.rules.programs import found
 from tests.support.trace_builder import TraceBuilder
-from tests.support.unread_refinements import refined
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
@@ -211,15 +209,6 @@ def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
     assert findings_of(trace, "activity-buffer-request") == []
     assert findings_of(trace, "lane-offset") == []
-
-
-@pytest.mark.parametrize(("unlinked_us", "known"), [(0, True), (20_000, False)])
-def test_work_queued_before_recording_reads_nothing_of_it(unlinked_us: int, known: bool) -> None:
-    """A recording of a loop that the GPU limits begins while work of the step before still runs."""
-    assert (
-        bool(diagnose(program(refined(), unlinked_us=unlinked_us), select=["unread-results"]).findings)
-        is known
-    )
 
 
 @pytest.mark.parametrize(("steps", "said"), [(3, ["outliers"]), (2, [])])

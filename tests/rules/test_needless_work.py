@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.support.spectra_and_experts import (
     F32,
     FIELD,
     GEMM,
-    LONG,
     MOVE,
     SUM,
     experts,
@@ -222,35 +220,6 @@ def test_two_pointwise_kernels_and_a_reduction_are_a_chain() -> None:
     )
     assert "torch.cdist" in one.advice
     assert found(program(unshaped(SUB, POW)), "unfused-pointwise") == []
-
-
-def weights(casts: int, gradients: int) -> list[Op]:
-    made: list[Any] = []
-    for _ in range(casts):
-        made += [
-            Op("aten::_to_copy", MOVE, 60, [[4096, 4096], []], [F32, "Scalar"]),
-            Op("aten::mm", GEMM, 300, [[512, 4096], [4096, 4096]], [BF16, BF16]),
-        ]
-    gradient = Op("torch::autograd::AccumulateGrad", ADD, 20, [[4096, 4096]], [F32])
-    return [*made, *[gradient] * gradients]
-
-
-def test_a_weight_is_converted_more_often_than_needed() -> None:
-    (one,) = found(program(weights(8, 1)), "repeated-parameter-work")
-    assert one.cause == "casts"
-    assert "converted 8 times a step" in one.message
-
-
-def test_one_conversion_per_weight_is_not_reported() -> None:
-    assert found(program(weights(8, 8)), "repeated-parameter-work") == []
-    assert found(program(weights(2, 1)), "repeated-parameter-work") == []
-
-
-def test_repeated_lookups_of_a_table_are_reported() -> None:
-    look = Op("aten::embedding", MOVE, 90, [[32, 12], [512, 512]], [F32, LONG])
-    gradient = Op("torch::autograd::AccumulateGrad", ADD, 5, [[32, 12]], [F32])
-    (one,) = found(program([look] * 12 + [gradient]), "repeated-parameter-work")
-    assert (one.cause, one.confidence.value) == ("lookups", "low")
 
 
 def scores(classes: int) -> list[Op]:

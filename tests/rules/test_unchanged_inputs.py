@@ -34,7 +34,6 @@ SLICED: Call = (
     [LONG, *[NUMBER] * 4],
     ["", "0", "0", str(EDGES), "1"],
 )
-HALVES: Call = ("aten::slice", [[EDGES], [], [], [], []], [LONG, *[NUMBER] * 4], ["", "0", "0", "9", "1"])
 
 
 def training(
@@ -65,34 +64,29 @@ def training(
 
 
 @pytest.mark.parametrize(
-    ("ops", "most", "which"),
+    "ops",
     [
-        pytest.param([*DEGREES, LAYER, RELU] * 3, 3, "they take", id="a graph that stays the same"),
-        pytest.param(
-            [SAMPLED, *[*DEGREES, LAYER, RELU] * 3], 2, "all but the first take", id="a graph of this step"
-        ),
-        pytest.param([*DEGREES, ANGLES, LAYER, RELU] * 3, 3, "they take", id="with a buffer"),
-        pytest.param(
-            [*[HALVES, *DEGREES, LAYER, RELU] * 3], 3, "they take", id="parts of what stays the same"
-        ),
+        pytest.param([*DEGREES, LAYER, RELU] * 3, id="a graph that stays the same"),
+        pytest.param([*DEGREES, ANGLES, LAYER, RELU] * 3, id="with a buffer"),
+        pytest.param([SLICED, *DEGREES, LAYER, RELU] * 3, id="the same part of a batch"),
     ],
 )
-def test_layers_compute_results_of_equal_integers_once(ops: list[Call], most: int, which: str) -> None:
-    (one,) = of_rule(training(ops), "unchanged-inputs")
-    assert (one.cause, one.confidence) == ("layers", Confidence.MEDIUM)
-    assert f" on the same index tensors ({EDGES}) with the same result: " in one.message
-    assert f"; {which} " in one.message
-    again = len(DEGREES) + (ANGLES in ops)
-    assert one.evidence["launches"] == most * again
+def test_layers_compute_results_of_equal_integers_once(ops: list[Call]) -> None:
+    (one,) = of_rule(training(ops), "computed-again")
+    assert (one.cause, one.confidence) == ("unchanged-inputs", Confidence.MEDIUM)
+    assert "compute again what an earlier op has computed from the same tensors" in one.message
+    again = 3 * (len(DEGREES) + (ANGLES in ops) + (SLICED in ops))
+    assert one.evidence["launches"] == again
     assert one.saving is not None
-    assert one.saving.share == pytest.approx(most * again / (len(ops) + 1), abs=0.05)
+    assert one.saving.share == pytest.approx(again / (len(ops) + 1), abs=0.05)
 
 
 @pytest.mark.parametrize(
     "ops",
     [
         pytest.param([SAMPLED, *DEGREES, LAYER, RELU] * 3, id="edges drawn for each layer"),
-        pytest.param([SLICED, *DEGREES, LAYER, RELU] * 3, id="parts of a larger batch"),
+        pytest.param([SAMPLED, *[*DEGREES, LAYER, RELU] * 3], id="edges drawn in each step"),
+        pytest.param([SLICED, LAYER, *DEGREES, LAYER, RELU] * 3, id="parts of a larger batch"),
         pytest.param([*DEGREES, LOOKED_UP, LAYER, RELU] * 3, id="towers that look the integers up"),
         pytest.param([*DEGREES[3:], LAYER, RELU] * 3, id="an idiom of few ops"),
         pytest.param([*DEGREES, LAYER, RELU], id="once a step"),
@@ -103,45 +97,25 @@ def test_layers_compute_results_of_equal_integers_once(ops: list[Call], most: in
     ],
 )
 def test_what_may_differ_from_layer_to_layer_is_not_the_same(ops: list[Call]) -> None:
-    assert of_rule(training(ops), "unchanged-inputs") == []
-
-
-@pytest.mark.parametrize(("layers", "often"), [(2, "twice"), (3, "3 times")])
-def test_how_often_and_by_which_ops_is_told(layers: int, often: str) -> None:
-    (one,) = of_rule(training([*DEGREES, LAYER, RELU] * layers), "unchanged-inputs")
-    assert f"the same ops run {often} a step on the same index tensors" in one.message
-    assert set(one.evidence["by_ops"]) == {name for name, *_ in DEGREES}
-    assert one.evidence["gpu_ns"] == layers * len(DEGREES) * 20 * US
+    assert of_rule(training(ops), "computed-again") == []
 
 
 def test_what_a_parameter_enters_is_trained() -> None:
     """An op that adds a node to autograd's graph takes something that is trained."""
     nodes = ("aten::linear", "aten::relu", "aten::rsqrt")
-    assert of_rule(training([*DEGREES, LAYER, RELU] * 3, nodes=nodes), "unchanged-inputs") == []
+    assert of_rule(training([*DEGREES, LAYER, RELU] * 3, nodes=nodes), "computed-again") == []
 
 
 def test_micro_batches_are_no_layers() -> None:
     ops = [*DEGREES, LAYER, ("autograd::engine::evaluate_function: AddmmBackward0", [], [], [])] * 3
-    assert of_rule(training(ops), "unchanged-inputs") == []
+    assert of_rule(training(ops), "computed-again") == []
 
 
 def test_two_steps_are_too_few() -> None:
-    assert of_rule(training([*DEGREES, LAYER, RELU] * 3, steps=2), "unchanged-inputs") == []
+    assert of_rule(training([*DEGREES, LAYER, RELU] * 3, steps=2), "computed-again") == []
 
 
-SLUG = "unchanged-inputs"
-
-
-def sized(ops: Sequence[Call], edges: int) -> list[Call]:
-    """The same of another number of edges."""
-
-    def scaled(one: Any) -> Any:
-        return [scaled(part) for part in one] if isinstance(one, list) else edges if one == EDGES else one
-
-    return [
-        (name, scaled(dims), types, [f"[{edges}]" if one == f"[{EDGES}]" else one for one in scalars])
-        for name, dims, types, scalars in ops
-    ]
+SLUG = "computed-again"
 
 
 def compared(size: int, times: int = 5) -> list[Call]:
@@ -161,30 +135,18 @@ def test_three_steps_are_enough() -> None:
     assert of_rule(training([*DEGREES, LAYER, RELU] * 3, steps=3), SLUG)
 
 
-@pytest.mark.parametrize(
-    ("shape", "said"), [([65_536], 1), ([65_537], 0), ([8, 8], 0), ([1, 8], 0), ([EDGES], 1)]
-)
-def test_a_short_vector_of_floats_is_a_constant(shape: list[int], said: int) -> None:
+@pytest.mark.parametrize(("shape", "ops"), [([65_536], 7), ([65_537], 6), ([8, 8], 6), ([EDGES], 7)])
+def test_a_short_vector_of_floats_is_a_constant(shape: list[int], ops: int) -> None:
     """As many numbers as there are edges were made of them before."""
     enters: Call = ("aten::add", [shape, shape], [F32, F32], [])
-    assert len(of_rule(training([*DEGREES, enters, LAYER, RELU] * 3), SLUG)) == said
+    (one,) = of_rule(training([*DEGREES, enters, LAYER, RELU] * 3), SLUG)
+    assert one.evidence["launches"] == 3 * ops
 
 
 def test_the_three_largest_shapes_of_integers_are_told() -> None:
     ops = [*DEGREES, *(one for size in (700, 900, 800) for one in compared(size, 1))]
     (one,) = of_rule(training([*ops, LAYER, RELU] * 3), SLUG)
     assert one.evidence["shapes"] == f"{EDGES}, 900, 800"
-
-
-def test_of_two_sequences_the_one_that_runs_most_often_is_told() -> None:
-    first, second = [*DEGREES, LAYER, RELU], [*compared(777), LAYER, RELU]
-    (one,) = of_rule(training([*first * 2, *second * 3, LAYER]), SLUG)
-    assert one.evidence["repeats"] == 3
-    assert "they take" in one.message
-    made: Call = ("aten::add", [[EDGES], [EDGES]], [LONG, LONG], [])
-    (one,) = of_rule(training([made, LAYER, *first * 2, *second * 3]), SLUG)
-    assert "all but the first take" in one.message
-    assert one.evidence["launches"] == len(DEGREES) + 3 * 5
 
 
 def test_each_step_has_the_sequence_several_times() -> None:
@@ -210,33 +172,10 @@ def test_each_step_has_the_sequence_several_times() -> None:
             ("aten::unbind", [[2, EDGES // 4], []], [LONG, NUMBER], ["", "0"]), 1, id="of a smaller"
         ),
         pytest.param(("aten::add", [[EDGES], [EDGES]], [F32, F32], []), 1, id="floats"),
-        pytest.param(("aten::topk", [[2, 9]], [F32], []), 0, id="indices of any number"),
+        pytest.param(("aten::topk", [[2, EDGES]], [F32], []), 0, id="indices of any number"),
+        pytest.param(("aten::topk", [[2, 9]], [F32], []), 1, id="indices of few numbers"),
     ],
 )
 def test_what_may_make_such_integers_between_the_layers(between: Call, said: int) -> None:
     layers = [*DEGREES, LAYER, between, RELU] * 3
     assert len(of_rule(training(layers), SLUG)) == said
-
-
-def test_the_last_op_of_a_sequence_is_one_of_it() -> None:
-    last: Call = ("aten::add", [[EDGES], [EDGES]], [LONG, LONG], [])
-    (one,) = of_rule(training([*DEGREES, last, LAYER, RELU] * 3), SLUG)
-    assert one.evidence["launches"] == 3 * (len(DEGREES) + 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "edges", "said"),
-    [(LONG, 11_900_000, 0), (LONG, 12_100_000, 1), (F32, 90_000_000, 0), (F32, 97_000_000, 1)],
-)
-def test_a_kernel_of_20_us_writes_96_megabytes_at_most(kind: str, edges: int, said: int) -> None:
-    """Twelve million integers of eight bytes, or of a comparison of floats eight times as many of one byte."""
-    listed: Call = ("aten::nonzero", [[7, 9]], [kind], [])
-    assert len(of_rule(training([*sized(DEGREES, edges), LAYER, listed, RELU] * 3), SLUG)) == said
-
-
-def test_joined_tensors_have_the_type_of_what_takes_the_result() -> None:
-    scale: Call = ("aten::rsqrt", [[100]], [F32], [])
-    both: Call = ("aten::cat", [[[EDGES], [EDGES]], []], ["TensorList", NUMBER], ["", "0"])
-    (one,) = of_rule(training([scale, both, *compared(2 * EDGES), LAYER, RELU] * 3), SLUG)
-    assert one.evidence["shapes"] == f"{EDGES}"
-    assert of_rule(training([scale, both, *compared(9), LAYER, RELU] * 3), SLUG) == []

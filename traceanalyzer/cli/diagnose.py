@@ -72,6 +72,7 @@ class Request:
     rank: int | None = None
     as_peers: tuple[int, ...] = ()
     scheduler: str | None = None
+    tensors: Path | None = None
 
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
@@ -123,6 +124,12 @@ class Request:
     multiple=True,
     metavar="N",
     help="Of a job: predict its step if this rank were like the others; repeatable, for several ranks.",
+)
+@click.option(
+    "--tensors",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The execution trace of TRACE; by default NAME.et.json.gz beside it.",
 )
 @scheduler_option
 @click.pass_context
@@ -194,6 +201,7 @@ def _run(request: Request) -> bool:
         cache=request.cache,
         meanwhile=_import_analysis,
         scheduler=request.scheduler,
+        tensors=request.tensors,
     )
 
 

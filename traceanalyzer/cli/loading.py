@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from traceanalyzer.cli.output import dumb, tell
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,16 +28,20 @@ def load_all(
     jobs: int | None = None,
     cache: bool = False,
     meanwhile: Callable[[], object] | None = None,
+    tensors: Path | None = None,
 ) -> Trace | Job:
     """The trace of one file, or the traces of one job: of several files, or of what is in a folder.
 
     Args:
         meanwhile: called once reading has begun, in other processes too where a file is large: this one would wait
             for them at the end, since they take a while to start.
+        tensors: the execution trace of a single trace.
 
     Raises:
         UnreadableTrace, NotATrace: as `load_job`.
+        BadOption: `tensors` is given for several traces.
     """
+    from traceanalyzer.read.execution_trace import with_tensors
     from traceanalyzer.read.folders import Layout, layout_of
     from traceanalyzer.read.load import load_layout
 
@@ -46,7 +51,9 @@ def load_all(
         progress = _after(meanwhile, line) if meanwhile else line
         job = load_layout(layout, jobs=jobs, cache=cache, progress=progress)
     if len(job) == 1 and not layout.is_job:
-        return next(iter(job.values()))
+        return with_tensors(next(iter(job.values())), tensors)
+    if tensors is not None:
+        raise BadOption("--tensors is the execution trace of one trace, and there are several ranks")
     warn_of_unranked(sum(trace.meta.rank is None for trace in job.values()), len(job))
     name_iteration(job.iterations, [trace.meta.source for trace in job.values()])
     return job

@@ -40,13 +40,14 @@ def with_ranks(
     cache: bool = False,
     meanwhile: Callable[[], object] | None = None,
     scheduler: str | None = None,
+    tensors: Path | None = None,
 ) -> T:
     """What `say` makes of the ranks, and of what they have in common.
 
     Args:
         window: what is analysed of each trace.
         scheduler: address of a cluster that reads and analyses them.
-        quiet, jobs, cache, meanwhile: as of `load_all`.
+        quiet, jobs, cache, meanwhile, tensors: as of `load_all`.
 
     Raises:
         TraceAnalyzerError: as `load_job`; or the window is outside of a trace.
@@ -54,7 +55,7 @@ def with_ranks(
     from traceanalyzer.read.folders import layout_of
 
     layout = layout_of(paths)
-    pool = _pool(layout.files, jobs, scheduler)
+    pool = None if tensors else _pool(layout.files, jobs, scheduler)
     if pool is not None:
         from traceanalyzer.report.rank_pool import SeveralRanks
 
@@ -62,7 +63,7 @@ def with_ranks(
             if meanwhile:
                 meanwhile()
             return _in_pool(pool, layout, window, say, quiet, cache)
-    loaded = load_all(layout, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile)
+    loaded = load_all(layout, quiet=quiet, jobs=jobs, cache=cache, meanwhile=meanwhile, tensors=tensors)
     from traceanalyzer.job.ranks import Here
     from traceanalyzer.report.diagnosis import analyses_of, view_of
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.lanes import NULL_INT as NULL_INT
 from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
 from traceanalyzer.model.records import dataclass
@@ -91,6 +92,7 @@ class Trace:
     Attributes:
         lanes: its rows, as analyses read them.
         meta: what the file says of itself and the account of what was read.
+        tensors: which tensors ops read and write, from an execution trace; None without one.
 
     The frames `cpu`, `gpu`, `python`, `memory` and `counters` (`schema.CPU` ...) are made when first asked for, once
     for all copies of the trace. Columns may share memory and be read-only: to change a frame, change its copy.
@@ -98,6 +100,7 @@ class Trace:
 
     lanes: Lanes
     meta: Meta
+    tensors: ExecutionTrace | None = None
 
     FRAMES: ClassVar[tuple[str, ...]] = tuple(FRAMES)
     tables: ClassVar[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {}

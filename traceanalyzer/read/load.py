@@ -16,6 +16,7 @@ from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.corrections import without_false_links
 from traceanalyzer.read.columns.frames import build_columns
+from traceanalyzer.read.execution_trace import beside, with_tensors
 from traceanalyzer.read.folders import Layout, layout_of
 from traceanalyzer.read.foreign_files import refusal_of
 from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces
@@ -40,6 +41,7 @@ def load(
     jobs: int | None = None,
     progress: Progress | None = None,
     cache: bool = False,
+    tensors: str | Path | None = None,
     batch_bytes: int = BATCH_BYTES,
 ) -> Trace:
     """Read one trace.
@@ -50,6 +52,7 @@ def load(
         jobs: processes that read a large file; as many as are worth it, one per core at most, if not given.
         progress: called now and then with what has been read.
         cache: keep the parsed trace in the user's cache directory, and take it from there.
+        tensors: the file of an ExecutionTraceObserver; by default `NAME.et.json.gz` beside the trace, if it is there.
         batch_bytes: bytes parsed at a time; the result does not depend on it.
 
     Raises:
@@ -69,7 +72,7 @@ def load(
         names = " and ".join(Path(trace.meta.source).name for trace in traces)
         remedy = f"Pass one of its files, such as {traces[0].meta.source}."
         raise UnreadableTrace(f"holds several traces: {names}", where=path, remedy=remedy)
-    return _with_skipped(traces, skipped)[0]
+    return with_tensors(_with_skipped(traces, skipped)[0], tensors)
 
 
 def load_any(
@@ -142,17 +145,22 @@ def load_file(
     cache: bool = False,
     batch_bytes: int = BATCH_BYTES,
 ) -> Trace:
-    """Read one file; see `load`.
+    """Read one file, and the execution trace beside it; see `load`.
 
     Raises:
         Merged: it holds traces of several ranks.
     """
+    read = partial(_parsed, jobs=jobs, progress=progress, batch_bytes=batch_bytes)
     if is_url(path):
-        return _of_url(path, partial(load_file, jobs=jobs, progress=progress, batch_bytes=batch_bytes))
+        return _of_url(path, read)
     if cache:
         from traceanalyzer.read.cache import cached  # pyarrow costs 0.1 s
 
-        return cached(Path(path), partial(load_file, jobs=jobs, progress=progress, batch_bytes=batch_bytes))
+        return with_tensors(cached(Path(path), read), beside(path))
+    return with_tensors(read(path), beside(path))
+
+
+def _parsed(path: str | Path, jobs: int | None, progress: Progress | None, batch_bytes: int) -> Trace:
     with uncollected():  # a batch is a tree without cycles, and collecting would take most of the time
         read = None
         parts = parts_of(Source(path), jobs)

@@ -241,7 +241,7 @@ def describe(function: Any) -> Rule:
 
 
 def find_rule(slug: str) -> Rule:
-    """The rule of that slug.
+    """The rule of that slug; else the one that has findings of that cause, as a rule's slug of earlier versions is.
 
     Raises:
         BadOption: there is none, or its file is left out.
@@ -249,6 +249,9 @@ def find_rule(slug: str) -> Rule:
     for described in all_rules():
         if described.slug == slug:
             return described
+    of_cause = [described for described in all_rules() if slug in described.causes]
+    if len(of_cause) == 1:
+        return of_cause[0]
     for left_out in broken_files():
         if left_out.slug == slug:
             raise BadOption(f"{left_out.file} is left out: {left_out.error}")

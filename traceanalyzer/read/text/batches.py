@@ -42,10 +42,14 @@ class Batches:
     """
 
     def __init__(
-        self, source: Source, batch_bytes: int = BATCH_BYTES, repairs: Repairs | None = None
+        self,
+        source: Source,
+        batch_bytes: int = BATCH_BYTES,
+        repairs: Repairs | None = None,
+        events_key: str = "traceEvents",
     ) -> None:
         self.source = source
-        self.envelope = Envelope(source.name)
+        self.envelope = Envelope(source.name, events_key)
         self.events = 0
         self.text = EventText()
         self.ended = False
@@ -75,6 +79,17 @@ class Batches:
         blocks = self.blocks()
         self.text = self.opened(blocks)
         yield from self.until_the_end(blocks)
+
+    def listed(self) -> Iterator[Batch]:
+        """`batches` up to the list's end; what follows is not read.
+
+        Raises:
+            UnreadableTrace, NotATrace: as `batches`.
+        """
+        blocks = self.blocks()
+        self.text = self.opened(blocks)
+        yield from self._to_list_end(blocks)
+        self._note_missing_end()
 
     def style(self) -> Style:
         """How the file is laid out, told by its first events."""
@@ -120,10 +135,13 @@ class Batches:
 
     def until_the_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """The batches up to the list's end, and then the metadata that follow it."""
+        yield from self._to_list_end(blocks)
+        self._close(blocks)
+
+    def _to_list_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         yield from self.batches_by(self.take, blocks)
         if not self.ended:
             yield from self._handed(self._last())
-        self._close(blocks)
 
     def batches_by(self, take: Callable[[], Batch], blocks: Iterator[bytes]) -> Iterator[Batch]:
         """What `take` takes as often as the text is long enough for it, and at the end what is left."""
@@ -201,14 +219,19 @@ class Batches:
 
     def _close(self, blocks: Iterator[bytes]) -> None:
         """Metadata after the events, and whether the file ends as it should."""
-        end = self.text.offset + (self._cut if self.ended else len(self.text))
+        self._note_missing_end()
         if not self.ended:
-            message = f"the file ends at byte {end:,}, before the list of events is closed"
-            self._truncated.append(Damage("truncated", message, byte_offset=end))
             return
+        end = self.text.offset + self._cut
         rest = bytearray(self.text.text(self._cut + 1))
         for block in blocks:
             rest += block
             if len(rest) > _MAX_HEADER_BYTES:
                 break
         self.envelope.close(bytes(rest), end + 1)
+
+    def _note_missing_end(self) -> None:
+        if not self.ended:
+            end = self.text.offset + len(self.text)
+            message = f"the file ends at byte {end:,}, before the list of events is closed"
+            self._truncated.append(Damage("truncated", message, byte_offset=end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,6 @@ from traceanalyzer.read.foreign_files import EXPECTED, remedy_for_keys
 from traceanalyzer.read.text.brackets import closing_of, outer_keys, too_deep, walk
 from traceanalyzer.read.text.repair import mended_text, parse_leniently
 
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})\b')
 _BOM = b"\xef\xbb\xbf"
@@ -30,7 +30,8 @@ class Envelope:
     damage: metadata that could not be read.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, events_key: str = "traceEvents") -> None:
+        self._events_key = events_key
         self.header: dict[str, Any] = {}
         self.form = "object"
         self.damage: list[Damage] = []
@@ -47,8 +48,9 @@ class Envelope:
         if buffer[first : first + 1] == b"[":
             self.form = "array"
             return first + 1
-        match = _outermost_list(buffer) if buffer[first : first + 1] == b"{" else None
-        if match is None and all_read and (inner := _EVENTS_KEY.search(buffer)):
+        key = self._events_key
+        match = _outermost_list(buffer, key) if buffer[first : first + 1] == b"{" else None
+        if match is None and all_read and (inner := _list_of(key).search(buffer)):
             match = None if _is_whole(bytes(buffer)) else inner
         if match is None:
             return None
@@ -76,7 +78,7 @@ class Envelope:
     def _end_of_object(self, rest: bytes) -> int | None:
         """The index after the object's closing brace."""
         for key in outer_keys(rest, b'"traceEvents"', depth=1):
-            if _EVENTS_KEY.match(rest, key):
+            if _list_of("traceEvents").match(rest, key):
                 remedy = "Two traces were joined: pass each in a file of its own."
                 raise UnreadableTrace("holds two lists of traceEvents", where=self._name, remedy=remedy)
         for brackets in walk(rest, depth=1):
@@ -134,7 +136,7 @@ class Envelope:
 
     def _no_events(self, keys: list[str]) -> NotATrace:
         shown = f"; its top-level keys are {', '.join(keys[:_KEYS_SHOWN])}" if keys else ""
-        problem = f"is JSON, but holds no traceEvents{shown}"
+        problem = f"is JSON, but holds no {self._events_key}{shown}"
         return NotATrace(problem, where=self._name, remedy=remedy_for_keys(keys))
 
 
@@ -150,13 +152,19 @@ def _first_byte(buffer: bytearray) -> int:
     return position
 
 
-def _outermost_list(buffer: bytearray) -> re.Match[bytes] | None:
+@cache
+def _list_of(key: str) -> re.Pattern[bytes]:
+    """A key whose value is a list, up to the list's first entry."""
+    return re.compile(rb'"%b"\s*:\s*\[' % key.encode())
+
+
+def _outermost_list(buffer: bytearray, name: str) -> re.Match[bytes] | None:
     """The list of events that belongs to the whole, not to something within it; the first where that is damaged."""
-    first = _EVENTS_KEY.search(buffer)
+    first = _list_of(name).search(buffer)
     if first is None or _is_whole(_head(buffer, first)) or not _is_inner(bytes(buffer[: first.start()])):
         return first
-    keys = outer_keys(bytes(buffer), b'"traceEvents"')
-    return next((match for key in keys if (match := _EVENTS_KEY.match(buffer, key))), None)
+    keys = outer_keys(bytes(buffer), b'"%b"' % name.encode())
+    return next((match for key in keys if (match := _list_of(name).match(buffer, key))), None)
 
 
 def _is_inner(before: bytes) -> bool:

@@ -264,6 +264,11 @@ def expanded(op: Signature) -> Shape:
     return tuple(old if size < 0 else size for size, old in zip(sizes, old_sizes, strict=True))
 
 
+def as_other(op: Signature) -> Shape:
+    """expand_as(tensor, other)."""
+    return op.shape(1)
+
+
 def repeated(op: Signature) -> Shape:
     """repeat(tensor, times of each dimension)."""
     shape = op.shape(0)

@@ -209,6 +209,7 @@ _add("new_zeros new_ones new_full", _NEW)
 _add("new_empty new_empty_strided", replace(_NEW, deterministic=False))
 _add("rand randn", OpRow(Kind.RANDOM, shapes.sizes_at(0), deterministic=False))
 _add("randperm", OpRow(Kind.RANDOM, shapes.length_at(0), type="long int", deterministic=False))
+_add("randint", OpRow(Kind.RANDOM, type="long int", deterministic=False))
 _add("arange", OpRow(Kind.CREATION, shapes.counted))
 _add("linspace logspace", OpRow(Kind.CREATION, shapes.length_at(2)))
 _add("eye", OpRow(Kind.CREATION, shapes.identity))
@@ -228,6 +229,7 @@ _add("multinomial", OpRow(Kind.RANDOM, None, costs.multinomial, type="long int",
 _VIEW = OpRow(Kind.VIEW, type="first", view=True, linear=True)
 _add("view reshape _unsafe_view", replace(_VIEW, shape=shapes.viewed))
 _add("expand broadcast_to", replace(_VIEW, shape=shapes.expanded))
+_add("expand_as view_as reshape_as", replace(_VIEW, shape=shapes.as_other))
 _add("detach alias", replace(_VIEW, shape=shapes.same))
 _add("unsqueeze", replace(_VIEW, shape=shapes.unsqueezed))
 _add("slice", replace(_VIEW, shape=shapes.sliced))
@@ -240,8 +242,8 @@ _add("squeeze", replace(_VIEW, shape=shapes.squeezed))
 _add("flatten", replace(_VIEW, shape=shapes.flattened))
 _add("unfold", replace(_VIEW, shape=shapes.unfolded))
 _add(
-    """_reshape_alias view_as reshape_as view_as_real view_as_complex split
-    chunk hsplit vsplit dsplit tensor_split split_with_sizes unsafe_split unsafe_chunk diagonal expand_as
+    """_reshape_alias view_as_real view_as_complex split
+    chunk hsplit vsplit dsplit tensor_split split_with_sizes unsafe_split unsafe_chunk diagonal
     unflatten unflatten_dense_tensors movedim moveaxis narrow real imag resolve_conj resolve_neg mT mH adjoint
     unbind lift_fresh""",
     _VIEW,
@@ -299,6 +301,7 @@ _add(
     " ".join(f"{name}_backward" for name in _LOSSES.split()),
     OpRow(Kind.LOSS, None, costs.reads("elementwise", writes=0)),
 )
+_add("cross_entropy_loss nll_loss nll_loss2d nll_loss_nd kl_div poisson_nll_loss", OpRow(Kind.LOSS))
 _add("nll_loss_forward nll_loss2d_forward", OpRow(Kind.LOSS, None, costs.nll_forward))
 _add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.nll_backward))
 

@@ -17,7 +17,6 @@ from traceanalyzer.rule import (
     Claims,
     Confidence,
     Hits,
-    IdleTime,
     LostTime,
     Unavailable,
     Work,
@@ -28,15 +27,12 @@ from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.tensors.computed_weight.weight_chains import (
     Chain,
-    Computed,
     chains_of,
-    computed_again,
     matrix,
 )
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, number_bytes, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
-from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 
 _BACKWARD = r"^autograd::engine|Backward\d*$|^torch::autograd"
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -64,12 +60,6 @@ class Limits:
         "reads and writes this many times the bytes of the layer's input and result; 4.8 and 6.0 times were "
         "measured on an H200",
     )
-    min_times: float = limit(
-        3.0,
-        "in training: reported only if a weight is computed at least this many times for each gradient of "
-        "its parameters; two times are normal if two networks, or two passes of a GAN, use the weight; "
-        "chosen",
-    )
     cpu_ns: int = limit(
         20_000,
         "used for the predicted saving: the additional ops of the narrow products take this CPU time for "
@@ -83,16 +73,16 @@ class Limits:
     specificity=2,
     min_share=0.02,
     limits=Limits,
-    causes=("constant", "quantised", "low-rank", "repeated"),
+    causes=("constant", "quantised", "low-rank"),
 )
 def computed_weight(
-    calls: Calls, work: Work, idle: IdleTime | None, inputs: WorkInputs, gpus: Gpus, limits: Limits
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
 ) -> Iterator[Hits]:
     """A layer's weight is computed from parameters in each call.
 
     What it looks for: linear layers and convolutions whose weight is computed by the ops right before.
     Typical: weight norm, a low-rank update W + B A, a mask, a scale, unpacked quantised weights. In training,
-    it looks for W + B A, and for weights that are computed again although their parameters have not changed.
+    it looks for W + B A. What a loop computes again within a step is a finding of computed-again.
     Why it costs: in inference, the weight is the same in each call. In training of W + B A (LoRA), only the
     small matrices B and A need gradients. But the backward pass computes the gradient of the whole matrix.
     Bad: F.linear(x, W + s * (B @ A)) in training; weight_norm kept on a model that is used only for
@@ -111,17 +101,7 @@ def computed_weight(
     shaped = any(op.dims for op in signatures)
     chains = chains_of(ops, number, signatures, limits.min_calls_share) if shaped else []
     trained = calls.name.matches(_BACKWARD).any()
-    again = None
-    if trained:
-        leaves = calls[calls.name.one_of(_LEAF) & (calls.step >= 0)]
-        which, of_leaves = signatures_of(calls.events.trace, leaves.rows)
-        shapes = [next(iter(tensors(of_leaves[place])), ()) for place in which.tolist()]
-        repeatable = chains_of(ops, number, signatures, limits.min_calls_share, copies=True) if shaped else []
-        again = computed_again(ops, number, signatures, repeatable, leaves, shapes, limits.min_times)
-    if again is not None:
-        yield repeated_hits(again, ops, calls, work, idle)
-        chains = [chain for chain in chains if not (again.first == chain.first).any()]
-    elif not shaped:
+    if not shaped:
         raise Unavailable("no shapes recorded: record_shapes=True shows what makes a layer's weight")
     for cause in ("low-rank",) if trained else ("constant", "quantised"):
         of_cause = [chain for chain in chains if trained or chain.packed is (cause == "quantised")]
@@ -236,51 +216,3 @@ def _works_on_gradient(op: Signature, large: set[Shape], rows: set[int]) -> bool
     if op.name == "aten::mm" and len(shapes) == 2 and shapes[0][1] in rows:
         return (shapes[0][0], shapes[1][1]) in large
     return any(shape in large for shape in shapes) and not any(set(shape) & rows for shape in shapes)
-
-
-def repeated_hits(again: Computed, ops: Calls, calls: Calls, work: Work, idle: IdleTime | None) -> Hits:
-    """Of the ops of all but the first times, with the nodes of backward that they recorded."""
-    spans = ops[again.first]
-    starts, ends, owner = _with_backward(again, ops, calls)
-    lost = [LostTime.spent_within(work, starts, ends)]
-    if idle is not None:
-        lost.append(LostTime.launched_within(idle, starts, ends))
-    inside = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(inside, again.first, 1)
-    np.add.at(inside, again.last + 1, -1)
-    makes = ops[np.cumsum(inside[:-1]) > 0]
-    lines = spans.line.or_else(spans.annotation).sums(ends[: len(spans)] - spans.start_ns)
-    return Hits(
-        occurrences=spans,
-        cause="repeated",
-        lost=LostTime.joined(lost).owned_by(owner),
-        fix=DropSpans(starts, ends),
-        confidence=Confidence.MEDIUM,
-        message="weights of layers are computed {computed} times a step, by {ops}, but there are at most {weights} "
-        "different ones: parameters change once a step"
-        + ("; backward goes through each" if len(starts) > len(spans) else "")
-        + (", at {lines}" if lines else ""),
-        advice="Compute each weight once a step: run the loop within torch.nn.utils.parametrize.cached(), which works "
-        "with weight_norm and spectral_norm of torch.nn.utils.parametrizations. A mask, a scale or a cast: apply it "
-        "before the loop, and pass on the result.",
-        evidence={
-            "computed": again.times,
-            "weights": again.weights,
-            "ops": makes.name.sums(makes.dur_ns),
-            "lines": lines,
-        },
-    )
-
-
-def _with_backward(again: Computed, ops: Calls, calls: Calls) -> tuple[Rows, Rows, Rows]:
-    """(starts, ends, position of the span that each belongs to) of spans, then of what backward does for them."""
-    starts, ends = ops.start_ns[again.first], ops.end_ns[again.last]
-    nodes, recorder = backward_nodes_of(calls, ops)
-    place = np.searchsorted(again.first, recorder, side="right") - 1
-    members = (recorder >= 0) & (place >= 0)
-    members[members] = recorder[members] <= again.last[place[members]]
-    nodes, place = nodes[members].outer_op, place[members]
-    _, once = np.unique(nodes.rows, return_index=True)
-    nodes, place = nodes[once], place[once]
-    owner = np.concatenate([np.arange(len(starts)), place])
-    return np.append(starts, nodes.start_ns), np.append(ends, nodes.end_ns), owner

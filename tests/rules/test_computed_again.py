@@ -1,0 +1,46 @@
+"""Work that was done before, or that nobody reads, in recordings with execution traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.paths import SHARED
+from traceanalyzer import Finding, diagnose, load
+from traceanalyzer.model.finding import Confidence, Severity
+
+FOLDER = SHARED / "dataflow"
+RULES = ("computed-again", "computed-unused")
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="no shared traces")
+
+
+def findings(name: str) -> list[Finding]:
+    trace = load(FOLDER / f"{name}.json.gz", tensors=FOLDER / f"et/{name}.json.gz")
+    return list(diagnose(trace, select=RULES).findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "saved"),
+    [
+        ("seventh.table_former", "second-pass", 0.22),
+        ("seventh.char_rnn", "loop-invariant", 0.40),
+        ("sixth.speech_two", "loop-invariant", 0.09),
+        ("seventh.denoise_unet", "unread-results", 0.52),
+        ("sixth.linear_probe", "unread-gradients", 0.29),
+    ],
+)
+def test_a_fault_is_named_and_its_repair_is_not(name: str, cause: str, saved: float) -> None:
+    first, *_ = findings(f"{name}.bad")
+    assert (first.cause, first.confidence) == (cause, Confidence.HIGH)
+    assert first.saving is not None
+    assert first.saving.share == pytest.approx(saved, abs=0.05)
+    assert all(one.severity <= Severity.LOW for one in findings(f"{name}.fixed"))
+
+
+def test_a_constant_graph_is_normalized_once() -> None:
+    first, *_ = findings("fifth.gcn_uncached.bad")
+    assert (first.cause, first.confidence) == ("unchanged-inputs", Confidence.HIGH)
+
+
+def test_what_the_host_may_have_changed_is_no_repetition() -> None:
+    """An environment writes each observation into the same memory."""
+    assert findings("seventh.arena_play.bad") == []

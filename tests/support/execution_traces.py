@@ -1,0 +1,113 @@
+"""Execution traces of a few ops, and the profiler's trace of the same steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.trace_builder import H200, TraceBuilder
+
+US = 1_000
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that fills a storage."""
+
+    storage: int
+    shape: tuple[int, ...] = (64,)
+    device: str = "cuda:0"
+
+    def value(self) -> list[Any]:
+        """As the observer writes it: id, storage, offset, elements, bytes of each, device."""
+        return [self.storage, self.storage, 0, math.prod(self.shape), 4, self.device]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op with its tensors; `writes` are positions of arguments that it writes."""
+
+    name: str
+    reads: tuple[Tensor, ...]
+    results: tuple[Tensor, ...] = ()
+    writes: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
+    backward: bool = False
+
+    def schema(self) -> str:
+        """Such as `aten::add_(Tensor(a!) a0, Tensor a1) -> Tensor`."""
+        tensors = [f"Tensor{'(a!)' if at in self.writes else ''} a{at}" for at in range(len(self.reads))]
+        return f"{self.name}({', '.join([*tensors, *(f'float n{at}' for at in range(len(self.numbers)))])}) -> Tensor"
+
+
+def nodes_of(steps: Sequence[Sequence[Call]]) -> list[dict[str, Any]]:
+    """Nodes of the steps, each under its ProfilerStep mark; ops of backward in a node of autograd."""
+    nodes = [_node(1, "[pytorch|profiler|execution_trace|thread]", 0, scope=7)]
+    for step, calls in enumerate(steps):
+        mark = len(nodes) + 1
+        nodes.append(_node(mark, f"ProfilerStep#{step}", 1, scope=7))
+        for call in calls:
+            around = mark
+            if call.backward:
+                around = len(nodes) + 1
+                nodes.append(_node(around, "autograd::engine::evaluate_function: MulBackward0", 1))
+            nodes.append(_node(len(nodes) + 1, call.name, around, call))
+    return nodes
+
+
+def document(steps: Sequence[Sequence[Call]]) -> dict[str, Any]:
+    """The whole file."""
+    return {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes_of(steps), "finish_ts": 9}
+
+
+def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
+    """Path of `built.json`, beside which lies `built.et.json`; each op takes 20 us and launches a kernel of 20 us."""
+    trace, at, number = TraceBuilder(devices=[H200], record_shapes=1), 0, 0
+    for step, calls in enumerate(steps):
+        begin = at
+        for call in calls:
+            dims = [*[list(tensor.shape) for tensor in call.reads], *[[] for _ in call.numbers]]
+            if call.backward:
+                trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US)
+            trace.op(call.name, at + US, 20 * US, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
+            number += 1
+            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+            trace.kernel(at + 9 * US, 20 * US, number, name="void kernel()")
+            at += 25 * US
+        trace.step(step, begin, at - begin)
+    path = folder / "built.json"
+    trace.write(path)
+    (folder / "built.et.json").write_text(json.dumps(document(steps)))
+    return path
+
+
+def _node(number: int, name: str, around: int, call: Call | None = None, scope: int = 0) -> dict[str, Any]:
+    reads, results, numbers = (call.reads, call.results, call.numbers) if call else ((), (), ())
+    attributes = {
+        "rf_id": number,
+        "seq_id": -1,
+        "scope": scope,
+        "tid": 1,
+        "op_schema": call.schema() if call else "",
+    }
+    return {
+        "id": number,
+        "name": name,
+        "ctrl_deps": around,
+        "inputs": _columns(reads, numbers),
+        "outputs": _columns(results, ()),
+        "attrs": [{"name": key, "value": value} for key, value in attributes.items()],
+    }
+
+
+def _columns(tensors: Sequence[Tensor], numbers: Sequence[float]) -> dict[str, list[Any]]:
+    return {
+        "values": [*[tensor.value() for tensor in tensors], *numbers],
+        "shapes": [*[list(tensor.shape) for tensor in tensors], *[[] for _ in numbers]],
+        "types": [*["Tensor(float)" for _ in tensors], *["Double" for _ in numbers]],
+        "strides": [[1] for _ in range(len(tensors) + len(numbers))],
+    }

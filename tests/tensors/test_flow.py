@@ -1,0 +1,147 @@
+"""Which values ops read and make, and what follows from that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.execution_traces import Call, Tensor, document, written
+from tests.support.paths import SHARED
+from traceanalyzer import Unavailable, load
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.tensors.flow import Flow
+
+X, W, Y, Z, OUT = (Tensor(storage) for storage in (1, 2, 3, 4, 5))
+HOST = Tensor(9, device="cpu")
+
+
+def flow(folder: Path, *steps: list[Call]) -> Flow:
+    return Analysis(load(written(folder, steps))).index(Flow)
+
+
+def again(folder: Path, *calls: Call) -> list[int]:
+    """Positions of the ops of a step that compute what was computed before."""
+    found = flow(folder, list(calls), list(calls))
+    return [op for op in range(len(calls)) if found.again[op] >= 0]
+
+
+def mul(left: Tensor, right: Tensor, result: Tensor) -> Call:
+    return Call("aten::mul", (left, right), (result,))
+
+
+def test_equal_inputs_give_equal_results(tmp_path: Path) -> None:
+    assert again(tmp_path, mul(X, W, Y), mul(X, W, Z), mul(Y, W, OUT), mul(Z, W, Tensor(6))) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param([mul(X, W, Y), mul(W, X, Z)], id="other order"),
+        pytest.param(
+            [mul(X, W, Y), Call("aten::add_", (X, W), (X,), writes=(0,)), mul(X, W, Z)], id="written between"
+        ),
+        pytest.param([mul(X, W, Y), mul(W, W, X), mul(X, W, Z)], id="a freed storage used again"),
+        pytest.param([Call("aten::bernoulli", (X,), (Y,)), Call("aten::bernoulli", (X,), (Z,))], id="random"),
+        pytest.param([Call("mine::op", (X,), (Y,)), Call("mine::op", (X,), (Z,))], id="op of a library"),
+        pytest.param([Call("aten::to", (HOST,), (Y,)), Call("aten::to", (HOST,), (Z,))], id="from the host"),
+        pytest.param(
+            [Call("aten::mul", (X,), (Y,), numbers=(1.0,)), Call("aten::mul", (X,), (Z,), numbers=(2.0,))],
+            id="another number",
+        ),
+        pytest.param(
+            [
+                Call("aten::zeros_like", (X,), (Y,)),
+                Call("aten::zeros_like", (X,), (Z,)),
+                Call("aten::add_", (Z, W), (Z,), writes=(0,)),
+            ],
+            id="a buffer that is written",
+        ),
+        pytest.param([Call("aten::view", (X,), (X,)), Call("aten::view", (X,), (X,))], id="views"),
+    ],
+)
+def test_what_may_differ_is_not_the_same(tmp_path: Path, calls: list[Call]) -> None:
+    assert again(tmp_path, *calls) == []
+
+
+def test_writes_to_what_was_computed_again_are_again(tmp_path: Path) -> None:
+    relu = [Call("aten::relu_", (tensor,), (tensor,), writes=(0,)) for tensor in (Y, Z)]
+    assert again(tmp_path, mul(X, W, Y), relu[0], mul(X, W, Z), relu[1]) == [2, 3]
+
+
+def test_work_on_weights_is_the_same_in_each_step(tmp_path: Path) -> None:
+    """The weight is read by layers as a weight alone, the input as data."""
+    calls = [
+        Call("aten::to", (W,), (Y,)),
+        Call("aten::to", (X,), (Z,)),
+        Call("aten::linear", (Z, Y), (OUT,)),
+        Call("aten::argmax", (OUT,), (Tensor(6),)),
+    ]
+    found = flow(tmp_path, calls, calls)
+    assert found.constant.tolist() == [True, False, False, False] * 2
+    trained = [*calls, Call("aten::add_", (W, OUT), (W,), writes=(0,))]
+    assert not flow(tmp_path, trained, trained).constant.any()
+
+
+def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:
+    """The mean of the product is dropped. The number goes to the host."""
+    number = Call("aten::_local_scalar_dense", (Z,))
+    calls = [
+        mul(X, W, Y),
+        mul(X, X, Z),
+        number,
+        Call("aten::mean", (Y,), (OUT,)),
+        mul(W, W, Y),
+        mul(Y, X, Z),
+        number,
+    ]
+    found = flow(tmp_path, calls, calls)
+    assert found.unread.tolist() == [True, False, False, True, False, False, False] * 2
+
+
+def test_gradients_that_no_optimizer_reads_are_unread(tmp_path: Path) -> None:
+    grads = [Call("aten::mul", (X, W), (result,), backward=True) for result in (Y, Z)]
+    step = Call("aten::add_", (W, Y), (W,), writes=(0,))
+    found = flow(tmp_path, [*grads, step], [*grads, step])
+    outer = found.recorded.outer
+    assert found.unread[outer].tolist() == [False, True, False] * 2
+    assert not flow(tmp_path, grads, grads).unread.any()
+
+
+def test_steps_are_joined_by_their_ops_and_shapes(tmp_path: Path) -> None:
+    calls = [mul(X, W, Y), mul(Y, W, Z)]
+    path = written(tmp_path, [calls, [mul(X, W, Y)], calls])
+    (tmp_path / "built.et.json").write_text(json.dumps(document([calls])))
+    joined = Analysis(load(path)).index(Flow)
+    assert joined.ops.step.tolist() == [0, 0, 2, 2]
+    assert joined.number.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [pytest.param([mul(X, X, Y)] * 2, id="ops"), pytest.param([mul(Tensor(1, (8,)), W, Y)], id="shapes")],
+)
+def test_other_steps_are_refused(tmp_path: Path, others: list[Call]) -> None:
+    path = written(tmp_path, [[mul(X, W, Y)]])
+    (tmp_path / "built.et.json").write_text(json.dumps(document([others])))
+    with pytest.raises(Unavailable, match="of other steps"):
+        Analysis(load(path)).index(Flow)
+
+
+def test_without_an_execution_trace_there_is_no_flow(tmp_path: Path) -> None:
+    path = written(tmp_path, [[mul(X, W, Y)]])
+    (tmp_path / "built.et.json").unlink()
+    with pytest.raises(Unavailable, match="no execution trace"):
+        Analysis(load(path)).index(Flow)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
+@pytest.mark.parametrize("name", ["sixth.speech_two.bad", "seventh.char_rnn.bad", "third.weight_cast.bad"])
+def test_every_op_of_a_recording_is_joined(name: str) -> None:
+    folder = SHARED / "dataflow"
+    trace = load(folder / f"{name}.json.gz", tensors=folder / f"et/{name}.json.gz")
+    found = Analysis(trace).index(Flow)
+    assert len(found.ops) == found.recorded.outer.sum()
+    names = [found.recorded.names[name] for name in found.recorded.name[found.number].tolist()]
+    assert found.ops.name.values().tolist() == names

@@ -1,0 +1,232 @@
+"""Files of torch's ExecutionTraceObserver -> ExecutionTrace. Those beside a trace are `NAME.et.json[.gz]`."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.execution_trace import Access, ExecutionTrace
+from traceanalyzer.model.trace import Damage, Trace
+from traceanalyzer.read.remote import is_url
+from traceanalyzer.read.text.batches import Batches
+from traceanalyzer.read.text.source import STDIN, Source
+
+_SUFFIXES = (".et.json.gz", ".et.json.zst", ".et.json")
+_ENDING = re.compile(r"\.json(\.gz|\.zst)?$")
+_STEP = re.compile(r"ProfilerStep#\d+$")
+_REMEDY = "Pass the file that torch.profiler.ExecutionTraceObserver writes."
+_TENSOR_FIELDS = 6
+_COLUMNS: tuple[str, ...] = (
+    "id",
+    "parent",
+    "thread",
+    "name",
+    "inputs",
+    "shapes",
+    "role",
+    "draws",
+    "sequence",
+)
+_OF_TENSOR: tuple[str, ...] = (
+    "node",
+    "position",
+    "access",
+    "storage",
+    "offset",
+    "elements",
+    "item_bytes",
+    "on_cpu",
+)
+_OTHER, _OP, _NODE, _MARK = range(4)
+# RecordScope of ops and of autograd's nodes; annotations have 7.
+_OP_SCOPES = (0, 1)
+
+
+def beside(path: str | Path) -> Path | None:
+    """The execution trace that lies beside a trace, by its name; None without one."""
+    if is_url(path) or str(path) == STDIN:
+        return None
+    stem = _ENDING.sub("", str(path))
+    return next((Path(stem + suffix) for suffix in _SUFFIXES if Path(stem + suffix).is_file()), None)
+
+
+def with_tensors(trace: Trace, path: str | Path | None) -> Trace:
+    """The trace with its execution trace; a note in its damage says where that could not be read."""
+    if path is None:
+        return trace
+    try:
+        return replace(trace, tensors=read_execution_trace(path))
+    except TraceAnalyzerError as error:
+        problem = f"the execution trace {Path(path).name} is not used: {error.problem}"
+        note = Damage("execution trace", problem)
+        return replace(trace, meta=replace(trace.meta, damage=(*trace.meta.damage, note)))
+
+
+def read_execution_trace(path: str | Path) -> ExecutionTrace:
+    """Read one file, a batch of nodes at a time.
+
+    Raises:
+        UnreadableTrace: it is missing, damaged, or holds no nodes of ops.
+        NotATrace: it is JSON of another kind.
+    """
+    batches, nodes = Batches(Source(path), events_key="nodes"), _Nodes()
+    for batch in batches.listed():
+        try:
+            for node in batch:
+                nodes.add(node)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
+            raise UnreadableTrace("holds a node of an unknown form", where=path, remedy=_REMEDY) from None
+    if batches.damage:
+        raise UnreadableTrace(batches.damage[0].message, where=path, remedy="Record it again.")
+    if not nodes.names:
+        raise UnreadableTrace("holds no nodes of ops", where=path, remedy=_REMEDY)
+    return nodes.finished(str(path))
+
+
+_RANDOM = re.compile(
+    r"(?i:rand|dropout|bernoulli|normal_|multinomial|uniform|exponential|poisson|binomial|rrelu)"
+)
+
+
+@cache
+def _argument_names(schema: str) -> tuple[str, ...]:
+    arguments = schema.partition("(")[2].rpartition("->")[0]
+    listed = [part.strip() for part in re.split(r",\s*(?![^(\[]*[)\]])", arguments)]
+    return tuple(part for part in listed if part != "*")
+
+
+def _draws(name: str, schema: str, values: list[Any]) -> bool:
+    """Whether an op draws random numbers; attention and recurrent layers only with a dropout above 0."""
+    if _RANDOM.search(name):
+        return True
+    rates = [place for place, part in enumerate(_argument_names(schema)) if _RANDOM.search(part)]
+    return any(
+        place < len(values) and isinstance(values[place], float) and values[place] > 0 for place in rates
+    )
+
+
+@cache
+def written_arguments(schema: str) -> frozenset[int]:
+    """Positions of the arguments that a schema marks as written, `Tensor(a!) self`."""
+    return frozenset(place for place, part in enumerate(_argument_names(schema)) if "!" in part)
+
+
+def _tensors(values: Any, kind: str) -> Iterator[list[Any]]:
+    """Tensors of one argument: [tensor, storage, offset, elements, bytes of each, device]."""
+    if (
+        not kind.startswith(("Tensor", "GenericList["))
+        or "Tensor" not in kind
+        or not isinstance(values, list)
+    ):
+        return
+    if len(values) == _TENSOR_FIELDS and isinstance(values[-1], str):
+        yield values
+        return
+    for value in values:
+        yield from _tensors(value, "Tensor")
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """Columns of nodes in the order of the file, in which a node follows those in it."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    inputs: dict[bytes, int] = field(default_factory=dict)
+    shapes: dict[bytes, int] = field(default_factory=dict)
+    columns: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _COLUMNS})
+    tensors: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _OF_TENSOR})
+
+    def add(self, node: dict[str, Any]) -> None:
+        """Append one node, and its tensors if it is an op."""
+        attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
+        name, given, schema = node["name"], node["inputs"], attributes.get("op_schema") or ""
+        numbers = [
+            value for value, kind in zip(given["values"], given["types"], strict=True) if "Tensor" not in kind
+        ]
+        shapes = orjson.dumps([shape for shape in given["shapes"] if shape and type(shape[0]) is int])
+        key = orjson.dumps([numbers, given["types"], given["shapes"], given.get("strides")])
+        row = (
+            node["id"],
+            node["ctrl_deps"],
+            int(attributes["tid"]),
+            self.names.setdefault(name, len(self.names)),
+            self.inputs.setdefault(key, len(self.inputs)),
+            self.shapes.setdefault(shapes, len(self.shapes)),
+            _role(name, schema, int(attributes["scope"])),
+            _draws(name, schema, given["values"]),
+            int(attributes["seq_id"]),
+        )
+        for column, value in zip(_COLUMNS, row, strict=True):
+            self.columns[column].append(value)
+        if row[-3] in (_OP, _NODE):
+            written = written_arguments(schema)
+            for place, (value, kind) in enumerate(zip(given["values"], given["types"], strict=True)):
+                access = Access.WRITTEN if place in written else Access.READ
+                self._add_tensors(node["id"], place, access, _tensors(value, kind))
+            results = node["outputs"]
+            for place, (value, kind) in enumerate(zip(results["values"], results["types"], strict=True)):
+                self._add_tensors(node["id"], place, Access.RESULT, _tensors(value, kind))
+
+    def _add_tensors(self, node: int, place: int, access: Access, tensors: Iterable[list[Any]]) -> None:
+        for _, storage, offset, elements, item_bytes, device in tensors:
+            row = (node, place, access, storage, offset, elements, item_bytes, device == "cpu")
+            for column, value in zip(_OF_TENSOR, row, strict=True):
+                self.tensors[column].append(value)
+
+    def finished(self, source: str) -> ExecutionTrace:
+        """All ops, sorted by their start: ids count up."""
+        column = {name: np.array(values, np.int64) for name, values in self.columns.items()}
+        order = np.argsort(column["id"], kind="stable")
+        column = {name: values[order] for name, values in column.items()}
+        parent = np.searchsorted(column["id"], column["parent"])
+        parent = np.where(np.append(column["id"], -1)[parent] == column["parent"], parent, -1)
+        outer, backward = _nesting(column["role"], parent)
+        step = np.cumsum(column["role"] == _MARK) - 1
+        ops = np.flatnonzero((column["role"] == _OP) | (column["role"] == _NODE))
+        tensor = {name: np.array(values, np.int64) for name, values in self.tensors.items()}
+        place = np.searchsorted(column["id"][ops], tensor["node"])
+        sorted_tensors = np.argsort(place, kind="stable")
+        tensor = {name: values[sorted_tensors] for name, values in tensor.items()}
+        return ExecutionTrace(
+            source=source,
+            names=tuple(self.names),
+            shape_texts=tuple(text.decode() for text in self.shapes),
+            step=step[ops],
+            outer=outer[ops],
+            backward=backward[ops],
+            op=place[sorted_tensors],
+            random=column["draws"][ops].astype(bool),
+            on_cpu=tensor["on_cpu"].astype(bool),
+            **{name: column[name][ops] for name in ("name", "thread", "inputs", "shapes", "sequence")},
+            **{
+                name: tensor[name]
+                for name in ("position", "access", "storage", "offset", "elements", "item_bytes")
+            },
+        )
+
+
+def _role(name: str, schema: str, scope: int) -> int:
+    if schema:
+        return _OP
+    return _MARK if _STEP.match(name) else _NODE if scope in _OP_SCOPES else _OTHER
+
+
+def _nesting(role: Rows, parent: Rows) -> tuple[Mask, Mask]:
+    """(which are outermost ops, which lie in a node of autograd); parents come first."""
+    kinds, parents = role.tolist(), parent.tolist()
+    in_op, in_node = [False] * len(kinds), [False] * len(kinds)
+    for place, around in enumerate(parents):
+        if around >= 0:
+            in_op[place] = in_op[around] or kinds[around] == _OP
+            in_node[place] = in_node[around] or (kinds[around] == _NODE and not in_op[around])
+    return (role == _OP) & ~np.array(in_op, bool), np.array(in_node, bool)

@@ -1,0 +1,248 @@
+"""Ops compute again what they, or earlier ops, have computed from the same tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.trace import ints_at
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import (
+    Calls,
+    Claims,
+    Confidence,
+    Hits,
+    IdleTime,
+    LostTime,
+    Unavailable,
+    limit,
+    rule,
+)
+from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
+from traceanalyzer.tensors.flow import Flow
+from traceanalyzer.tensors.ops.table import Kind, op_row
+from traceanalyzer.tensors.signatures import Shape, shape_text
+from traceanalyzer.tensors.top_ops import with_inputs
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of
+from traceanalyzer.timeline.loops import LAYER, step_edges
+from traceanalyzer.timeline.names import DATA_LOADING
+
+_NODES = r"^autograd::engine"
+_PREPARES = frozenset({Kind.NORM, Kind.REDUCTION, Kind.SORT, Kind.COUNT, Kind.SCAN})
+_ADVICE = {
+    "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
+    "loop within torch.nn.utils.parametrize.cached().",
+    "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
+    "unchanged-inputs": "Compute it once before the layers, and pass the result to each layer. If the tensors never "
+    "change, compute it once for the whole run (cached=True in PyG's layers).",
+    "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
+    "store the weights in the dtype that layers read.",
+    "repeated-preparation": "Compute it once after loading, and store the result.",
+    "rebuilt-constants": "Make them once and keep them: register_buffer(), an attribute, or a cache by sizes.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_iterations: int = limit(
+        3,
+        "cause `loop-invariant`: the same is computed at least this many times a step; twice is a second pass",
+    )
+    min_layers: int = limit(
+        4,
+        "cause `second-pass`: at least this many layers a step run again; fewer are no pass of a network; chosen",
+    )
+    min_steps: int = limit(3, "without an execution trace, at least this many steps must do the same; chosen")
+    min_constant_ops: int = limit(
+        3,
+        "cause `rebuilt-constants`: at least this many ops make a constant, views not counted; two ops, such as "
+        "zeros() and a fill, make a buffer",
+    )
+    min_index_ops: int = limit(
+        5,
+        "cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little; chosen",
+    )
+    max_elements: int = limit(
+        65_536, "without an execution trace, a float vector up to this length may be a constant; chosen"
+    )
+
+
+@rule(
+    since="0.4",
+    claims=Claims.WORK,
+    specificity=3,
+    min_share=0.02,
+    limits=Limits,
+    causes=tuple(_ADVICE),
+)
+def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
+    """Ops compute again what was computed from the same tensors before.
+
+    What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose inputs have the
+    same values as those of an earlier op of the step. Without one, it looks for three patterns that need no
+    tensor ids. The findings' causes:
+    `loop-invariant`: each iteration of a loop computes the same, such as keys and values of one condition, or
+    quantised weights.
+    `second-pass`: a network runs a second time on the same inputs, for example to compute the accuracy.
+    `unchanged-inputs`: layers compute the same of index tensors (edges, positions, masks).
+    `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
+    `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
+    `rebuilt-constants`: every step makes the same constants from numbers (arange, masks, windows).
+    Why it costs: the result is the same. Each call pays again for kernels, launches and the backward pass.
+    Bad: k, v = layer.kv(encoder_output) in each decoding step. Good: k and v computed once per request.
+    Bad: torch.hann_window(400).to(device) in forward(). Good: register_buffer.
+    Bad: gcn_norm(edge_index) in each layer. Good: the edge weights computed once, before the layers.
+    How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Without
+    one, the order of ops and their shapes show it, and confidence is medium.
+    When it is wrong: host code changes a tensor without an op of PyTorch. Without an execution trace: the
+    layers get different graphs of the same shape.
+    Saving: the time of the repeated ops, and of the nodes of backward that belong to them.
+    Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
+    """
+    if flow is not None:
+        yield from _exact(flow, calls, idle, limits)
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    nodes = ops[ops.name.matches(_NODES)]
+    if not any(ops.text("input_dims").distinct()):
+        raise Unavailable("no shapes recorded: record_shapes=True shows what ops compute")
+    yield from _constants(ops, calls, idle, limits)
+    if flow is None and len(distinct(nodes.step)) >= limits.min_steps:
+        yield from _index_tensors(ops, nodes, calls, idle, limits)
+
+
+def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """By the ids of tensors."""
+    again, constant = flow.again[flow.number], flow.constant[flow.number]
+    causes = np.full(len(flow.ops), "", object)
+    times = np.bincount(again[again >= 0], minlength=len(flow.again))
+    layers = flow.ops.name.meets(LAYER.search)
+    of_pass = (again >= 0) & (times[again] < limits.min_iterations - 1)
+    causes[(again >= 0) & ~of_pass] = "loop-invariant"
+    enough = (of_pass & layers).sum() >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
+    causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
+    prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
+    constant &= again < 0
+    causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
+    for cause in _ADVICE:
+        if (members := causes == cause).any():
+            yield _hits(cause, flow.ops[members], calls, idle, Confidence.HIGH)
+
+
+def _constants(ops: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Of recorded numbers alone, in every step. What a loader makes is a batch."""
+    loading = calls[calls.is_annotation & calls.name.meets(DATA_LOADING.search)]
+    ops, number, signatures = with_inputs(ops[~ops.inside(loading)].in_order())
+    steps = len(distinct(ops.step))
+    if steps < limits.min_steps:
+        return
+    runs: dict[tuple[int, ...], list[Stretch]] = {}
+    for run in stretches(ops, number, signatures, limits.min_constant_ops):
+        runs.setdefault(tuple(number[run.begin : run.end].tolist()), []).append(run)
+    chosen = [
+        run
+        for each in runs.values()
+        if len(distinct(ops.step[np.array([run.begin for run in each])])) == steps
+        for run in each
+    ]
+    if chosen:
+        members = np.concatenate([np.arange(run.begin, run.end) for run in chosen])
+        yield _hits("rebuilt-constants", ops[members], calls, idle, Confidence.MEDIUM)
+
+
+def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Of index tensors that no op of the program makes, several times in each step."""
+    forward = ops[~ops.name.matches(_NODES)].in_order(by_step=True)
+    forward, number, signatures = with_inputs(forward)
+    runs: dict[tuple[int, ...], dict[int, list[Stretch]]] = {}
+    starts = _starts_node(forward)
+    for run in stretches(
+        forward,
+        number,
+        signatures,
+        limits.min_index_ops,
+        starts_node=starts,
+        max_elements=limits.max_elements,
+    ):
+        by_step = runs.setdefault(tuple(number[run.begin : run.end].tolist()), {})
+        by_step.setdefault(int(forward.step[run.begin]), []).append(run)
+    steps = len(distinct(nodes.step))
+    chosen: list[Stretch] = []
+    for by_step in runs.values():
+        repeats = [each for each in by_step.values() if len(each) > 1 and each[0].inputs]
+        if len(repeats) >= steps and not any(_trained_between(each, forward, nodes) for each in repeats):
+            chosen += [run for each in repeats for run in each]
+    if chosen:
+        inputs = frozenset(shape for run in chosen for shape in run.inputs)
+        members = np.concatenate([np.arange(run.begin, run.end) for run in chosen])
+        yield _hits("unchanged-inputs", forward[members], calls, idle, Confidence.MEDIUM, inputs)
+
+
+def _trained_between(runs: Sequence[Stretch], ops: Calls, nodes: Calls) -> bool:
+    """Whether backward runs from the first to the last: micro-batches have other data."""
+    begin_ns, end_ns = ops.start_ns[runs[0].begin], ops.end_ns[runs[-1].end - 1]
+    return bool(((nodes.start_ns < end_ns) & (nodes.end_ns > begin_ns)).any())
+
+
+def _starts_node(ops: Calls) -> Mask:
+    """Which ops add a node to autograd's graph: the next op of the thread's step with a number has a higher one."""
+    sequence = ints_at(ops.events.trace.lanes.cpu, "sequence", ops.rows)
+    result = np.zeros(len(ops), bool)
+    edges = step_edges(ops)
+    for low, high in pairwise(edges):
+        numbered = low + np.flatnonzero(sequence[low:high] >= 0)
+        result[numbered[:-1]] = np.diff(sequence[numbered]) > 0
+    return result
+
+
+def _hits(
+    cause: str,
+    members: Calls,
+    calls: Calls,
+    idle: IdleTime,
+    confidence: Confidence,
+    inputs: frozenset[Shape] = frozenset(),
+) -> Hits:
+    """All of these ops are needless, with the nodes of backward that they have added."""
+    nodes, recorder = backward_nodes_of(calls, members)
+    outer = nodes[recorder >= 0].outer_op.distinct()
+    needless = members.joined([members, outer[outer.step >= 0]]) if len(outer) else members
+    spent, owner = needless.launched()
+    steps, lines = max(len(distinct(members.step)), 1), members.line.sums(members.dur_ns)
+    largest = sorted(inputs, key=math.prod, reverse=True)[:3]
+    return Hits(
+        occurrences=needless,
+        cause=cause,
+        lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
+        fix=Drop(needless.rows),
+        message="{ops_a_step} ops a step compute again what "
+        + _BEFORE[cause]
+        + (" ({shapes})" if largest else "")
+        + ": {by_ops:of these ops' time}. They take {cpu} of CPU time, {gpu} of GPU time and {launches} launches a step"
+        + (", at {lines}" if lines else ""),
+        advice=_ADVICE[cause],
+        confidence=confidence,
+        evidence={
+            "ops_a_step": round(len(members) / steps),
+            "shapes": ", ".join(map(shape_text, largest)),
+            "by_ops": members.name.sums(members.dur_ns),
+            "cpu_ns": members.total_ns // steps,
+            "gpu_ns": spent.total_ns // steps,
+            "launches": round(len(spent) / steps),
+            "lines": lines,
+        },
+    )
+
+
+_BEFORE = {
+    "loop-invariant": "an earlier iteration has computed from the same tensors",
+    "second-pass": "the first pass has computed from the same tensors",
+    "unchanged-inputs": "an earlier op has computed from the same tensors",
+    "constant-weights": "the step before has computed from the same weights",
+    "repeated-preparation": "the step before has computed from the same stored tensors",
+    "rebuilt-constants": "every step computes from the same numbers",
+}

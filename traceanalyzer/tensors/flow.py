@@ -1,0 +1,262 @@
+"""Which ops make the values that ops read: the outermost ops of recorded steps, by the ids of their tensors.
+
+`values.py` says what a value is, and which have equal content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import orjson
+
+from traceanalyzer.model.arrays import Mask, Rows, no_rows
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.execution_trace import ExecutionTrace
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.tensors.ops.table import Kind, op_row
+from traceanalyzer.tensors.signatures import signatures_of
+from traceanalyzer.tensors.values import Values, values_of
+from traceanalyzer.timeline.calls_and_work import Calls
+from traceanalyzer.timeline.names import STEP_MARK
+
+_MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) tells which tensors ops read"
+_NODE = re.compile(r"Backward\d*$")
+# Position of a layer's data; its other inputs are weights.
+_DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
+_LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
+_MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """Ops of the recorded steps, each with the values that it reads and makes.
+
+    Attributes:
+        ops: of the trace, in order of thread and start, of steps that the execution trace tells about.
+        number: int64 (ops,), the op of `recorded` that each is.
+        recorded: the execution trace.
+        values: of `recorded`.
+        view: bool (recorded,), whether an op only looks at its input in another way.
+        again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
+        constant: bool (recorded,), whether an op computes the same of weights alone in every step.
+        unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
+    """
+
+    ops: Calls
+    number: Rows
+    recorded: ExecutionTrace
+    values: Values
+    view: Mask
+    again: Rows
+    constant: Mask
+    unread: Mask
+
+    @classmethod
+    def build(cls, trace: Trace, calls: Calls) -> Self:
+        """
+        Raises:
+            Unavailable: there is no execution trace, or its ops are not those of the trace.
+        """
+        recorded = trace.tensors
+        if recorded is None:
+            raise Unavailable(_MISSING)
+        rows, number = joined(recorded, calls)
+        if not len(rows):
+            raise Unavailable("the execution trace is of other steps: no step of the trace runs the same ops")
+        values, view, key = values_of(recorded)
+        outer = recorded.outer[number]
+        return cls(
+            ops=Calls(calls.events, rows[outer]),
+            number=number[outer],
+            recorded=recorded,
+            values=values,
+            view=view,
+            again=_computed_again(recorded, values, view, key),
+            constant=_constant(recorded, values, view),
+            unread=_unread(recorded, values, view),
+        )
+
+
+def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
+    """(rows of `trace.cpu`, the recorded op that each is), by thread and start.
+
+    A thread's step is joined to the recorded thread's step of the same number that runs the same ops on the same
+    shapes, nested ones included; else to any that does. It is left out where several threads do.
+    """
+    ops = calls[calls.is_op].in_order()
+    marks = calls[calls.is_annotation & calls.name.meets(STEP_MARK.search)]
+    step_of = np.searchsorted(np.sort(marks.start_ns), ops.start_ns, side="right") - 1
+    number, signatures = signatures_of(ops.events.trace, ops.rows)
+    shaped = any(op.dims for op in signatures)
+    kinds = [(op.name, _shapes(op.dims) if shaped else "") for op in signatures]
+    recorded_kinds = [
+        (recorded.names[name], recorded.shape_texts[shapes] if shaped else "")
+        for name, shapes in zip(recorded.name.tolist(), recorded.shapes.tolist(), strict=True)
+    ]
+    wanted: dict[tuple[tuple[str, str], ...], list[tuple[int, Rows]]] = {}
+    for step, rows in _parts(recorded.step, recorded.thread):
+        wanted.setdefault(tuple(recorded_kinds[row] for row in rows.tolist()), []).append((step, rows))
+    pairs = [(no_rows(), no_rows())]
+    for step, places in _parts(step_of, ops.thread):
+        candidates = wanted.get(tuple(kinds[which] for which in number[places].tolist()), [])
+        if len({int(recorded.thread[rows[0]]) for _, rows in candidates}) == 1:
+            same = [rows for number_of, rows in candidates if number_of == step]
+            pairs.append((ops.rows[places], (same or [rows for _, rows in candidates])[0]))
+    rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return rows, ops_of
+
+
+def _shapes(dims: Sequence[Any]) -> str:
+    """As `ExecutionTrace.shape_texts`."""
+    listed = [shape for shape in dims if isinstance(shape, list) and shape and type(shape[0]) is int]
+    return orjson.dumps(listed).decode()
+
+
+def _parts(step: Rows, thread: Rows) -> Iterator[tuple[int, Rows]]:
+    """(step, positions of its ops in order) of each thread."""
+    order = np.lexsort((np.arange(len(step)), step, thread))
+    edges = np.flatnonzero(np.diff(step[order]) | np.diff(thread[order])) + 1
+    for places in np.split(order, edges) if len(order) else ():
+        yield int(step[places[0]]), places
+
+
+def _computed_again(recorded: ExecutionTrace, values: Values, view: Mask, key: Rows) -> Rows:
+    """For each op the first one of its step that made the same; -1 of none.
+
+    What writes to a tensor counts if that tensor was computed again as well. A copy that another op overwrites with
+    something else is needed.
+    """
+    again = np.full(len(recorded), -1, np.int64)
+    first: dict[tuple[int, int], int] = {}
+    step, back = recorded.step.tolist(), recorded.backward.tolist()
+    for op in np.flatnonzero(recorded.outer & ~view & (key >= 0)).tolist():
+        before = first.setdefault((step[op], int(key[op])), op)
+        # Backward computes again what checkpointing has dropped.
+        if before == op or (back[op] and not back[before]):
+            continue
+        producers = values.producer[values.overwritten_by(op)]
+        if (producers >= 0).all() and (again[producers] >= 0).all():
+            again[op] = before
+    for op in np.flatnonzero(again >= 0)[::-1].tolist():
+        later = values.replaced[values.made_by(op)]
+        later = later[(later < len(recorded)) & ~values.freed[values.made_by(op)]]
+        if (again[later] < 0).any():
+            again[op] = -1
+    return again
+
+
+def _constant(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
+    """Which ops compute the same of weights alone in every step.
+
+    Weights are tensors that no op of the trace writes, and whose results layers read as weights only.
+    """
+    fixed, weight = _weights(recorded, values, view)
+    of_weights = np.zeros(len(recorded), bool)
+    constant = fixed & (weight == _WEIGHT)
+    rows = [op_row(name) for name in recorded.names]
+    for op in np.flatnonzero(recorded.outer & ~view & ~recorded.random).tolist():
+        read, made = values.read_by(op), values.made_by(op)
+        row = rows[recorded.name[op]]
+        if len(read) and len(made) and row.deterministic and constant[read].all():
+            result = (weight[made] == _WEIGHT).all() and not len(values.overwritten_by(op))
+            of_weights[op] = result
+            constant[made] = result
+    return of_weights
+
+
+_WEIGHT, _AS_DATA = 1, 2
+
+
+def _weights(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:
+    """(which values come of no op of the trace alone, as what layers read each value: 1 weights, 2 data, 3 both)."""
+    fixed = (values.producer < 0) & (values.replaced == len(recorded))
+    ops = np.flatnonzero(recorded.outer & ~view)
+    for op in ops.tolist():
+        read = values.read_by(op)
+        fixed[values.made_by(op)] = len(read) > 0 and bool(fixed[read].all())
+    role = np.zeros(len(fixed), np.int64)
+    rows = [op_row(name) for name in recorded.names]
+    for op in ops[::-1].tolist():
+        read, made = values.read_by(op), values.made_by(op)
+        name = recorded.names[recorded.name[op]]
+        row = rows[recorded.name[op]]
+        passed = int(np.bitwise_or.reduce(role[made])) if len(made) and fixed[made].all() else 0
+        passed = passed or _AS_DATA
+        if row.kind not in _LAYERS and name != "aten::embedding":
+            role[read] |= passed
+            continue
+        data = values.arguments_of(op) == _DATA.get(name, 0)
+        role[read[~data]] |= _WEIGHT
+        role[read[data]] |= passed if name in _MATRIX_PRODUCTS else _AS_DATA
+    return fixed, role
+
+
+def _unread(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
+    """Which ops make what no op reads that is needed, in storages that were freed, or in gradients nobody takes.
+
+    What lasts beyond the trace, what leaves the device, what backward has saved, and what an op of a library does is
+    needed.
+    """
+    ops = len(recorded)
+    known = np.array([name.startswith("aten::") for name in recorded.names], bool)[recorded.name]
+    needed_value = values.on_cpu | (values.replaced == ops)
+    gradient = np.append(recorded.backward, False)[values.producer]
+    taken = np.zeros(len(gradient), bool)
+    taken[values.read[~recorded.backward[values.reads] & recorded.outer[values.reads]]] = True
+    # Without an optimizer, somebody else reads the gradients.
+    needed_value = needed_value & ~gradient if (taken & gradient).any() else needed_value | gradient
+    needed = ~known | _saved_for_backward(recorded)
+    needed[_last_without_backward(recorded, values)] = True
+    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
+        made = values.made_by(op)
+        needed[op] |= not len(made) or bool(needed_value[made].any())
+        if needed[op]:
+            needed_value[values.read_by(op)] = True
+            # Writing to a part leaves the others.
+            needed_value[values.overwritten_by(op)] = True
+    return _as_step_before(recorded, recorded.outer & ~view & ~needed)
+
+
+def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
+    """Outermost ops that add a node of backward which runs: of the ops with its number, the last one of a step.
+
+    An op has the number of the next node, whether or not it adds one.
+    """
+    node = np.array([bool(_NODE.search(name)) for name in recorded.names])[recorded.name]
+    forward = np.flatnonzero(~recorded.backward & ~node & (recorded.sequence >= 0))
+    forward = forward[np.isin(recorded.sequence[forward], recorded.sequence[node])]
+    order = np.lexsort(
+        (forward, recorded.sequence[forward], recorded.step[forward], recorded.thread[forward])
+    )
+    ordered = forward[order]
+    keys = (recorded.thread[ordered], recorded.step[ordered], recorded.sequence[ordered])
+    last = np.append(np.any([np.diff(key) != 0 for key in keys], axis=0), True)[: len(ordered)]
+    result = np.zeros(len(recorded), bool)
+    result[recorded.outermost()[ordered[last]]] = True
+    return result
+
+
+def _last_without_backward(recorded: ExecutionTrace, values: Values) -> list[int]:
+    """The op with the last result of each step that has no backward pass: the caller may have dropped it."""
+    trained = np.unique(recorded.step[recorded.backward])
+    steps = recorded.step[values.results]
+    last = np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1) if len(steps) else no_rows()
+    ops: list[int] = values.results[last[~np.isin(steps[last], trained)]].tolist()
+    return ops
+
+
+def _as_step_before(recorded: ExecutionTrace, unread: Mask) -> Mask:
+    """The same, with the last step as the one before it, where both run the same ops: nothing shows what it frees."""
+    parts = {
+        (int(recorded.thread[rows[0]]), step): rows for step, rows in _parts(recorded.step, recorded.thread)
+    }
+    last = int(recorded.step.max(initial=-1))
+    for (thread, step), rows in parts.items():
+        before = parts.get((thread, step - 1))
+        if step == last and before is not None and np.array_equal(recorded.name[rows], recorded.name[before]):
+            unread[rows] = unread[before]
+    return unread
