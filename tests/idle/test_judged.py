@@ -19,7 +19,7 @@ def test_op_that_copies_both_ways_waits_for_its_read_back(back: bool, cause: str
         trace.memcpy(FIRST + 1, 1, 7, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace, work=2 + back)[0] == cause
 
 
@@ -144,5 +144,5 @@ def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: 
     trace.launch("cudaMemcpy", 40 * US, FIRST - 20 * US, 8)
     trace.memcpy(FIRST, 1, 8, name=name)
     for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace, work=2)[:2] == (cause, "cudaMemcpy")

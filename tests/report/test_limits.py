@@ -16,8 +16,9 @@ from traceanalyzer.model.report import Fault
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.finding_order import is_minor, triaged, turn_of
 from traceanalyzer.report.job_summary import rank_of, slowest_of
+from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.summary import _cold
-from traceanalyzer.report.verdict import step_line, verdict_of
+from traceanalyzer.report.verdict import verdict_of
 
 HIGH, LOW, INFO = Severity.HIGH, Severity.LOW, Severity.INFO
 

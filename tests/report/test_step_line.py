@@ -9,7 +9,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.report.rank_report import as_recorded
-from traceanalyzer.report.verdict import step_line
+from traceanalyzer.report.step_line import step_line
 
 
 def test_profiler_overhead_is_stated_and_not_negative() -> None:

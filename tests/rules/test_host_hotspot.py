@@ -172,8 +172,8 @@ def test_gpu_busy_at_the_start_is_idle_in_part(kernel_us: int, whole: bool) -> N
     assert ("of each step" in found.message.rpartition("the GPU is idle")[2]) is not whole
 
 
-@pytest.mark.parametrize(("steps", "said"), [(range(2), False), (range(3), True)])
-def test_work_recurs_that_half_of_six_steps_have(steps: range, said: bool) -> None:
+@pytest.mark.parametrize(("steps", "said"), [(range(2), False), (range(4), True)])
+def test_work_recurs_that_most_of_six_steps_have(steps: range, said: bool) -> None:
     trace = loop_of(lambda loop, number: loop.host_op("aten::sort", 3 * MS if number in steps else 0))
     assert [one.count for one in alarms(trace, "host-hotspot")] == [len(steps)] * said
 

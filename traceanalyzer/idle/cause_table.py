@@ -232,8 +232,8 @@ JUDGED: tuple[Judged, ...] = (
         HIGH,
         "launched late; a synchronising call or blocking copy of a launching thread reaches into the gap. The CPU "
         "was in this call when the device became idle, or the gap is shorter than 0.2 ms, or the call covers most "
-        "of it. No stretch without ops that is longer than the wait covers most of the gap. Or the launch itself is "
-        "a blocking copy whose call covers most of the gap",
+        "of it. The CPU does not spend most of the gap, and at least 0.2 ms, between ops. Or the launch itself is a "
+        "blocking copy whose call covers most of the gap",
         "the CPU could not launch while it waited",
     ),
     Judged(

@@ -28,7 +28,6 @@ def round_trips(
     gaps: Gaps,
     late: Mask,
     work: DeviceWork,
-    nesting: Nesting,
     activity: Activity,
     syncs: SyncCalls,
 ) -> tuple[Rows, Rows]:
@@ -55,7 +54,7 @@ def round_trips(
     waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
     holds = late & (position >= 0) & (inside > 0) & drained & waited
     charged = np.flatnonzero(holds)
-    holds[charged] = ~_paused(nesting, activity, gaps.start_ns[charged], gaps.end_ns[charged], rows)
+    holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     waited_for = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
@@ -77,22 +76,16 @@ def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -
     return np.asarray((gaps.previous_work >= 0) & copies & dry)
 
 
-def _paused(nesting: Nesting, activity: Activity, starts: Rows, ends: Rows, syncs: Rows) -> Mask:
-    """One stretch without ops is most of the gap, and longer than the CPU had waited when the device ran dry.
-
-    Without the wait the CPU would have come that much earlier, and the device would have run dry all the same.
-    It waited since the op around the call began, since that may wait more than once.
+def _paused(activity: Activity, starts: Rows, ends: Rows) -> Mask:
+    """Most of the gap lies between ops, and more of it than one takes to go on after a wait: the CPU works on.
 
     Args:
         starts, ends: of the gaps.
     """
     low, high = int(starts.min(initial=0)), int(ends.max(initial=0))
-    stretches = intervals.complement(activity.sets["dispatching"], low, high)
-    _, pause = intervals.longest_overlap(stretches, starts, ends)
-    since = nesting.start_ns[np.where(nesting.op[syncs] >= 0, nesting.op[syncs], syncs)]
-    position = np.maximum(np.searchsorted(nesting.start_ns[syncs], starts, side="right") - 1, 0)
-    waited = np.where(nesting.end_ns[syncs[position]] >= starts, starts - since[position], 0)
-    return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS) & (pause > waited)
+    between = intervals.complement(activity.sets["dispatching"], low, high)
+    pause = intervals.covered(between, starts, ends)
+    return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS)
 
 
 def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
@@ -191,7 +184,7 @@ class Evidence:
     @cached_property
     def waits(self) -> tuple[Rows, Rows]:
         """Rows of the synchronising calls to blame, late launch and refill; see `round_trips`."""
-        return round_trips(self.gaps, self.late, self.work, self.nesting, self.activity, self.syncs)
+        return round_trips(self.gaps, self.late, self.work, self.activity, self.syncs)
 
     @cached_property
     def in_graph(self) -> Mask:

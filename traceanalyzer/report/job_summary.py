@@ -24,8 +24,8 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.report.rank_report import OfRank
+from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.report.verdict import by_whom
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps

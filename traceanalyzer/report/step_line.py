@@ -1,0 +1,119 @@
+"""The line of a report that says how long a step takes: recorded, without the profiler, and what is left out."""
+
+from __future__ import annotations
+
+import re
+
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.step_times import SlowSteps, StepEstimate
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.sample import MUCH
+from traceanalyzer.report.words import format_span
+
+
+def percent(share: float) -> str:
+    """`26 %`."""
+    return f"{100 * share:.0f} %"
+
+
+_EVEN = 0.1  # by which steps differ that count as equally long; chosen
+_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
+
+
+def step_line(trace: TraceReport) -> str:
+    """How long a step takes: recorded, and predicted without the profiler; and what of the recording is left out."""
+    return _step_takes(trace) + _outside(trace)
+
+
+def _step_takes(trace: TraceReport) -> str:
+    step = trace.step
+    if step is not None:
+        alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
+        if step.measured:
+            span = f" ({_without_unit(format_span(step.low_ns, step.high_ns), alone)})"
+            span *= step.low_ns < step.high_ns
+            takes = f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
+            return f"{takes}{span}{_longer(trace, step)}"
+        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
+        same = traced == alone or step.unprofiled_ns > step.traced_ns
+        takes = f"and {traced} predicted without the profiler ({span})"
+        told = takes if same else f"{alone} predicted without the profiler ({span})"
+        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{_longer(trace, step)}"
+    if trace.steps is not None and trace.steps.marked:
+        known = trace.steps.steady or trace.steps.every
+        return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
+    return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
+
+
+def _outside(trace: TraceReport) -> str:
+    """Of a trace without steps how much of the recording the window leaves out, where it is more than the window."""
+    steps = trace.steps
+    before, after = steps.left_out_ns if steps is not None and not steps.marked else (0, 0)
+    parts = [
+        f"{format_ns(ns)} {where} GPU work"
+        for ns, where in ((before, "before the first"), (after, "after the last"))
+        if ns > MUCH * trace.window.length_ns
+    ]
+    return f"; of the recording, {' and '.join(parts)} are left out" if parts else ""
+
+
+def _mean(step: StepEstimate) -> str:
+    """Of which steps the recorded time is the mean, where it is not of all: only these are replayed."""
+    replayed = _REPLAYED.match(step.basis)
+    if replayed is None or replayed[1] == replayed[2]:
+        return ""
+    return f" (mean of {replayed[0]})" if replayed[1] != "1" else f" (one step of {replayed[2]})"
+
+
+def _even(trace: TraceReport) -> bool:
+    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
+    every = trace.steps.every if trace.steps else None
+    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
+
+
+def _longer(trace: TraceReport, step: StepEstimate) -> str:
+    """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
+    if step.slow is not None:
+        return f"; {_slow_steps(step.slow)}"
+    every = trace.steps and (trace.steps.steady or trace.steps.every)
+    much = step.left_out_share >= MUCH and not _even(trace)
+    if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
+        return ""
+    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    if replayed is None and much:
+        return f"; long steps are left out, {percent(step.left_out_share)} of the time"
+    left = int(replayed[2]) - int(replayed[1]) if replayed else 1
+    if replayed and left > 1 and trace.steps:
+        share = 1 - int(replayed[1]) * step.traced_ns / max(trace.steps.every.total_ns, 1)
+        return f"; {left} of {replayed[2]} steps, with {percent(max(share, 0.0))} of the recorded time, are left out"
+    return f"; the longest of {every.count:,} steps, {longest}, is left out"
+
+
+def _slow_steps(slow: SlowSteps) -> str:
+    """`1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo`."""
+    several = slow.count > 1
+    longer = (
+        f"{slow.count} of {slow.of} steps {'take' if several else 'takes'} {format_ns(slow.more_ns)} longer"
+    )
+    if slow.name is None:
+        return longer + " on average" * several
+    where = f"{longer}{' on average' * several}: {format_ns(slow.longest_ns)} in {slow.name}"
+    if slow.usual_ns:
+        return f"{where}, usually {format_ns(slow.usual_ns)}: the GPU may be shared with another process"
+    return where + ", blocked in the driver by another thread or process" * slow.blocked
+
+
+def by_whom(trace: TraceReport) -> str:
+    """Who measured the step; of the recorder's times both where they differ."""
+    measured = trace.measured
+    if measured is None or measured.unused:
+        return "as you measured it"
+    before, after = measured.parts_ms
+    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
+    return f"as the recorder measured it{apart}"
+
+
+def _without_unit(span: str, time: str) -> str:
+    """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
+    unit = time.rpartition(" ")[2]
+    return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")
