@@ -17,6 +17,7 @@ from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.declared import MAX_DEVICE
+from traceanalyzer.read.columns.demangle import demangled
 from traceanalyzer.read.columns.packing import RowGroup
 from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced, lane_number
 
@@ -121,7 +122,7 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     narrow = _narrowed(codes, len(heads))
     table: dict[str, Any] = {
         "category": categorical(groups, categories),
-        "name": categorical(codes, ["" if head[0] is None else as_text(head[0]) for head in heads]),
+        "name": categorical(codes, [_name(name, head[0]) for head in heads]),
     }
     if name == "counters":
         table["device"] = _devices(narrow, heads, collector)
@@ -136,6 +137,12 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
             table[column] = _looked_up(narrow, numbers, Storage.INT)
     return table
+
+
+def _name(frame: str, name: Any) -> str:
+    """A row's name; kernels are written mangled where the profiler could not read their names."""
+    text = "" if name is None else as_text(name)
+    return demangled(text) if frame == "gpu" else text
 
 
 def _first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
