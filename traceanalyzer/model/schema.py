@@ -139,8 +139,10 @@ GPU = Frame(
         Column("context", _N, "CUDA context", raw=("context",)),
         Column("original_stream", _N, "stream of graph work shown on another", raw=("original_stream",)),
         Column("priority", _N, "of the stream; lower runs first", raw=("priority",)),
-        Column("bytes", _N, "bytes copied or set", "bytes", ("bytes",)),
-        Column("copy_kind", _S, "HtoD, DtoH, DtoD; null where the name says it", raw=("copy kind",)),
+        Column("bytes", _N, "bytes copied or set", "bytes", ("bytes", "size")),
+        Column(
+            "copy_kind", _S, "HtoD, DtoH, DtoD; null where the name says it", raw=("copy kind", "direction")
+        ),
         Column("src_kind", _S, "memory copied from: pageable, pinned, device", raw=("src kind",)),
         Column("dst_kind", _S, "memory copied to, as src_kind", raw=("dst kind",)),
         Column("bandwidth_gbps", _F, "copy rate as exported", "GB/s", ("memory bandwidth (GB/s)",)),
@@ -225,7 +227,7 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     **{name: ("cpu", name) for name in CALL_CATEGORIES},
     **{name: ("gpu", name) for name in BUSY_CATEGORIES},
     **{name: ("gpu", name) for name in ("gpu_user_annotation", "cuda_sync", "cuda_event", "xpu_sync")},
-    **{name: ("gpu", name) for name in ("cuda_profiler_range", "mtia_ccp_events", "collective_comm")},
+    **{name: ("gpu", name) for name in ("cuda_profiler_range", "collective_comm")},
     **{name: ("gpu", name) for name in ("graph_event_node", "graph_host_node")},
     "python_function": ("python", "python_function"),
     "cpu_instant_event": ("memory", "cpu_instant_event"),
@@ -236,9 +238,16 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     "Memset": ("gpu", "gpu_memset"),
 }
 
+NO_DEVICE_TIME = "no device time"
+"""Class in `Meta.counted` of work that the profiler wrote without a time."""
+
+MTIA_WORK = "mtia_ccp_events"
+"""Category of rows of MTIA's device: copies, waits and kernels, told apart by their args."""
+
 # Categories that torch.profiler writes and that have no frame of their own: they show whose file it is.
 OTHER_CATEGORIES = frozenset(
-    {"Trace", "mtia_insight", "mtia_counters", "xpu_scope_profiler", "external_correlation"}
+    {MTIA_WORK}
+    | {"Trace", "mtia_insight", "mtia_counters", "xpu_scope_profiler", "external_correlation"}
     | {"hardware_counters", "privateuse1", "ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu"}
 )
 

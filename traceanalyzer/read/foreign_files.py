@@ -163,6 +163,10 @@ def format_of(content: bytes) -> Format | None:
 
 
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
+_EMPTY = (
+    "Run work while the profiler is active: the profiled block was empty, or its schedule was never active. Call "
+    "prof.step() after each step, at least wait + warmup + active times."
+)
 _SHOWN = 5  # categories in a message
 
 
@@ -202,6 +206,10 @@ def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATra
             f"is a trace of {exporter.name}, not of torch.profiler: none of its {count} is of a category"
         )
         return NotATrace(f"{problem} that torch.profiler writes", where=name, remedy=exporter.remedy)
+    if not has_rows and ("schemaVersion" in header or collector.counted["window mark"]):
+        return NotATrace(
+            "is a trace of torch.profiler in which nothing was recorded", where=name, remedy=_EMPTY
+        )
     if not has_rows:
         return NotATrace(f"none of its {count} has a duration", where=name, remedy=EXPECTED)
     foreign = [category for category, _ in collector.foreign.most_common()]

@@ -14,7 +14,7 @@ from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.lanes import Lane, Lanes
 from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.corrections import without_false_links
+from traceanalyzer.read.columns.corrections import linked, without_false_links
 from traceanalyzer.read.columns.frames import build_columns
 from traceanalyzer.read.execution_trace import beside, with_tensors
 from traceanalyzer.read.folders import Layout, layout_of
@@ -216,7 +216,7 @@ def finished(batches: Batches, collector: Collector) -> Trace:
         raise refusal
     cpu, gpu = build_columns(collector, "cpu"), build_columns(collector, "gpu")
     meta = build_meta(batches, collector, cpu, gpu)
-    cpu, gpu = without_false_links(cpu, gpu, meta.dialect)
+    cpu, gpu = without_false_links(*linked(cpu, gpu), meta.dialect)
     lanes = {name: Lane(name, partial(build_columns, collector, name)) for name in Trace.FRAMES}
     lanes |= {"cpu": Lane("cpu", lambda: cpu), "gpu": Lane("gpu", lambda: gpu)}
     trace = Trace(Lanes(lanes), meta)

@@ -16,7 +16,7 @@ from traceanalyzer.model.arrays import distinct_pairs
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.schema import CALL_CATEGORIES
-from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching
+from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import lane_number
 from traceanalyzer.read.text.batches import Batches
@@ -62,6 +62,7 @@ def refuse_unmarked(trace: Trace) -> None:
         UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
     """
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+    calls &= ~np.isin(ints(trace.lanes.cpu, "pid"), _device_pids(trace))
     pid = ints(trace.lanes.cpu, "pid")[calls]
     pids = (
         np.unique(pid[pid != pid[0]]) if len(pid) else pid
@@ -77,6 +78,12 @@ def refuse_unmarked(trace: Trace) -> None:
             "traces of several ranks that were merged without a mark"
         )
         raise UnreadableTrace(problem, where=trace.meta.source, remedy=_APART)
+
+
+def _device_pids(trace: Trace) -> list[int]:
+    """Processes that stand for a device of MTIA, on which rows repeat what the host called."""
+    is_mtia = any(category == "mtia_runtime" for category in texts_of(trace.lanes.cpu, "category"))
+    return [device.ordinal for device in trace.meta.devices] if is_mtia else []
 
 
 _APART = (

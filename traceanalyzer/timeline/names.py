@@ -14,14 +14,14 @@ SYNCHRONISING = re.compile(
 DEVICE_SYNC = re.compile(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
 COPY_CALL = re.compile(
     r"^(cuda|hip)Memcpy|^cuMemcpy|^(ur|pi|piext)(USM)?Enqueue(USM|MemBuffer)?(Memcpy|Read|Write|Copy)"
-    r"|^zeCommandListAppendMemoryCopy"
+    r"|^zeCommandListAppendMemoryCopy|^enqueueCommand memcpy"
 )
 STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait|^(ur|pi)EnqueueEventsWait")
 # Calls that start work, unless a graph is being captured.
 LAUNCH = re.compile(
     r"^(cuda|hip|cu)(Ext|Hcc)?(Module)?Launch(Cooperative)?Kernel|^(cuda|hip|cu)GraphLaunch|^hipExtLaunch"
     r"|^(ur|pi|piext)Enqueue(Cooperative)?KernelLaunch|^urEnqueue(CommandBuffer|Graph)"
-    r"|^zeCommandListAppendLaunch(Cooperative)?Kernel"
+    r"|^zeCommandListAppendLaunch(Cooperative)?Kernel|^runFunction\b"
 )
 # Takes as long as the graph is large, every time.
 GRAPH_LAUNCH = re.compile(r"^(cuda|hip|cu)GraphLaunch|^urEnqueue(CommandBuffer|Graph)")
@@ -125,6 +125,7 @@ def copy_kind(name: str) -> str:
     """h2d, d2h, d2d, p2p or other, from a copy's name ("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")."""
     text = (
         name.lower()
+        .replace("_to_", "to")
         .replace("hosttodevice", "htod")
         .replace("devicetohost", "dtoh")
         .replace("devicetodevice", "dtod")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.schema import CATEGORIES, FRAMES, OTHER_CATEGORIES
+from traceanalyzer.model.schema import CATEGORIES, FRAMES, MTIA_WORK, OTHER_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.corrections import drop_misplaced
 from traceanalyzer.read.columns.declared import Declared
@@ -141,6 +141,7 @@ def durations_of(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
     return np.zeros(len(events)) if instant else _packed(map(_get_dur, events), len(events))
 
 
+_KNOWN = {category for _, category in CATEGORIES.values()} | {MTIA_WORK}
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
 _MAX_GROUPS = (
@@ -226,7 +227,7 @@ class Collector:
             elif frame == "counted":
                 self._count(category, chosen)
             else:
-                if category not in ("cpu_instant_event", "cpu_op"):
+                if category not in _KNOWN:
                     self.unknown_categories[category] += len(positions)
                 self._add_rows(frame, category, chosen)
 

@@ -1,4 +1,4 @@
-"""Rows whose times cannot belong to the recording, and external ids that name no op.
+"""Rows whose times cannot belong to the recording, and external ids that name no op or are correlations.
 
 Such rows are left out and counted, because one of them would be the window. The recording is the span that the
 profiler says it recorded; if it says none, or most rows lie elsewhere, it is where the bulk of the CPU lane's rows
@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES, NO_DEVICE_TIME
 from traceanalyzer.model.trace import NULL_INT, ints, matching
 from traceanalyzer.read.columns.packing import RowGroup
 
@@ -53,20 +55,34 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
     span = _span(groups, recorded)
     if span is None:
         return counted
-    skewed = _is_skewed(groups, span)
+    skewed, began = _is_skewed(groups, span), _first_start(groups)
     for (frame, *_), group in groups.items():
         if frame == "gpu" and skewed:
             continue
         within = span.starts(group)
+        untimed = (
+            (frame == "gpu")
+            & (group.array("start") == 0)
+            & (~within | (group.array("dur") == 0) & (began > 0))
+        )
         if frame == "gpu":
-            within &= group.array("dur") <= span.high - np.where(within, group.array("start"), 0)
+            within &= ~untimed & (group.array("dur") <= span.high - np.where(within, group.array("start"), 0))
         if within.all():
             continue
-        untimed = ~within & (group.array("start") == 0) & (frame == "gpu")
-        counted["no device time"] += int(untimed.sum())  # CUPTI had no timing for them: kineto#109
+        counted[NO_DEVICE_TIME] += int(untimed.sum())  # CUPTI had no timing for them: kineto#109
         counted["outside the recording"] += int((~within & ~untimed).sum())
         group.keep(within)
     return +counted
+
+
+def _first_start(groups: Groups) -> int:
+    """When the first row of the CPU lane starts; 0 without one."""
+    starts = [
+        int(group.array("start").min())
+        for (frame, *_), group in groups.items()
+        if frame == "cpu" and group.rows
+    ]
+    return min(starts, default=0)
 
 
 def _is_skewed(groups: Groups, span: _Span) -> bool:
@@ -105,6 +121,31 @@ def _bulk(starts: Ns) -> tuple[int, int]:
 def _widened(low: int, high: int, slack: int) -> _Span:
     slack = max(slack, high - low)
     return _Span(max(low - slack, -(2**62)), min(high + slack, 2**62))
+
+
+def linked(cpu: Columns, gpu: Columns) -> tuple[Columns, Columns]:
+    """Both lanes with correlations, where the profiler wrote the number that joins calls and work as External id.
+
+    ROCm's profiler did so until torch 2.3 (kineto 2024-03): neither calls nor work have a correlation, and the number
+    of a call is no op's. Ids that several calls share are of ops, and stay.
+    """
+    calls = matching(cpu, "category", CALL_CATEGORIES.__contains__)
+    work = matching(gpu, "category", BUSY_CATEGORIES.__contains__)
+    lanes = (cpu, calls), (gpu, work)
+    if any((ints(lane, "correlation")[rows] != NULL_INT).any() for lane, rows in lanes):
+        return cpu, gpu
+    launching = ints(cpu, "external_id")[
+        calls & np.isin(ints(cpu, "external_id"), ints(gpu, "external_id")[work])
+    ]
+    launching = launching[launching != NULL_INT]
+    if len(launching) == 0 or len(distinct(launching)) < len(launching):
+        return cpu, gpu
+    return _renumbered(cpu, calls), _renumbered(gpu, work)
+
+
+def _renumbered(lane: Columns, rows: NDArray[np.bool_]) -> Columns:
+    numbers = np.where(rows, ints(lane, "external_id"), ints(lane, "correlation"))
+    return _unlinked(lane, rows).but("correlation", numbers)
 
 
 _ERAS = ("torch 1.12", "torch 2.1", "torch 2.4")

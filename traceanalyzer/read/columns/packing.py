@@ -147,11 +147,12 @@ class RowGroup:
         columns = frame.by_raw_key
         recurring = sorted(key for key in keys if key in columns and columns[key].recurs)
         other = sorted(key for key in keys if key not in columns and key not in IGNORED)
-        numeric = sorted(key for key in keys if key in columns and key not in recurring)
+        numbers = sorted((key for key in keys if key in columns and key not in recurring), reverse=True)
+        numeric = sorted({columns[key].name: key for key in numbers}.values())  # one spelling of each
         self._numbers = [
             (columns[key].name, _FORMAT_OF[columns[key].storage], getter(key)) for key in numeric
         ]
-        ignored = sorted(key for key in keys if key in IGNORED)
+        ignored = sorted(key for key in keys if key in IGNORED or (key in numbers and key not in numeric))
         self._get_ignored = getter(*ignored) if ignored else None
         self.shared = {
             name: Shared(raw_keys) for name, raw_keys in (("known", recurring), ("other", other)) if raw_keys

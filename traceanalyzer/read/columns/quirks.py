@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from traceanalyzer.model.schema import Frame, Storage
+from traceanalyzer.model.schema import MTIA_WORK, Frame, Storage
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.text.brackets import too_deep
 
@@ -65,8 +66,17 @@ def destination(category: Any, event: Any) -> tuple[str, str]:
     args = event.get("args")
     if category is None and isinstance(args, dict) and "Task Type" in args:
         return "gpu", ASCEND_TASK
+    if category == MTIA_WORK:
+        return "gpu", _mtia_category(args if isinstance(args, dict) else {})
     on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
     return ("gpu" if on_gpu else "cpu"), as_text(category)
+
+
+def _mtia_category(args: Mapping[str, Any]) -> str:
+    """Copies have a direction, kernels a place on the grid; marks and waits between streams have neither."""
+    if "direction" in args:
+        return "gpu_memcpy"
+    return "kernel" if "row" in args else MTIA_WORK
 
 
 def _phase(phase: Any) -> str:
