@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
+from traceanalyzer.roofline.peaks import Peaks, device_peaks
 
 _CONVOLUTIONS_OF_ITS_OWN = (
     9,
     0,
 )  # before Hopper cuDNN's float32 convolutions reach what its matrix products do
+_UNKNOWN_GBPS = 300.0  # the L4, the slowest device for servers
 
 
 def speedup(gpu: Gpu, kind: str, now: str, then: str) -> float | None:
@@ -87,7 +88,6 @@ class Gpus:
         return self.known.get(ordinal, _UNKNOWN)
 
     def memory_gbps(self, ordinals: NDArray[np.int64]) -> Floats:
-        """Peak rate of each device's memory, GB/s; one that is not known is taken for the slowest known."""
-        slowest = min(peaks.gbps for peaks in known_devices())
+        """Peak rate of each device's memory, GB/s; one that is not known is taken for a slow one."""
         result = [self[ordinal].peaks for ordinal in ordinals.tolist()]
-        return np.array([peaks.gbps if peaks else slowest for peaks in result], np.float64)
+        return np.array([peaks.gbps if peaks else _UNKNOWN_GBPS for peaks in result], np.float64)

@@ -150,7 +150,7 @@ def _scatter(op: Signature) -> OpCost:
     changed = math.prod(op.shape(2))
     if changed >= CONTENDED * math.prod(op.shape(0)):
         return _histogram(changed, op.item_bytes(0))
-    return OpCost("scatter", None, changed * (3 * op.item_bytes(0) + INDEX_BYTES))
+    return OpCost("scatter", None, changed * 3 * op.item_bytes(0) + op.elements(2) * INDEX_BYTES)
 
 
 def _histogram(values: int, item_bytes: int) -> OpCost:

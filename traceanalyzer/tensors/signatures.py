@@ -66,10 +66,13 @@ class Signature:
         return tuple(found) if all(type(step) is int for step in found) else None
 
     def elements(self, position: int) -> int:
-        """Elements that a tensor input has in memory: what is expanded counts once."""
-        shape = self.shape(position)
-        steps = self.stride(position) or (1,) * len(shape)
-        return math.prod(size for size, step in zip(shape, steps, strict=True) if step)
+        """Elements that a tensor input has in memory: expanded dimensions and overlapping windows count once."""
+        shape, steps = self.shape(position), self.stride(position)
+        if steps is None or 0 in shape:
+            return math.prod(shape)
+        distinct = math.prod(size for size, step in zip(shape, steps, strict=True) if step)
+        span = 1 + sum((size - 1) * abs(step) for size, step in zip(shape, steps, strict=True))
+        return min(distinct, span)
 
     def shape(self, position: int) -> tuple[int, ...]:
         """Shape of a tensor input.
@@ -139,6 +142,12 @@ def tensor_types(op: Signature) -> set[str]:
 def has_float64(op: Signature) -> bool:
     """Whether one of its tensors is of doubles, or of complex numbers of doubles."""
     return not _DOUBLES.isdisjoint(tensor_types(op))
+
+
+def is_half(op: Signature) -> bool:
+    """Whether its tensors have 16 or 8 bits, and none is float32; not if types are not recorded."""
+    kinds = tensor_types(op) & NARROWER
+    return bool(kinds) and "float" not in kinds
 
 
 def mixes_float64(op: Signature) -> bool:

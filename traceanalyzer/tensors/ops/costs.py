@@ -64,9 +64,9 @@ def gemm(left: int, right: int, bias: int | None = None) -> CostOf:
         if a[:-2] != b[:-2] or a[-1] != b[-2]:
             raise ValueError("not a matrix product")
         elements = math.prod(a[:-1]) * b[-1]
-        moved = (math.prod(a) + elements) * op.item_bytes(left) + math.prod(b) * op.item_bytes(right)
+        moved = op.bytes(left) + op.bytes(right) + elements * op.item_bytes(left)
         if bias is not None:
-            moved += math.prod(op.shape(bias)) * op.item_bytes(bias)
+            moved += op.bytes(bias)
         return OpCost("matmul", 2 * elements * a[-1], moved, ARITHMETIC.get(op.types[left]))
 
     return cost
@@ -147,7 +147,8 @@ def attention(first: int, causal: int, *, heads_first: bool, backward: bool = Fa
         scores = 2 * batch * heads * rows * columns
         flops = scores * (width + value[-1]) * (5 if backward else 2) // 2
         halved = bool(op.scalar(causal))
-        elements = (math.prod(query) * 2 + math.prod(key) + math.prod(value)) * (2 if backward else 1)
+        read = sum(op.elements(first + i) for i in range(3))
+        elements = (math.prod(query) + read) * (2 if backward else 1)
         moved = elements * op.item_bytes(first)
         return OpCost("attention", flops // 2 if halved else flops, moved, ARITHMETIC.get(op.types[first]))
 
@@ -298,20 +299,27 @@ def rows_by_index(index: int) -> CostOf:
     """Whole rows of the first input, by the indices at a position."""
 
     def cost(op: Signature) -> OpCost:
-        width = math.prod(op.shape(0)[1:]) * op.item_bytes(0)
-        return OpCost("gather", None, math.prod(op.shape(index)) * (2 * width + INDEX_BYTES))
+        written = math.prod(op.shape(index)) * math.prod(op.shape(0)[1:])
+        return _looked_up(op, written, index)
 
     return cost
 
 
 def gather(op: Signature) -> OpCost:
     """gather(source, dimension, index): an element for each index."""
-    return OpCost("gather", None, math.prod(op.shape(2)) * (2 * op.item_bytes(0) + INDEX_BYTES))
+    return _looked_up(op, math.prod(op.shape(2)), 2)
+
+
+def _looked_up(op: Signature, written: int, index: int) -> OpCost:
+    """Writes so many elements of the first input, each of which is read from memory once."""
+    read = min(written, op.elements(0))
+    return OpCost("gather", None, (read + written) * op.item_bytes(0) + op.elements(index) * INDEX_BYTES)
 
 
 def scatter(op: Signature) -> OpCost:
     """scatter_add_(target, dimension, index, source): reads indices and source, changes as much of the target."""
-    return OpCost("scatter", None, math.prod(op.shape(2)) * (3 * op.item_bytes(0) + INDEX_BYTES))
+    changed = math.prod(op.shape(2))
+    return OpCost("scatter", None, changed * 3 * op.item_bytes(0) + op.elements(2) * INDEX_BYTES)
 
 
 def index_add(op: Signature) -> OpCost:
