@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from traceanalyzer.model.schema import CATEGORIES, FRAMES, IGNORED, Frame, Storage
+from traceanalyzer.read.columns.demangle import demangled
 
 Row = dict[str, Any]
 
@@ -61,6 +62,8 @@ def _row(frame: Frame, event_id: int, category: str, event: Row) -> Row:
     row: Row = {column.name: None for column in frame.columns}
     row |= {"event_id": event_id, "category": category, "name": event["name"]}
     row |= {"start_ns": _ns(event["ts"]), "dur_ns": 0 if frame.name == "memory" else _duration(event["dur"])}
+    if frame.name == "gpu":
+        row["name"] = demangled(event["name"])
     if frame.name != "gpu":
         row |= {"pid": _lane(event["pid"]), "tid": _lane(event["tid"])}
     else:  # what the args do not say, the lane does

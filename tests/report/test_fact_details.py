@@ -223,7 +223,7 @@ PEAKS = Peaks("GPU", {"fp32": 60.0, "tf32": 500.0, "bf16": 1_000.0}, 4_800.0, "d
         ("float", 60.0, 30.0, "matmul in float: 30 TFLOP/s, 50 % of the peak of 60"),
         ("float", 500.0, 125.0, "matmul in float by TF32: 125 TFLOP/s, 25 % of the peak of 500"),
         ("float", None, 30.0, "matmul in float: 30 TFLOP/s, peak unknown"),
-        ("float", 60.0, 66.0, "matmul in float: 66 TFLOP/s, more than the peak of 60: its algorithm needs"),
+        ("float", 60.0, 66.0, "matmul in float: 66 TFLOP/s, more than the peak of 60: it does fewer"),
         (
             "c10::BFloat16",
             1_000.0,

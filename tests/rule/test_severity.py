@@ -60,6 +60,7 @@ def test_what_is_normal_is_less_than_the_normal_share(share: float, severity: Se
 def hits_of(**fields: Any) -> Any:
     """What severity looks at of hits."""
     usual = {"info": False, "normal_share": 0.0, "max_severity": Severity.HIGH, "measured_share": None}
+    usual["guessed"] = False
     return SimpleNamespace(**{**usual, "occurrences": (), **fields})
 
 

@@ -292,7 +292,7 @@ def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int)
     ("inner", "grid", "advice"),
     [
         (2_048, 1_320, "Split a product with one long dimension into parts"),
-        (2_047, 1_320, "Pad the odd dimension to a multiple of 8"),
+        (2_047, 1_320, "Pad the dimension that is no multiple of 8"),
     ],
 )
 def test_only_an_odd_dimension_is_padded(inner: int, grid: int, advice: str) -> None:

@@ -101,17 +101,18 @@ def test_one_slow_call_of_ten_is_not_the_rate_of_the_op() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("op", "kernel", "said"),
     [
-        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(int)", "runs already"),
-        ("softmax_warp", "Enable the flash"),
+        ("_flash", "void flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(int)", "runs already"),
+        ("_flash", "attn_fwd", "runs already"),
+        ("_efficient", "softmax_warp", "Enable the flash"),
     ],
 )
-def test_the_flash_kernel_is_not_told_to_run_where_it_does(kernel: str, said: str) -> None:
+def test_the_flash_kernel_is_not_told_to_run_where_it_does(op: str, kernel: str, said: str) -> None:
     dims = [[8, 512, 8, 64]] * 3
-    scalars = ["", "", "", "", "", "512", "512", "0.", "False"]
-    types = [BF16, BF16, BF16, "", "", "Scalar", "Scalar", "Scalar", "Scalar"]
-    ops = [Op("aten::_flash_attention_forward", kernel, 4_000, [*dims, *[[]] * 6], types, scalars=scalars)]
+    scalars = ["", "", "", "", "", "512", "512", "0.", "False", "False"]
+    types = [BF16, BF16, BF16, "", "", "Scalar", "Scalar", "Scalar", "Scalar", "Scalar"]
+    ops = [Op(f"aten::{op}_attention_forward", kernel, 4_000, [*dims, *[[]] * 7], types, scalars=scalars)]
     (one,) = found(program(ops), "far-from-bound")
     assert said in one.advice
 

@@ -9,10 +9,11 @@ import pytest
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_families import (
     computes,
-    is_fp32_on_vector_units,
+    is_full_fp32,
     is_gemm,
     is_half_with_narrow_loads,
     is_product,
+    is_tf32,
 )
 
 FP32 = "ampere_sgemm_128x64_nn"
@@ -80,7 +81,7 @@ def test_what_no_library_calls_its_own_may_do_anything(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "vector"),
+    ("name", "full"),
     [
         (FP32, True),
         ("cutlass_80_simt_sgemm_128x64_8x5_nn_align1", True),
@@ -97,11 +98,35 @@ def test_what_no_library_calls_its_own_may_do_anything(name: str) -> None:
         ("void conv2d_c1_k1_nhwc_kernel<float, float, float, 3>(params)", True),
         ("void conv2d_c1_k1_nhwc_kernel<__half, __half, float, 3>(params)", False),
         ("igemm_fwd_gtcx_nhwc_fp32_bx0", True),
+        ("volta_fp16_sgemm_fp16_128x64_nn", False),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", True),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_f2x3_stride1", False),
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", True),
     ],
 )
-def test_float32_products_on_vector_units(name: str, vector: bool) -> None:
-    assert is_fp32_on_vector_units(name) is vector
+def test_products_in_full_float32_precision_are_known(name: str, full: bool) -> None:
+    assert is_full_fp32(name) is full
+
+
+@pytest.mark.parametrize(
+    ("name", "tf32"),
+    [
+        (TF32, True),
+        (FP32, False),
+        ("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4", True),
+        ("ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_nn", False),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass__5x_cudnn::conv::Conv2d<cutlass__5x_cudnn::tfloat32_t>>(P)",
+            True,
+        ),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass__5x_cudnn::conv::Conv2d<cutlass__5x_cudnn::half_t>>(P)",
+            False,
+        ),
+    ],
+)
+def test_products_in_tf32_are_known(name: str, tf32: bool) -> None:
+    assert is_tf32(name) is tf32
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ _T, _I, _N, _F, _S, _J = Storage.TIME, Storage.ID, Storage.INT, Storage.FLOAT, S
 _COMMON = (
     Column("event_id", _I, "ordinal in traceEvents: events[event_id] is this event"),
     Column("category", _S, "exporter's category, old spellings made modern (Operator -> cpu_op)"),
-    Column("name", _S, "exporter's name, unchanged"),
+    Column("name", _S, "exporter's name; mangled names of kernels are made readable"),
     Column("start_ns", _T, "start, relative to meta.base_time_ns", "ns"),
     Column("dur_ns", _T, "duration; instants have 0", "ns"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
@@ -169,6 +170,10 @@ class Saving:
     def sure(self) -> bool:
         """Whether the interval begins above nothing, also where it is told in whole percent."""
         return round(100 * self.low_share) > 0
+
+    def unsure(self) -> Saving:
+        """The same, but it may be nothing."""
+        return replace(self, low_ns=min(self.low_ns, 0), low_share=min(self.low_share, 0.0))
 
 
 @dataclass(frozen=True, slots=True)

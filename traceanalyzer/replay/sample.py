@@ -52,7 +52,7 @@ class Sample:
         steps: int64, positions in `Steps`, ascending, at least one.
         begin_ns, end_ns: int64, where they lie on the CPU.
         part: share of its step that each of them is; below 1 where a single step is too long to be replayed whole.
-        of_steps: how many steps the trace has.
+        of_steps: how many steps the trace has from the first that launched work to the last.
         disturbed: whether others were left out because the host was busy with something else in them.
         slow: int64, positions in `Steps` of a few that take far longer than the others, and are left out.
         left_out: share of the time of all steps but the first that is in no step like those of the sample (0 to 1).
@@ -100,21 +100,22 @@ class Sample:
         """
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
-            return cls(np.flatnonzero(same), begin[same], end[same], 1.0, len(steps))
-        usual, slow = _usual(end - begin, steps.capturing, warm=steps.warm)
+            return cls(np.flatnonzero(same), begin[same], end[same], 1.0, steps.working)
+        unusual = steps.capturing | steps.damaged
+        usual, slow = _usual(end - begin, unusual, warm=steps.warm)
         if steps.open_end and len(usual) > 1 and usual[-1] == len(begin) - 1:
             usual = usual[:-1]
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
-        left = _left_out(end - begin, usable, steps.capturing)
+        left = _left_out(end - begin, usable, unusual)
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
         chosen = _middle(usable, last - first)
         begin, end = begin[chosen], end[chosen]
         if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS_OF_ONE:
             whole = int(end[0] - begin[0])
             begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
-            return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, len(steps))
+            return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, steps.working)
         disturbed = usable is not usual
-        return cls(chosen, begin, end, 1.0, len(steps), disturbed=disturbed, left_out=left, slow=slow)
+        return cls(chosen, begin, end, 1.0, steps.working, disturbed=disturbed, left_out=left, slow=slow)
 
 
 def _usual(dur: Rows, capturing: Mask, *, warm: bool) -> tuple[Rows, Rows]:

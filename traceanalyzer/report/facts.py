@@ -179,7 +179,7 @@ def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float |
     usual = peaks.reached_tflops(kind, arithmetic) if peaks and peak else None
     text = f"{kind} in {types}{' by TF32' * tf32}: {done:,.0f} TFLOP/s"
     if peak and done > peak:
-        text += f", more than the peak of {peak:,.0f}: its algorithm needs fewer operations than counted"
+        text += f", more than the peak of {peak:,.0f}: it does fewer operations than counted, or its time is wrong"
     else:
         text += f", {100 * done / peak:.0f} % of the peak of {peak:,.0f}" if peak else ", peak unknown"
     if usual is not None and done < usual:

@@ -195,6 +195,7 @@ class _Judge:
             with self.analysis.timed(FINDINGS):
                 edits = pending.hits.edits()
                 saving = forecast.saving(edits, given) if forecast is not None and edits else None
+                saving = saving.unsure() if saving is not None and pending.hits.guessed else saving
                 if not self._is_said(pending, saving):
                     return None
                 idle_share = None if forecast is None else forecast.idle_share

@@ -35,7 +35,8 @@ def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share
         return Severity.INFO
     if saving is not None:
         return graded(cost_share, saving)
-    return graded(cost_share, None).at_most(hits.max_severity).at_most(_of_idle_time(hits, idle_share))
+    most = Severity.LOW if hits.guessed else hits.max_severity
+    return graded(cost_share, None).at_most(most).at_most(_of_idle_time(hits, idle_share))
 
 
 def graded(cost_share: float, saving: Saving | None) -> Severity:

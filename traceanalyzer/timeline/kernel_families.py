@@ -17,6 +17,7 @@ GEMM = re.compile(
 CONVOLUTION = re.compile(
     r"conv|fprop|[wd]grad|implicit|winograd|scudnn|hcudnn|igemm_(fwd|bwd|wrw)|naive_conv|dgrad2d|wgrad2d", _I
 )
+AMD_PRODUCT = re.compile(r"Cijk_|(?<![a-z])ck(_tile)?::|miopen|igemm_\w+_gtc|rocblas", _I)
 GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
 ATTENTION = re.compile(
     r"flash|fmha|sdpa|mem_eff|attention|attn_fwd|attn_bwd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I
@@ -34,6 +35,7 @@ REDUCTION = re.compile(
     r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
 )
 EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
+DEQUANTIZATION = re.compile(r"dequant(?!\w*(gemm|matmul|_mm))", _I)  # of weights with few bits, alone
 FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
 SOFTMAX = re.compile(r"softmax", _I)
 LOG_SOFTMAX = re.compile(r"LogSoftMax(For|Back)ward")  # of a loss; attention has plain ones
@@ -73,10 +75,14 @@ FP32_ARITHMETIC = re.compile(
     r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
     r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
     r"|dgrad2d_alg1_\w+<float|[dw]grad\w*_engine<float"
-    r"|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|conv)\w*_fp32|fmha_cutlass[FB]_f32"
+    r"|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|[cC]onv)\w*_fp32|fmha_cutlass[FB]_f32"
 )
-FEWER_PRODUCTS = re.compile(r"winograd|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
-TENSOR_CORES_FP32 = re.compile(r"tf32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
+# AMD's matrix cores: the matrix instruction of Tensile, MIOpen's and composable kernel's own words for it.
+MATRIX_CORES = re.compile(r"_MI\d+x\d+x|gtcx|xdl|mfma", _I)
+FEWER_PRODUCTS = re.compile(
+    r"winograd|sp3asmconv|fft2d|cf32cf32", _I
+)  # convolutions that trade products for sums
+TENSOR_CORES_FP32 = re.compile(r"tf32|tfloat32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
 FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
 VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
@@ -90,7 +96,8 @@ FP64_ARITHMETIC = re.compile(
 # Half-precision products whose loads are narrower than 16 bytes, and tensor-core kernels of an older architecture.
 NARROW_LOADS = re.compile(r"(align[124]|aligna[124]_alignc[124]|_a[124]_b[124])(?!\d)")
 HALF_ARITHMETIC = re.compile(
-    r"bf16|f16|h(1688|16816|884)|s(1688|16816|884)(gemm|fprop)_(bf16|f16)|_h(gemm|mma)", _I
+    r"bf16|fp?16|cutlass\w*::(bfloat16|half)_t|h(1688|16816|884)|s(1688|16816|884)(gemm|fprop)_(bf16|f16)|_h(gemm|mma)",
+    _I,
 )
 OTHER_ARITHMETIC = re.compile(r"simt|tf32|f32f32|f64")
 # Products in 16 and 8 bits: also cuBLAS's nvjet by its letter for the operands (t bfloat16, h float16, q float8),
@@ -126,12 +133,23 @@ def is_product(name: str) -> bool:
 
 
 @lru_cache(_MOST_NAMES)
-def is_fp32_on_vector_units(name: str) -> bool:
-    """A float32 product on units that are no tensor cores, though it is more than a matrix times a vector."""
+def is_full_fp32(name: str) -> bool:
+    """A product in full float32 precision, which NVIDIA's tensor cores lack; more than a matrix times a vector."""
     return bool(
         FP32_ARITHMETIC.search(name)
         and not TENSOR_CORES_FP32.search(name)
+        and not HALF_ARITHMETIC.search(name)
         and not VECTOR_PRODUCT.search(name)
+    )
+
+
+@lru_cache(_MOST_NAMES)
+def is_tf32(name: str) -> bool:
+    """A matrix product or convolution of float32 on tensor cores; `s16816` is that of half precision as well."""
+    return bool(
+        GEMM_OR_CONVOLUTION.search(name)
+        and TENSOR_CORES_FP32.search(name)
+        and not HALF_ARITHMETIC.search(name)
     )
 
 

@@ -18,6 +18,9 @@ from traceanalyzer.timeline.nesting import Nesting
 _LAUNCH = re.compile(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
 _CAPTURE = re.compile(r"^(cuda|hip|cu)Stream(Begin|End)Capture")
 
+# Fewer lost launches say nothing: at the start and end of a recording a few launches lose their work.
+MIN_LOST = 10
+
 
 @dataclass(frozen=True, slots=True)
 class LostRecords:

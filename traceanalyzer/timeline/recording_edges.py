@@ -90,13 +90,15 @@ def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
 def _behind(work: DeviceWork, own: Ns, start: int) -> int:
     """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or 0.
 
-    What little other streams did meanwhile is left out with it.
+    What little other streams did meanwhile is left out with it, unless their first work ended the wait.
     """
     streams, first_of_stream = np.unique(work.stream[own], return_index=True)
     if len(streams) < 2:
         return 0
     first = own[first_of_stream]
-    first = first[(work.call[first] >= 0) & (work.start_ns[first] - work.call_end_ns[first] > _HELD_NS)]
+    first = first[work.call[first] >= 0]
+    free = np.maximum(work.call_end_ns[first], work.end_ns[own[0]])
+    first = first[work.start_ns[first] - free > _HELD_NS]
     ran = intervals.union(work.start_ns[own], work.end_ns[own])
     since = np.minimum(work.call_end_ns[first], start)
     busy = intervals.covered(ran, since, work.start_ns[first])

@@ -15,6 +15,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.mark_search import (
     FROM_THE_START,
     Marks,
@@ -32,6 +33,7 @@ _WHOLE = 0.99
 # that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.
 _COLD = 1.5
 _MUCH_UNSEEN_NS = 1_000_000  # less is lost in any recording's start; chosen
+_LOST = 0.01  # of a step's launches; none of 100 recordings, V100 to MI300, lost more in all
 _EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x); a real one is no tenth of the others
 
 
@@ -52,6 +54,7 @@ class MarkedSteps:
         batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
         capturing: bool (steps,), whether a CUDA graph is captured in it and none in other steps.
         open_end: whether nothing marks the end of the last step, so that a part of it may be missing.
+        damaged: bool (steps,), whether launches in it lost their work and other steps are whole.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class MarkedSteps:
     batch: Ns
     capturing: Mask
     open_end: bool
+    damaged: Mask
 
     def __len__(self) -> int:
         return len(self.number)
@@ -93,7 +97,9 @@ class StepMarks(MarkedSteps):
     amid: bool
 
     @classmethod
-    def build(cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Self:
+    def build(
+        cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, lost: LostRecords
+    ) -> Self:
         first, last = _whole(trace, nesting, syncs, work)
         whole, marks = _window_and_marks(trace, nesting, syncs, work, first, last)
         recorded = whole[0]
@@ -107,6 +113,7 @@ class StepMarks(MarkedSteps):
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
         capturing = _capturing(trace, nesting, marks)
+        damaged = _damaged(lost, nesting, marks, work)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
         bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
         serving = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
@@ -120,11 +127,12 @@ class StepMarks(MarkedSteps):
             cpu_end_ns=marks.end_ns,
             bounds_ns=bounds,
             of_work=of_work,
-            steady=_steady(marks, bounds, of_work, capturing),
+            steady=_steady(marks, bounds, of_work, capturing | damaged),
             phase=tuple(phase for phase, _ in serving),
             batch=np.array([batch for _, batch in serving], np.int64),
             capturing=capturing,
             open_end=marks.open_end,
+            damaged=damaged,
             known_ns=known_ns,
             amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
         )
@@ -156,6 +164,22 @@ def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
     begun = captures(trace, nesting).begin_ns
     capturing = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
     return capturing if not capturing.all() else np.zeros(len(capturing), bool)
+
+
+def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork | None) -> Mask:
+    """Which steps lost the work of more than a few of their launches, where others did not; bool (steps,)."""
+    missing, launched = (
+        np.bincount(step[step >= 0], minlength=len(marks.number))
+        for step in (
+            np.searchsorted(marks.start_ns, nesting.start_ns[rows], side="right") - 1
+            for rows in (
+                lost.launch,
+                distinct(work.call[work.call >= 0]) if work is not None else lost.launch,
+            )
+        )
+    )
+    damaged = (missing > _LOST * (missing + launched)) & (len(lost.launch) >= MIN_LOST)
+    return damaged if not damaged.all() else np.zeros(len(damaged), bool)
 
 
 def _that_capture(capturing: Mask) -> str:
@@ -221,13 +245,13 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: Mask) -> Mask:
+def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, unusual: Mask) -> Mask:
     """Which steps tell how long a step takes.
 
-    Left out are steps that capture graphs, an empty step at the end, as prof.step() leaves one when the recording
-    stops (it launches nothing and takes less than a tenth of the others' median), and the cold ones: leading steps,
-    at most half of all, that take more than 1.5 times the median of the later half, on the CPU or on a device that
-    has work.
+    Left out are steps that capture graphs or lost work, an empty step at the end, as prof.step() leaves one when the
+    recording stops (it launches nothing and takes less than a tenth of the others' median), and the cold ones:
+    leading steps, at most half of all, that take more than 1.5 times the median of the later half, on the CPU or on a
+    device that has work.
     """
     count = len(marks.number)
     steady = np.ones(count, bool)
@@ -241,7 +265,7 @@ def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, capturing: Mask
     usual = np.median(took[:, full // 2 : full], axis=1, keepdims=True)
     cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
     steady[: int(np.cumprod(cold).sum())] = False
-    return np.asarray(steady & ~capturing)
+    return np.asarray(steady & ~unusual)
 
 
 def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:
@@ -349,7 +373,7 @@ class Steps(MarkedSteps):
             device: np.clip(bounds[first : last + 1], low, high) for device, bounds in marks.bounds_ns.items()
         }
         within = (marks.of_work >= first) & (marks.of_work < last)
-        by_step = ("number", "cpu_start_ns", "cpu_end_ns", "steady", "phase", "batch", "capturing")
+        by_step = ("number", "cpu_start_ns", "cpu_end_ns", "steady", "phase", "batch", "capturing", "damaged")
         return cls(
             kind=marks.kind,
             source=marks.source,

@@ -87,6 +87,7 @@ _ROWS = 8  # of the table of time
 _DEVICES, _RANKS = 4, 3  # more are named in one line
 _FAILED = 3  # rules that are named
 _OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
+_LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 
@@ -139,6 +140,7 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
             page.put(f"{rank}:", style="bold")
         put_verdict(page, trace)
         damage = [one.message for one in trace.meta.damage]
+        damage += [one.message for one in report.findings if one.cause in _LOST and one.rank == trace.rank]
         if damage:
             put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 3, hang=_LABEL, style="red")
     if report.iterations is not None:

@@ -47,6 +47,7 @@ _CAUSES = {
     "pair": "between two ranks",
     "profiled-only": "only while profiling",
     "seeded-destination": "input copied",
+    "slow-launches": "each launch is slow",
     "small": "too many",
     "small-part": "little of the idle time",
     "start": "before the first launch",

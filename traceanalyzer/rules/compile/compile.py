@@ -17,6 +17,7 @@ from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, li
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
+from traceanalyzer.timeline.steps import Steps
 
 _REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
@@ -24,8 +25,13 @@ _CALLED = r"^## Call CompiledFxGraph"
 # Kernels. Fewer are a break around one op, or copies of the wrapper.
 _SHORT = 3
 _BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
+_FILTER = (
+    "Use fewer guards: TORCH_LOGS=guards lists them. If no module or global changes after the warm-up, pass "
+    "options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe} to {torch.compile}, or call "
+    "torch.compiler.set_stance(skip_guard_eval_unsafe=True)."
+)
 _GUARDS = (
-    "Capture the whole step in a CUDA graph (torch.cuda.graph): this removes all of this overhead. "
+    "Capture the whole step in a CUDA graph ({torch.cuda.graph}): this removes all of this overhead. "
     "mode='reduce-overhead' removes only the launches inside the regions, not the guards."
 )
 
@@ -36,6 +42,10 @@ class Limits:
         8,
         "a frame is regarded as recompiled too often if it has at least this many versions; this is the"
         " default of torch._dynamo.config.recompile_limit in torch 2.11",
+    )
+    min_guard_share: float = limit(
+        0.05,
+        "guards are reported only if checking them takes at least this share of the recorded step on the CPU; chosen",
     )
     min_times: float = limit(
         2.0,
@@ -53,9 +63,9 @@ class Limits:
     since="0.1",
     claims=Claims.EVENT,
     limits=Limits,
-    causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops"),
+    causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops", "guards"),
 )
-def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
+def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
 
     What it looks for:
@@ -65,7 +75,9 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
     - several regions in a step: each region after the first is a graph break (cause `graph-breaks`);
     - regions that take the CPU much longer to enter than the GPU needs for their kernels (cause
       `tiny-regions`);
-    - eager pointwise kernels inside a region, between its compiled kernels (cause `eager-ops`).
+    - eager pointwise kernels inside a region, between its compiled kernels (cause `eager-ops`);
+    - a long `TorchDynamo Cache Lookup` before each region, which checks the guards of the compiled code (cause
+      `guards`).
     Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame, dynamo
     runs this frame eagerly. A graph break prevents fusion of the code before and after the break. Entering a
     region takes CPU time, so tiny ops are faster in eager mode.
@@ -94,6 +106,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, limits: Limits) -> Iterato
             limits,
             sure=several,
         )
+    yield from _guard_hits(calls, idle, steps, limits)
     yield from _eager_hits(calls, regions, work, limits)
     yield from _overhead(calls, regions, limits)
 
@@ -121,6 +134,23 @@ def _recompilation_hits(
             "version": version,
             "over_limit": version >= limits.max_versions,
         },
+    )
+
+
+def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
+    """Hits for guards that are checked before each call of compiled code."""
+    lookups = calls[calls.name.matches(_LOOKUP) & (calls.step >= 0)].outermost()
+    if not len(lookups) or lookups.total_ns < limits.min_guard_share * steps.window_ns:
+        return
+    yield Hits(
+        occurrences=lookups,
+        cause="guards",
+        lost=LostTime.idle_within(idle, lookups.start_ns, lookups.end_ns),
+        fix=Drop(lookups.rows),
+        message="TorchDynamo Cache Lookup checks the guards of compiled code {times_a_step} and takes {lookup} of CPU "
+        "time a step",
+        advice=_FILTER,
+        evidence={"lookup_ns": lookups.total_ns // max(len(distinct(lookups.step)), 1)},
     )
 
 

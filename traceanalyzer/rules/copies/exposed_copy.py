@@ -58,7 +58,7 @@ _TEXTS = {
     ),
     "on-compute-stream": (
         "the copy is on the kernels' stream, so the kernels wait",
-        "Copy the next batch on a separate stream (torch.cuda.Stream) while this one is computed.",
+        "Copy the next batch on a separate stream ({torch.cuda.Stream}) while this one is computed.",
         "Copy on a separate stream, so that the next kernels run meanwhile.",
     ),
     "not-ahead": (

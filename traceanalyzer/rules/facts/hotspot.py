@@ -215,7 +215,7 @@ def hotspot(
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
             uneven = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _UNEVEN_SHARE * gpu_ns
             whole: dict[str, int] = {}
-            of_which = f"on average over {len(usual)} of {len(steps)} steps, " if uneven else ""
+            of_which = f"on average over {len(usual)} of {steps.working} steps, " if uneven else ""
             if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
                 whole, of_which = {"mean_ns": mean_ns}, ""
             yield _hits(op, every, op_work, bound, gpu_ns, share, judged_step, of_which, whole)

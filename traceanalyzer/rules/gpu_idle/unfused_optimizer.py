@@ -67,7 +67,7 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop"))
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop", "foreach-fallback"))
 def unfused_optimizer(
     calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
@@ -78,11 +78,14 @@ def unfused_optimizer(
     foreach implementation launches `_foreach_` ops, and each op makes one pass over all parameters.
     Why it costs: in a for-loop, a launch usually takes longer than its kernel. The foreach ops access
     memory two to three times as often as the fused kernel.
+    If tensors differ in dtype, device or layout, a `_foreach_` op falls back to one op for each tensor
+    (`foreach-fallback`).
     Bad: AdamW(params, foreach=False). Good: AdamW(params, fused=True).
     How sure: launches and kernel names show the implementation. For the saving, fused kernels are simulated.
     The severity is info if the saving may be nearly zero.
     When it is wrong: a third-party optimizer does more than the update. Or the fused kernel does not support
-    the parameters: they are on several devices or have unusual dtypes.
+    the parameters: they are on several devices or have unusual dtypes. Not reported if the step reads back
+    values of many tensors: see implicit-sync.
     Source: PyTorch's optimizer documentation (for-loop, foreach, fused); measured on an H200 with torch 2.11.
     """
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
@@ -95,6 +98,7 @@ def unfused_optimizer(
     is_done = names.matches(DONE) | launched.in_graph
     is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
     done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
+    done |= _reads_back(launched, owner, len(marks))
     for name, step in marks.by(marks.name):
         within_step = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if within_step.sum() >= limits.min_launches * max(len(np.unique(owner[within_step])), 1):
@@ -103,6 +107,12 @@ def unfused_optimizer(
             )
             low = 1.0 if forecast is None else forecast.saving(hits.edits()).low_share
             yield replace(hits, info=low < limits.min_sure_share)
+
+
+def _reads_back(launched: Work, owner: Rows, steps: int) -> Mask:
+    """Steps that read back a value for many of their tensors: no compiler or fused kernel removes that."""
+    reads = np.bincount(owner[launched.kind.one_of("copy_d2h")], minlength=steps)
+    return np.asarray(reads > _RARE * np.bincount(owner, minlength=steps))
 
 
 def _by_lists(names: Texts, owner: Rows) -> Mask:
@@ -127,7 +137,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     return Hits(
         occurrences=marks,
         named_by=kind,
-        cause="foreach" if now.foreach else "loop",
+        cause="foreach" if now.foreach else "foreach-fallback" if now.falls_back else "loop",
         lost=LostTime.joined([LostTime.launched_by(idle, marks), needless]),
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() runs {times_a_step} and launches {launches} kernels ("
@@ -136,6 +146,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
             if now.foreach
             else "{passes} for each of {tensors} parameters"
         )
+        + ", because its _foreach_ ops fall back to one op for each tensor" * now.falls_back
         + ", {kernel} per kernel); a call takes {cpu} of CPU time in the recording on average, and {gpu} of GPU time",
         advice=now.advice(kind),
         evidence={
@@ -158,11 +169,13 @@ class Implementation:
         foreach: ops that take all tensors at once.
         passes: kernels for each tensor, or foreach ops.
         tensors: how many there are; of foreach ops at most.
+        falls_back: `_foreach_` ops call an op for each tensor.
     """
 
     foreach: bool
     passes: float
     tensors: float
+    falls_back: bool = False
 
     @classmethod
     def of(cls, work: Work, steps: int, tensors_per_launch: int) -> Self:
@@ -171,7 +184,8 @@ class Implementation:
             passes = max(len(work.op.distinct()) / steps, 1.0)
             return cls(True, passes, len(work) / steps / passes * tensors_per_launch)
         tensors = _every_tensor(work)
-        return cls(False, len(work) / tensors, tensors / steps)
+        falls_back = bool(work.outer_op.name.matches(LISTS).mean() > _MOST)
+        return cls(False, len(work) / tensors, tensors / steps, falls_back)
 
     def best_launches(self, kind: str, tensors_per_launch: int) -> tuple[int, int]:
         """(kernels, foreach ops) of the best implementation: fused if there is one, else one op per pass."""
@@ -185,6 +199,11 @@ class Implementation:
             return f"Pass {{fused=True to {kind}}}: each kernel then updates up to 36 parameter tensors."
         if kind in _FOREACH and not self.foreach:
             return f"Pass foreach=True to {kind}, or compile its step with {{torch.compile}}."
+        if self.falls_back:
+            return (
+                "Use one multi-tensor kernel ({fused=True} in torch's optimizers, or apex), or give the _foreach_ ops "
+                "tensors of one dtype, device and layout."
+            )
         by_hand = "" if self.foreach else ", or write it with torch._foreach_ ops"
         return f"Compile the optimizer's step with {{torch.compile}}{by_hand}."
 

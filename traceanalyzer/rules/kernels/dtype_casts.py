@@ -28,6 +28,10 @@ _OF_INPUTS = (
     "torch.autocast converts each trainable weight once per autocast block, so it helps only if several "
     "products use the same weight."
 )
+_OF_QUANTIZED = (
+    "Write the weights in the product's dtype when they are dequantized (bnb_4bit_compute_dtype=torch.bfloat16 in "
+    "bitsandbytes), or use a fused product of quantized weights."
+)
 _OF_RESULTS = (
     "Convert only the part that is needed (slice first), or let the next op convert: "
     "softmax(dtype=torch.float32). Losses and norms accept the product's dtype and compute in float32."
@@ -52,12 +56,13 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results",))
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results", "dequantized"))
 def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Limits) -> Iterator[Hits]:
     """Weights or activations are converted around matrix products.
 
     What it looks for: conversions between floating-point dtypes right before a matrix product, convolution or
-    attention. Conversions right after such an op have their own finding, `dtype-casts: results`. The rule
+    attention. Conversions right after such an op have their own finding, `dtype-casts: results`. So have
+    conversions of weights that a kernel has just dequantized (`dequantized`). The rule
     float64-math reports conversions from and to float64.
     Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
     product's dtype.
@@ -82,13 +87,23 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     before, after = (there & neighbor.name.meets(families.is_product) for neighbor, there in neighbors)
     moved = _converting(work[~compute])
     fused = np.isin(casts.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
-    for chosen, which in ((after, "inputs"), (before & ~after & ~fused, "results")):
+    quantized, dequantizing = after & neighbors[0][1], neighbors[0][0].name.matches(families.DEQUANTIZATION)
+    quantized &= dequantizing
+    kinds = (after & ~quantized, "inputs"), (quantized, "dequantized"), (before & ~after & ~fused, "results")
+    for chosen, which in kinds:
         for pieces, share in casts[chosen].device_shares(least):
             reader, has_reader = neighbors[1]
             on_device = chosen & has_reader & (casts.device == pieces.device[0])
             readers = called_ops(reader[on_device]).sums(casts.dur_ns[on_device])
+            writers = work[work.name.matches(families.DEQUANTIZATION) & (work.device == pieces.device[0])]
             yield _hits(
-                pieces, inputs, share, readers if which == "results" else {}, which, _fix(pieces, moved)
+                pieces,
+                inputs,
+                share,
+                readers if which == "results" else {},
+                which,
+                _fix(pieces, moved),
+                writers if which == "dequantized" else work[:0],
             )
 
 
@@ -121,6 +136,7 @@ def _hits(
     readers: dict[str, int],
     which: str,
     fix: tuple[Edit, ...],
+    writers: Work,
 ) -> Hits:
     pairs = [conversion_of(op.types) for op in inputs.signatures]
     kinds = Texts(inputs.number[pieces.entries], np.array(pairs, object)).sums(pieces.dur_ns)
@@ -129,13 +145,19 @@ def _hits(
     if which == "results":
         what = "the result of a matrix product is converted"
         mostly += ", which {readers} reads" if readers else ""
+    if which == "dequantized":
+        what = "a weight that has just been dequantized is converted before a matrix product"
     return Hits(
         occurrences=pieces,
         cause="" if which == "inputs" else which,
         lost=LostTime.all_of(pieces),
         fix=fix,
-        message="{times_a_step} " + what + mostly + ": these conversions take {gpu} of all GPU work{where}",
-        advice=_OF_INPUTS if which == "inputs" else _OF_RESULTS,
+        message="{times_a_step} "
+        + what
+        + mostly
+        + ": these conversions take {gpu} of all GPU work{where}"
+        + ("; dequantizing takes {writing}, in {writers}" if len(writers) else ""),
+        advice={"inputs": _OF_INPUTS, "dequantized": _OF_QUANTIZED}.get(which, _OF_RESULTS),
         confidence=Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(pieces),
@@ -143,8 +165,14 @@ def _hits(
             "spent_ns": pieces.total_ns,
             "conversions": kinds,
         }
-        | ({"readers": readers} if readers else {}),
+        | ({"readers": readers} if readers else {})
+        | (_of_writers(writers, share * writers.total_ns / pieces.total_ns) if len(writers) else {}),
     )
+
+
+def _of_writers(writers: Work, share: float) -> dict[str, object]:
+    """Evidence about the kernels that dequantize; share: of GPU time."""
+    return {"writers": writers.name.sums(writers.dur_ns), "writing_share": share}
 
 
 def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mask], tuple[Work, Mask]]:

@@ -43,7 +43,7 @@ _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
     "choose another kernel"
 )
-_PAD = "Pad the odd dimension to a multiple of 8, or split a product with one long dimension into parts"
+_PAD = "Pad the dimension that is no multiple of 8, or split a product with one long dimension into parts"
 _PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _COUNTS = (
@@ -227,7 +227,7 @@ def _hits(
     remedy = REMEDIES.get(kind, SHAPE)
     if kind == "reduction" and pieces.outer_op.name.matches(_BACKWARD).any():
         remedy = BROADCAST
-    if kind == "attention" and pieces.name.matches(_FLASH).any():
+    if kind == "attention" and (pieces.name.matches(_FLASH) | pieces.op.name.matches(_FLASH)).any():
         remedy = FLASH
     if kind == "matmul" and largest_odd_size(shape, _ALIGNED):
         remedy = _PAD

@@ -182,6 +182,7 @@ def _hits(
         + "."
         + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
+        guessed=gpu.peaks is None and bool(product.any()),
         evidence={
             **gpu_time_evidence(pieces),
             "spent_ns": pieces.total_ns,

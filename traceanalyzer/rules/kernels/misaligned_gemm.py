@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
@@ -66,6 +67,9 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
     H200.
     """
+    products = work.name.matches(families.GEMM)
+    if products.any() and work[products].name.matches(families.AMD_PRODUCT).all():
+        raise Unavailable("names of AMD's kernels do not show the width of loads")
     narrow = work[work.name.meets(families.is_half_with_narrow_loads)]
     named = narrow.op.name.matches(_PRODUCTS) | ~narrow.op.there
     for device, pieces in narrow[named].by_device():
@@ -111,6 +115,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
+        guessed=gpu.peaks is None,
         evidence={**gpu_time_evidence(pieces), "spent_ns": pieces.total_ns, "sizes": odd},
     )
 

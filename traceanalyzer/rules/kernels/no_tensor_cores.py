@@ -15,6 +15,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -68,19 +69,24 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     """Float32 matrix products, convolutions or attention run without tensor cores.
 
     What it looks for: kernels whose names show float32 arithmetic without tensor cores, such as sgemm, scudnn
-    and fmha_cutlassF_f32.
+    and fmha_cutlassF_f32. AMD's matrix cores compute in full float32, too: such kernels are reported if the
+    device is known.
     Why it costs: tensor cores are 4 to 16 times as fast. They compute in bfloat16, float16 or TF32. TF32
     keeps the range of float32, and 10 bits of the mantissa.
     Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to
     bfloat16.
-    How sure: kernel names show it. Kernels with tf32, s1688 or xf32 in their name use tensor cores.
+    How sure: kernel names show it, unless the op's inputs are in half precision. Kernels with tf32, s1688 or
+    xf32 in their name use tensor cores.
     When it is wrong: results need full float32, as in some scientific code.
     Saving: the time shrinks by the ratio of the peak rates of the device. Small products gain less, because
     memory limits them.
     Source: "Numerical accuracy" and "CUDA semantics: TF32" in PyTorch's documentation.
     """
-    slow = work[work.name.meets(families.is_fp32_on_vector_units) & ~_by_channel(work)]
-    in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.matches(families.TENSOR_CORES_FP32)]
+    matrix = work.name.matches(families.MATRIX_CORES)
+    known = np.isin(work.device, [device for device, gpu in gpus.known.items() if gpu.peaks])
+    full = work.name.meets(families.is_full_fp32) & ~inputs.meets(is_half) & (known | ~matrix)
+    slow = work[full & ~_by_channel(work)]
+    in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.meets(families.is_tf32)]
     attention = slow.name.matches(families.FP32_ATTENTION)
     convolution = slow.name.matches(families.CONVOLUTION) | named_ops(slow).matches("convolution")
     kinds = {
@@ -114,13 +120,17 @@ def _hits(
     advice = _LEFT_OUT.format(_channels(pieces)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
+    units = (
+        "in full precision" if pieces.name.matches(families.MATRIX_CORES).all() else "without tensor cores"
+    )
     return Hits(
         **reduce_to(pieces, clamp_to_floor(needed, pieces, limits.floor_ns)),
         cause=kind,
-        message="float32 {what} runs without tensor cores: its kernels run {times_a_step} and take {gpu} of all GPU "
+        message=f"float32 {{what}} runs {units}: its kernels run {{times_a_step}} and take {{gpu}} of all GPU "
         f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
+        guessed=gpu.peaks is None,
         evidence={**gpu_time_evidence(pieces), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
         | {"target": target},
     )

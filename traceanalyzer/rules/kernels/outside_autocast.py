@@ -9,6 +9,8 @@ from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families
 
 
@@ -36,7 +38,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)
-def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def outside_autocast(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Part of a half-precision program computes matrix products in float32.
 
     What it looks for: matrix products and convolutions in TF32 (float32 on tensor cores), in a program that
@@ -44,15 +46,14 @@ def outside_autocast(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     Why it costs: in TF32 a product runs at half the rate of half precision, and the operands have twice the
     bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
-    How sure: kernel names show the dtype. The trace does not show whether float32 is deliberate.
+    How sure: the types of the op's inputs show the dtype, or kernel names if no types are recorded. The trace
+    does not show whether float32 is deliberate.
     When it is wrong: some parts need float32, such as a loss over large logits.
     Saving: the present time of these products, minus their predicted time in half precision on this device.
     Source: "Automatic Mixed Precision" in PyTorch's documentation; rates: the device's data sheet.
     """
-    name = work.name
-    product = name.matches(families.GEMM) | name.matches(families.CONVOLUTION)
-    full = product & name.matches(families.TENSOR_CORES_FP32) & ~name.matches(families.HALF_ARITHMETIC)
-    half = name.matches(families.LOW_PRECISION) & ~full
+    full = work.name.meets(families.is_tf32) & ~inputs.meets(is_half)
+    half = work.name.meets(families.is_product) & work.name.matches(families.LOW_PRECISION) & ~full
     for pieces, share in work[full].device_shares(limits.min_gpu_share):
         device = int(pieces.device[0])
         half_ns = work[half & (work.device == device)].total_ns
@@ -68,5 +69,6 @@ def _hits(pieces: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
         "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
+        guessed=gpu.peaks is None,
         evidence={**gpu_time_evidence(pieces), "gpu_share": share},
     )

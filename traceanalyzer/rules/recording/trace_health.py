@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
-from traceanalyzer.timeline.lost_records import LostRecords
+from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -21,7 +22,7 @@ class Limits:
         "MI300, lost more",
     )
     min_lost_calls: int = limit(
-        10,
+        MIN_LOST,
         "fewer lost launches are not reported, because at the start and end of a recording a few launches "
         "lose their work",
     )
@@ -34,6 +35,9 @@ class Limits:
         3,
         "reported if there are fewer steps than this, because fewer do not show whether a cost recurs",
     )
+
+
+_SHOWN = 8  # numbers of steps in a message
 
 
 @rule(
@@ -72,7 +76,8 @@ def trace_health(
     if work is None and lost.launches:
         yield _nothing_recorded(calls, lost)
     elif work is not None:
-        yield from _lost(calls, work, lost, steps, limits)
+        untimed = trace.meta.counted.get(NO_DEVICE_TIME, 0)
+        yield from _lost(calls, work, lost, steps, untimed, limits)
     yield from _damaged(calls, trace)
     yield from _short_kernels(calls, steps, limits)
     yield from _left_out(calls, trace)
@@ -102,19 +107,26 @@ def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
     )
 
 
-def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Limits) -> Iterator[Hits]:
+def _lost(
+    calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: int, limits: Limits
+) -> Iterator[Hits]:
     """Launches without work, somewhere or from some instant on, and work without launches."""
     missing = Calls(calls.events, lost.launch)
     if len(missing) >= max(limits.min_lost_calls, limits.max_lost_share * lost.launches):
         cause = "lost-work"
-        message = (
-            "{missing} of {launches} launches have no work in the trace: idle time after them may not be idle"
-        )
+        message = "{missing} of {launches} launches have no work in the trace"
+        message += ", {untimed} of it without a time: left out" if untimed else ""
+        message += _which(steps)
         if lost.tail_ns > limits.max_tail_share * steps.window_ns:
             cause = "truncated-device-lane"
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
         advice = "Record fewer steps at a time, and check the free disk space."
-        counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns}
+        counts = {
+            "missing": len(missing),
+            "launches": lost.launches,
+            "tail_ns": lost.tail_ns,
+            "untimed": untimed,
+        }
         yield _health_hits(missing, cause, message, advice, **counts)
     if len(lost.entry) >= max(limits.min_lost_calls, limits.max_lost_share * len(work)) and lost.launches:
         rows = Work(work.events, lost.entry)
@@ -125,6 +137,17 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, limits: Lim
             "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         )
         yield _health_hits(rows, "lost-launches", message, advice, missing=len(rows), work=len(work))
+
+
+def _which(steps: Steps) -> str:
+    """The end of a sentence: which steps lost work, and what follows from that."""
+    numbers = steps.number[steps.damaged].tolist()
+    if not numbers:
+        return "; idle time after these launches may not be idle"
+    shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
+    which = f"steps {shown}" if len(numbers) > 1 else f"step {shown}"
+    them = "them" if len(numbers) > 1 else "it"
+    return f"; {which} lost work: idle time there may not be idle, and means leave {them} out"
 
 
 def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:

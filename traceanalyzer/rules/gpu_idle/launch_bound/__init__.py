@@ -111,6 +111,11 @@ class Limits:
         "the finding names a loop if at least this share of the ops of one thread in a step are inside "
         "the loop; chosen",
     )
+    slow_launch_ns: int = limit(
+        100_000,
+        "the cause is slow-launches if the median launch that the GPU waits for takes at least this time: ten times "
+        "what a launch takes on V100 to H200, at most",
+    )
     min_pointwise_share: float = limit(
         0.3,
         "torch.compile is advised only if at least this share of the launches are eager pointwise "
@@ -123,7 +128,7 @@ class Limits:
     claims=Claims.LAUNCHES,
     min_share=0.02,
     limits=Limits,
-    causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch"),
+    causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch", "slow-launches"),
 )
 def launch_bound(
     calls: Calls,
@@ -158,13 +163,18 @@ def launch_bound(
     - "little of the idle time" (`small-part`, always info): launching explains little of the GPU's idle time;
     - "a CUDA graph can help" (`graph`): most steps launch the same kernels on the same grids;
     - "torch.compile can help" (`compile`): eager pointwise kernels can be fused;
-    - "fewer launches can help" (`batch`): neither a CUDA graph nor torch.compile fits.
+    - "fewer launches can help" (`batch`): neither a CUDA graph nor torch.compile fits;
+    - "each launch is slow" (`slow-launches`): the call itself takes far longer than a launch does elsewhere, in the
+      driver or in its profiler.
     When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not
     enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     gaps = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
     if len(gaps) == 0:
+        return
+    if np.median(gaps.launch.dur_ns) >= limits.slow_launch_ns:
+        yield _slow_launches(gaps)
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
@@ -207,6 +217,21 @@ def launch_bound(
             **({} if part is None else part.evidence),
         },
         info=cause in _NO_FAULT,
+    )
+
+
+def _slow_launches(gaps: IdleTime) -> Hits:
+    """Hits for launches whose call takes long in the driver."""
+    calls = gaps.launch.name.sums(gaps.dur_ns)
+    return Hits(
+        occurrences=gaps,
+        cause="slow-launches",
+        confidence=Confidence.MEDIUM,
+        message="{calls} takes {launch} (median), where 4 to 10 µs are usual, and the GPU waits for it",
+        advice="The time passes in the driver or in its profiler: measure the step without the profiler, then look for "
+        "a newer driver and for settings that make launches synchronous (CUDA_LAUNCH_BLOCKING and the like).",
+        evidence={"calls": calls, "launch_ns": int(np.median(gaps.launch.dur_ns))},
+        max_severity=Severity.MEDIUM,
     )
 
 

@@ -31,17 +31,17 @@ _LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"
 _IN_EACH = 0.5
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 _GRAPH = (
-    "Capture the step in a CUDA graph (torch.cuda.graph, or {torch.compile}(mode='reduce-overhead')). This is "
+    "Capture the step in a CUDA graph ({torch.cuda.graph}, or {torch.compile}(mode='reduce-overhead')). This is "
     "possible because every step launches the same kernels on the same grids."
 )
 _GRAPH_AND_OPTIMIZER = (
-    "Capture the step in a CUDA graph with torch.cuda.graph{0}. This is possible because every step launches the same "
-    "kernels on the same grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: the "
-    "model's graphs do not contain the optimizer."
+    "Capture the step in a CUDA graph with {{torch.cuda.graph}}{0}. This is possible because every step launches the "
+    "same kernels on the same grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: "
+    "the model's graphs do not contain the optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
-    "in a CUDA graph: torch.cuda.graph, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: "
+    "in a CUDA graph: {torch.cuda.graph}, or {torch.compile}(mode='reduce-overhead'). Else do more with each launch: "
     "a larger batch."
 )
 _COMPILE = "Compile the model with {{torch.compile}}{}: {:.0f} % of the launches can be fused{}. "
