@@ -90,7 +90,7 @@ def test_work_waits_for_ends_by_its_start_within_rounding(end_ns: int, waited: b
         start_ns=np.array([1_000, 10_000]),
         end_ns=np.array([end_ns, 20_000]),
     )
-    to, source, _ = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
+    _, (to, source, _) = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
     assert (to.tolist(), source.tolist()) == (([1], [0]) if waited else ([], []))
     older: Any = SimpleNamespace(
         call_start_ns=np.array([0, 1_000, 5_000]),
@@ -98,7 +98,7 @@ def test_work_waits_for_ends_by_its_start_within_rounding(end_ns: int, waited: b
         end_ns=np.array([end_ns, 50_000, 20_000]),
     )
     measured = np.array([True, False, False])
-    to, source, _ = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
+    _, (to, source, _) = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
     assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))
 
 

@@ -101,9 +101,9 @@ def test_work_awaiting_an_older_collective_began_at_its_end(woken_us: float, wai
     )
     measured = np.array([False, True, False, False, False])
     streams, waits = np.array([0, 0, 0, 0, 1]), np.array([5])
-    found = _edges(work, np.arange(5), streams, waits, measured)
+    _, found = _edges(work, np.arange(5), streams, waits, measured)
     assert [side.tolist() for side in found] == ([[4], [1], [5]] if waited else [[], [], []])
-    none = _edges(work, np.arange(5), streams, waits[:0], measured)
+    _, none = _edges(work, np.arange(5), streams, waits[:0], measured)
     assert [len(side) for side in none] == [0, 0, 0]
 
 
@@ -115,8 +115,29 @@ def test_only_the_newest_work_of_another_stream_is_awaited() -> None:
         end_ns=np.array([5, 15, 25, 50]) * US,
     )
     for waits in ([5], [3, 4, 5]):
-        found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array(waits), np.zeros(4, bool))
+        _, found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array(waits), np.zeros(4, bool))
         assert [side.tolist() for side in found] == [[3], [1], [5]]
+
+
+def test_edges_that_stream_order_implies_are_left_out() -> None:
+    """The second work of stream 1 waits for the end that its first work has waited for: no new edge."""
+    work: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 10, 20]),
+        start_ns=np.array([0, 10, 20]) * US,
+        end_ns=np.array([5, 15, 25]) * US,
+    )
+    waiting, edges = _edges(work, np.arange(3), np.array([0, 1, 1]), np.array([5, 15]), np.zeros(3, bool))
+    assert waiting.tolist() == [1, 2]
+    assert edges[:2].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("streams", [10, 100, 500])
+def test_edges_are_linear_in_the_streams(streams: int) -> None:
+    """Each of 2,000 pieces of work goes to the next stream, and each second one comes after a wait."""
+    at = np.arange(2_000)
+    work: Any = SimpleNamespace(call_start_ns=at * 10, start_ns=at * 100, end_ns=at * 100 + 50)
+    _, edges = _edges(work, at, at % streams, at[::2] * 10 - 5, np.zeros(len(at), bool))
+    assert edges.shape[1] < 32 * 2_000
 
 
 def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.intervals import overlaps, union
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -49,8 +50,12 @@ class CpuTimeline:
         row = np.full(len(start), -1, np.int64)
         # The last thread that has a row owns the time, and the main thread comes first.
         for thread in threads.tolist():
-            innermost = nesting.around(thread, start, end)
-            row = np.where(innermost >= 0, innermost, row)
+            outermost = nesting.thread_rows[thread]
+            outermost = outermost[nesting.parent[outermost] < 0]
+            covered = union(nesting.start_ns[outermost], nesting.end_ns[outermost])
+            _, within = overlaps((start, end), *covered)  # not all segments for each of many threads
+            innermost = nesting.around(thread, start[within], end[within])
+            row[within] = np.where(innermost >= 0, innermost, row[within])
         return cls(start, end, row, step, threads)
 
     def at(self, instants: Rows) -> Rows:

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, numbered, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.late_starts import late_starts_ns
 from traceanalyzer.replay.overlap_slowdown import undisturbed_ns
@@ -20,6 +20,7 @@ _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H2
 _LATENCY_NS = (2_000.0, 20_000.0)  # call to start on an idle stream lies within; V100 to B200
 _LATENCY_QUANTILE = 0.2  # the quickest fifth: the rest waited for something else too
 _EDGE_SLACK_NS = 1_000  # of the end of work that another may have waited for: clock rounding
+_MOST_SOURCES = 32  # streams that others may wait for, those with most work; recorded traces have up to 9
 _WOKEN_NS = 20_000  # after the end of a collective what waited for it has begun: 1 to 12 us; DDP on 2 H200
 
 
@@ -103,8 +104,8 @@ class SteadyWork:
         gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         latency = _latencies(work, entry, idle) + late_starts_ns(work, entry, step[entry], stream_waits)
-        to, source, waits_ns = _edges(work, entry, stream, stream_waits, waited >= 0)
-        gap[to] = np.minimum(gap[to], _TYPICAL_GAP_NS)
+        waits_for, edges = _edges(work, entry, stream, stream_waits, waited >= 0)
+        gap[waits_for] = np.minimum(gap[waits_for], _TYPICAL_GAP_NS)
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
         if waiting is not None:
             dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
@@ -112,8 +113,20 @@ class SteadyWork:
         place[entry] = np.arange(len(entry))
         end = int(work.end_ns[entry].max(initial=0))
         neighbours = place[before], code[entry], pair_gap
-        edges = to, source, waits_ns
-        return cls(entry, stream, dur, gap, is_communication[entry], meet, *edges, *neighbours, latency, end)
+        return cls(
+            entry,
+            stream,
+            dur,
+            gap,
+            is_communication[entry],
+            meet,
+            edges[0],
+            edges[1],
+            edges[2],
+            *neighbours,
+            latency,
+            end,
+        )
 
 
 def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
@@ -169,41 +182,57 @@ def _latency(delays: Rows) -> float:
 
 def _edges(
     work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, measured: Mask
-) -> tuple[Rows, Rows, Rows]:
+) -> tuple[Rows, Rows]:
     """What may wait for what, and by which call: one that makes a stream wait names neither event nor stream.
 
     The next work of each stream may wait for the newest of each other; it did not where that ended after its start.
     Then it did wait for an older collective if it began when that ended: gradients are unpacked bucket by bucket. That
     is asked of those alone whose waiting was measured and taken off: else the gap after it would stay.
+
+    Returns:
+        Positions that wait; edges, calls included, without those that follow from others by stream order, (3, edges).
     """
-    streams = int(stream.max(initial=-1)) + 1
-    if streams < 2 or len(stream_waits) == 0:
-        return no_rows(), no_rows(), no_rows()
     every = np.searchsorted(work.call_start_ns[entry], stream_waits)
-    at, calls_ns = distinct(every), stream_waits[np.append(every[1:] != every[:-1], True)]
-    after = [np.flatnonzero(stream == s) for s in range(streams)]
+    at, calls_ns = distinct(every), stream_waits[np.append(every[1:] != every[:-1], True)[: len(every)]]
     starts, ends = work.start_ns[entry], work.end_ns[entry]
-    pairs = []
-    for to in range(streams):
-        first = pick(after[to], _at(np.searchsorted(after[to], at), len(after[to])))
-        for source in range(streams):
-            newest = pick(after[source], np.searchsorted(after[source], at) - 1)
-            both = (first >= 0) & (newest >= 0) & (to != source)
-            found = np.stack((first[both], newest[both], calls_ns[both]))
-            late = ends[found[1]] > starts[found[0]] + _EDGE_SLACK_NS
-            older = _ended(after[source][measured[after[source]]], ends, starts[found[0][late]])
-            woken = (older >= 0) & (starts[found[0][late]] - ends[older] <= _WOKEN_NS)
-            pairs += [found[:, ~late], np.stack((found[0][late], older, found[2][late]))[:, woken]]
-    to, source, call_ns = np.unique(np.concatenate(pairs, axis=1), axis=1)
-    last = np.append((to[1:] != to[:-1]) | (source[1:] != source[:-1]), True)[: len(to)]
-    return to[last], source[last], call_ns[last]
+    waits = np.searchsorted(at, np.arange(len(entry)), side="right")
+    begin = pick(waits, _before_on_stream(stream), 0)
+    to = np.flatnonzero(waits > begin)
+    begin, end = begin[to], waits[to]  # the waits since the work before on its stream
+    edges = [np.empty((3, 0), np.int64)]
+    for source in np.argsort(-np.bincount(stream), kind="stable")[:_MOST_SOURCES].tolist():
+        among = np.flatnonzero(stream == source)
+        launched = np.searchsorted(among, at[end - 1])
+        ended = np.searchsorted(np.maximum.accumulate(ends[among]), starts[to] + _EDGE_SLACK_NS, side="right")
+        last = np.minimum(np.append(waits[among], len(at))[np.minimum(launched, ended)], end) - 1
+        newest = np.where(last >= begin, np.searchsorted(among, at[last]) - 1, -1)
+        older = _ended(among[measured[among]], ends, starts[to])
+        woken = (launched > ended) & (older >= 0) & (starts[to] - ends[older] <= _WOKEN_NS)
+        there, woken = (newest >= 0) & (stream[to] != source), woken & (stream[to] != source)
+        found = np.stack((to[there], among[newest[there]], calls_ns[last[there]]))
+        edges.append(np.append(found, np.stack((to, older, calls_ns[end - 1]))[:, woken], axis=1))
+    waiting = distinct(np.concatenate(edges, axis=1)[0])
+    edges_of_all = np.concatenate([_unimplied(found, stream) for found in edges], axis=1)
+    return waiting, edges_of_all[:, np.lexsort((edges_of_all[1], edges_of_all[0]))]
+
+
+def _before_on_stream(stream: Rows) -> Rows:
+    """Position of the work before it on its stream, -1 for none."""
+    order = np.argsort(stream, kind="stable")
+    before = np.full(len(stream), -1, np.int64)
+    same = stream[order[1:]] == stream[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _unimplied(edges: Rows, stream: Rows) -> Rows:
+    """The edges from one stream of which no earlier work of the waiting stream has one that is as late."""
+    edges = edges[:, np.lexsort((-edges[2], edges[1], edges[0], stream[edges[0]]))]
+    reached = np.maximum.accumulate(stream[edges[0]] * (len(stream) + 1) + edges[1])
+    return edges[:, np.diff(reached, prepend=-1) > 0]
 
 
 def _ended(among: Rows, ends: Rows, instants: Rows) -> Rows:
     """The last of some work of one stream that has ended at each instant, -1 for none."""
     ended = np.searchsorted(np.maximum.accumulate(ends[among]), instants + _EDGE_SLACK_NS, side="right")
     return pick(among, ended - 1)
-
-
-def _at(positions: Rows, size: int) -> Rows:
-    return np.where(positions < size, positions, -1)
