@@ -4,7 +4,8 @@ A case is some events of a real trace, changed in their values (odd numbers, nes
 ends), in their order, and then in their bytes (cut, overwritten, packed and damaged). It may be refused with one of
 our own errors; anything else, a rule that fails, an event that is neither in a frame nor counted, and more than
 seconds for a small file, is a find: it is kept in `--keep`, and belongs into tests/fuzz_cases afterwards, where
-test_fuzz_cases.py tries it. Every `_INPUTS`th case is another input than a trace of one rank: see inputs.py.
+test_fuzz_cases.py tries it. Of `_KINDS` cases one is another input than a trace of one rank (inputs.py), and one runs
+a command under limits of time and memory (commands.py).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 
 from tests.fuzz.cases import case
 from tests.fuzz.checks import check
+from tests.fuzz.commands import check_command
 from tests.fuzz.inputs import try_one
 
 _DIAGNOSED = 0.15  # share of the cases
-_INPUTS = 10  # they take as many times as long
+_KINDS = 10  # the two others take as many times as long
 
 
-def run(seconds: float, seed: int, keep: Path, every: int = _INPUTS) -> int:
+def run(seconds: float, seed: int, keep: Path, only: str | None = None) -> int:
     """Try cases until the time is over; how many were finds."""
     end, finds = time.monotonic() + seconds, 0
     for number in count(seed):
@@ -35,7 +37,7 @@ def run(seconds: float, seed: int, keep: Path, every: int = _INPUTS) -> int:
             break
         with tempfile.TemporaryDirectory() as folder:
             try:
-                _try(number, Path(folder), every)
+                _try(number, Path(folder), only)
             except Exception:
                 finds += 1
                 shutil.copytree(folder, keep / str(number), dirs_exist_ok=True)
@@ -44,14 +46,17 @@ def run(seconds: float, seed: int, keep: Path, every: int = _INPUTS) -> int:
     return finds
 
 
-def _try(number: int, folder: Path, every: int) -> None:
+def _try(number: int, folder: Path, only: str | None) -> None:
     rng = random.Random(-number)
-    if number % every == 0:
+    kind = only or {0: "inputs", _KINDS // 2: "commands"}.get(number % _KINDS, "traces")
+    if kind == "inputs":
         try_one(rng, folder)
-        return
-    (path := folder / "case.json").write_bytes(case(number))
-    batch_bytes, diagnosed = rng.choice((1_000, 10_000, 1 << 18)), rng.random() < _DIAGNOSED
-    check(path, batch_bytes=batch_bytes, diagnosed=diagnosed)
+    elif kind == "commands":
+        check_command(number, folder)
+    else:
+        (path := folder / "case.json").write_bytes(case(number))
+        batch_bytes, diagnosed = rng.choice((1_000, 10_000, 1 << 18)), rng.random() < _DIAGNOSED
+        check(path, batch_bytes=batch_bytes, diagnosed=diagnosed)
 
 
 def main() -> None:
@@ -60,10 +65,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1, help="first case; each has its own, one higher")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-finds"), help="folder for the files of finds")
-    parser.add_argument("--inputs", action="store_true", help="none but the other inputs")
+    parser.add_argument("--only", choices=("traces", "inputs", "commands"), help="cases of one kind")
     options = parser.parse_args()
-    every = 1 if options.inputs else _INPUTS
-    sys.exit(1 if run(options.seconds, options.seed, options.keep, every) else 0)
+    sys.exit(1 if run(options.seconds, options.seed, options.keep, options.only) else 0)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tests.support.paths import REPOSITORY, SHARED
 
 _MAX_SOURCE_BYTES = 3 << 20
 _MAX_EVENTS = 300
-_SEEDS_OF_ONE = 16  # consecutive cases that break the same trace, which is parsed once for them
+SEEDS_OF_ONE = 16  # consecutive cases that break the same trace, which is parsed once for them
 
 
 @cache
@@ -43,14 +43,14 @@ def content(path: Path) -> tuple[dict[str, Any], list[Event]]:
 
 def case(seed: int) -> bytes:
     """The file of one case; the same for the same seed."""
-    return changed(seed, random.Random(seed // _SEEDS_OF_ONE).choice(sources()))
+    return changed(seed, random.Random(seed // SEEDS_OF_ONE).choice(sources()))
 
 
-def changed(seed: int, path: Path) -> bytes:
-    """The file that the seed makes of this trace."""
+def changed(seed: int, path: Path, *, whole: bool = False) -> bytes:
+    """The file that the seed makes of some events of this trace, or of all."""
     rng = random.Random(seed)
     header, events = content(path)
-    some = _some(rng, events)
+    some = orjson.loads(orjson.dumps(events)) if whole else _some(rng, events)
     header = {key: value for key, value in header.items() if rng.random() < 0.9}
     for _ in range(rng.choice((0, 1, 1, 2, 5, 20))):
         rng.choice(CHANGES)(rng, header, some)

@@ -97,6 +97,62 @@ def _shuffle(rng: random.Random, header: Event, events: list[Event]) -> None:
     rng.shuffle(events)
 
 
+def _change_category(rng: random.Random, header: Event, events: list[Event]) -> None:
+    """All or half of the events of a category get another one, go, or last no time."""
+    categories = sorted({str(event.get("cat")) for event in events})
+    chosen, share = rng.choice(categories or [""]), rng.choice((0.5, 1))
+    those = [event for event in events if str(event.get("cat")) == chosen and rng.random() < share]
+    change = rng.choice(({"cat": rng.choice(categories or [""])}, {"dur": rng.choice((0, -5, 1e12))}, None))
+    for event in those:
+        event.update(change or {"ph": "M"})
+
+
+def _change_arg_of_all(rng: random.Random, header: Event, events: list[Event]) -> None:
+    """One arg is odd, missing, the same, swapped or distinct in all events that have it."""
+    every = [event["args"] for event in events if isinstance(event.get("args"), dict)]
+    keys = sorted({str(key) for args in every for key in args})
+    if not keys:
+        return
+    key, how = rng.choice(keys), rng.choice(("odd", "gone", "same", "swapped", "distinct"))
+    those = [args for args in every if key in args]
+    values = [args[key] for args in those]
+    rng.shuffle(values)
+    same = odd(rng)
+    for number, (args, value) in enumerate(zip(those, values, strict=True)):
+        args[key] = {"odd": odd(rng), "same": same, "swapped": value, "distinct": number}.get(how)
+        if how == "gone":
+            del args[key]
+
+
+def _change_lanes(rng: random.Random, header: Event, events: list[Event]) -> None:
+    key, lanes = rng.choice(("pid", "tid")), rng.choice((1, 3, 3000))
+    for number, event in enumerate(events):
+        event[key] = number % lanes
+
+
+def _jitter(rng: random.Random, header: Event, events: list[Event]) -> None:
+    most = rng.choice((1, 100, 1e4))
+    for event in events:
+        if isinstance(event.get("ts"), int | float):
+            event["ts"] += rng.uniform(-most, most)
+
+
+def _cut_window(rng: random.Random, header: Event, events: list[Event]) -> None:
+    times = [event["ts"] for event in events if isinstance(event.get("ts"), int | float)]
+    first, last = sorted((rng.choice(times), rng.choice(times))) if times else (0, 0)
+    events[:] = [event for event in events if not times or first <= _time_of(event, first) <= last]
+
+
+def _time_of(event: Event, default: float) -> float:
+    value = event.get("ts")
+    return value if isinstance(value, int | float) else default
+
+
+def _lose(rng: random.Random, header: Event, events: list[Event]) -> None:
+    share = rng.choice((0.05, 0.5))
+    events[:] = [event for event in events if rng.random() > share]
+
+
 def with_others(rng: random.Random, events: list[Event]) -> list[Any]:
     """The events, and among them what is none."""
     others = [(rng.randint(0, len(events)), odd(rng)) for _ in range(rng.choice((1, 3)))]
@@ -108,4 +164,6 @@ CHANGES: tuple[Callable[[random.Random, Event, list[Event]], None], ...] = (
     *[_change_arg] * 3,
     *[_change_times] * 2,
     *(_drop_field, _change_header, _rename, _swap_fields, _repeat, _shuffle),
+    *[_change_category, _change_arg_of_all] * 2,
+    *(_change_lanes, _jitter, _cut_window, _lose),
 )
