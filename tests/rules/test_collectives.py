@@ -23,7 +23,13 @@ NODE = "autograd::engine::evaluate_function: MmBackward0"
 DDP = "DistributedDataParallel.forward"
 
 
-def talking(
+def talking(kind: str, **how: Any) -> Finding:
+    """The finding on `talk`."""
+    (one,) = of_rule(talk(kind, **how), "exposed-communication")
+    return one
+
+
+def talk(
     kind: str,
     *,
     count: int = 2,
@@ -32,7 +38,7 @@ def talking(
     ddp: bool = False,
     trains: bool = False,
     beside_us: int = 0,
-) -> Finding:
+) -> TraceBuilder:
     """Four steps of a kernel and so many collectives of 100 us, alike.
 
     Args:
@@ -63,8 +69,14 @@ def talking(
                 trace.kernel(at + 20 * US, beside_us * US, number + 1, name="gemm", stream=13)
             at += 125 * US
         trace.step(step, begin, at - begin - US)
-    (one,) = of_rule(trace, "exposed-communication")
-    return one
+    return trace
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "alltoall", "broadcast"])
+def test_collectives_that_compute_hides_are_clear(kind: str) -> None:
+    report = diagnose(talk(kind, beside_us=100).load())
+    (outcome,) = (one for one in report.outcomes if one.rule == "exposed-communication")
+    assert outcome.status is Status.CLEAR, outcome.why
 
 
 @pytest.mark.parametrize(

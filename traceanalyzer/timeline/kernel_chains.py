@@ -25,7 +25,7 @@ _SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alig
 _PAUSE_NS = (
     200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
 )
-_PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d+)")
+_PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d{1,4})\b")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

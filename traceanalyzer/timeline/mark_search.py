@@ -29,12 +29,12 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 # vLLM: requests in prefill and in decode, as execute_context_2(6144)_generation_3(3) or execute_32_context_0(..)_...
-_CONTEXT = re.compile(r"^execute_.*?context_(\d+)\(.*?\)_generation_(\d+)\(")
+_CONTEXT = re.compile(r"^execute_.*?context_(\d{1,9})\(.*?\)_generation_(\d{1,9})\(")
 # vLLM before it counted so: requests that are new, and others, which may still be in prefill: execute_new_2_cached_3
-_NEW = re.compile(r"^execute_new_(\d+)_cached_(\d+)$")
+_NEW = re.compile(r"^execute_new_(\d{1,9})_cached_(\d{1,9})$")
 # SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=14721 ..]; ATOM: prefill[..], decode[bs=117/128 ..]
 _BRACKETS = re.compile(r"^(?:step\[(\w+)|(prefill|decode)\[)")
-_BATCH = re.compile(r"\bbs=(\d+)")
+_BATCH = re.compile(r"\bbs=(\d{1,9})")
 _PHASES = {"extend": "prefill"}
 
 

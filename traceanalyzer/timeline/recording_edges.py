@@ -27,6 +27,7 @@ from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
+_NEVER_NS = -(2**62)  # before any time
 _HELD_NS = (
     200_000  # after its launch returned; on an idle device 2 to 26 us, cold up to 0.1 ms (V100 to MI300)
 )
@@ -88,13 +89,13 @@ def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
 
 
 def _behind(work: DeviceWork, own: Ns, start: int) -> int:
-    """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or 0.
+    """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or never.
 
     What little other streams did meanwhile is left out with it, unless their first work ended the wait.
     """
     streams, first_of_stream = np.unique(work.stream[own], return_index=True)
     if len(streams) < 2:
-        return 0
+        return _NEVER_NS
     first = own[first_of_stream]
     first = first[work.call[first] >= 0]
     free = np.maximum(work.call_end_ns[first], work.end_ns[own[0]])
@@ -103,28 +104,28 @@ def _behind(work: DeviceWork, own: Ns, start: int) -> int:
     since = np.minimum(work.call_end_ns[first], start)
     busy = intervals.covered(ran, since, work.start_ns[first])
     unblocked = busy < _NEXT_TO_NOTHING * (work.start_ns[first] - since)
-    return int(work.start_ns[first][unblocked].max(initial=0))
+    return int(work.start_ns[first][unblocked].max(initial=_NEVER_NS))
 
 
 def _queued(work: DeviceWork, first: int) -> int:
-    """When work began that stood in a queue after its launch; 0 for work that did not."""
+    """When work began that stood in a queue after its launch; never for work that did not."""
     begun = int(work.start_ns[first])
-    return begun if begun - int(work.call_end_ns[first]) > _HELD_NS else 0
+    return begun if begun - int(work.call_end_ns[first]) > _HELD_NS else _NEVER_NS
 
 
 def _waited(syncs: SyncCalls, start: int, first: int, its_call: int) -> int:
-    """Until when calls waited before the first work began, `first` at most; 0 where none did.
+    """Until when calls waited before the first work began, `first` at most; never where none did.
 
     A call that starts the first work itself, a copy that blocks, starts it as late as other launches may.
     """
     end = np.minimum(syncs.end_ns, first)
     at_once = np.where(syncs.row == its_call, _HELD_NS, _AT_ONCE_NS)
     waited = end[end - np.maximum(syncs.start_ns, start) > at_once]
-    return int(waited.max(initial=0))
+    return int(waited.max(initial=_NEVER_NS))
 
 
 def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
-    """End of the last long stretch before the first work in which no thread has a row; 0 where there is none.
+    """End of the last long stretch before the first work in which no thread has a row; never where there is none.
 
     Annotations say nothing of what happens in them, but for a data loader's; a capture of a graph is known throughout.
     """
@@ -136,7 +137,7 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
     begins, ends = (np.concatenate(edges) for edges in zip(capturing, _edges(nesting, rows), strict=True))
     free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS
-    return int(free[1][long].max(initial=0))
+    return int(free[1][long].max(initial=_NEVER_NS))
 
 
 def _edges(nesting: Nesting, rows: Mask) -> tuple[Ns, Ns]:

@@ -65,7 +65,7 @@ def bounds_of(events: Events) -> tuple[int, int]:
         if events.work is not None:
             starts.append(events.work.start_ns)
             ends.append(events.work.end_ns)
-        return int(np.concatenate(starts).min(initial=2**62)), int(np.concatenate(ends).max(initial=0))
+        return int(np.concatenate(starts).min(initial=2**62)), int(np.concatenate(ends).max(initial=-(2**62)))
 
     return events.once(bounds_of, made)
 

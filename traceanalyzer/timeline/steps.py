@@ -217,7 +217,7 @@ def _last_told(nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> int:
     launched = work.call[work.call >= 0]
     top = nesting.top_op(launched)
     ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
-    return int(max(end.max(initial=0) for end in ends))
+    return int(np.concatenate(ends).max())
 
 
 def _reached(work: DeviceWork, start: int) -> int:

@@ -95,7 +95,7 @@ def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, A
     }
 
 
-_LINE = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.*)$")
+_LINE = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d{1,9})\): (?P<function>.*)$")
 
 
 @dataclass(frozen=True, slots=True)

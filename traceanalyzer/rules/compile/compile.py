@@ -19,7 +19,7 @@ from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
 from traceanalyzer.timeline.steps import Steps
 
-_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/(?P<version>\d+)")
+_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d{1,9})/(?P<version>\d{1,9})")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
 # Kernels. Fewer are a break around one op, or copies of the wrapper.

@@ -22,7 +22,7 @@ from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
 
 _CHOICES = r"^aten::(topk|sort|argsort)$"
 # torch's kernel for rows: a block in x for each row, in y for each `threads` pieces of so many bytes of it.
-_ROWS = re.compile(r"vectorized_gather_kernel<(\d+)")
+_ROWS = re.compile(r"vectorized_gather_kernel<(\d{1,4})\b")
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
     r"^aten::(copy_|_to_copy|clone|contiguous|cat|stack|expand_copy|repeat|repeat_interleave|roll|flip|constant_pad_nd"
@@ -252,5 +252,5 @@ def _piece(kernel: str) -> int:
 
 
 def _grid(text: str) -> tuple[int, int]:
-    numbers = [int(item) for item in re.findall(r"\d+", text)[:2]]
+    numbers = [int(item) for item in re.findall(r"\d{1,10}", text)[:2]]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)

@@ -57,7 +57,7 @@ _LEFT_OUT = (
     "convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes."
 )
 # Channels of the weight, or of the images in a gradient.
-_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d+)(,\d+)+\]")
+_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d{1,18})(,\d+)+\]")
 # Channels that a TF32 kernel of cuDNN reads at once.
 _MULTIPLE = 4
 _OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."
