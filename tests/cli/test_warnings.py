@@ -28,6 +28,7 @@ def test_damage_and_missing_gpus_are_reported_per_trace(
     streams = capsys.readouterr()
     assert streams.out == ""
     assert streams.err.splitlines() == [
+        "warning: rule broken-rule failed, so its fault may be there: ZeroDivisionError: division by zero",
         "warning: rank1.json: cut at byte 7",
         "warning: rank1.json: mended at byte 9",
         "warning: rank1.json: the GPU was not judged: no event of a GPU",

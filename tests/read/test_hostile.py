@@ -22,6 +22,8 @@ from tests.support.trace_selection import some_of
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.columns.times import us_text_to_ns
+from traceanalyzer.read.text import batches
+from traceanalyzer.read.text.repair import mended_text
 
 HALF = "a\ud800b\udfff"
 OP = json.dumps(op()).encode()
@@ -262,3 +264,59 @@ except Exception as error:
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "holds no traceEvents; its top-level keys are schema, nodes" in said
     assert int(said.split()[0]) * 1024 < 100e6 + 5 * 40e6
+
+
+@pytest.fixture
+def small_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is longer than 4 kB is no event."""
+    monkeypatch.setattr(batches, "_MAX_EVENT_BYTES", 4_000)
+
+
+@pytest.mark.usefixtures("small_events")
+@pytest.mark.parametrize(
+    "filler", [b'{"name": "' + b"x" * 90_000, b"[" + b"1," * 45_000, b'{"a": "\\\\' * 9_000]
+)
+def test_text_too_long_for_an_event_is_one_lost_event(filler: bytes) -> None:
+    trace = load_bytes(b"[%b,%b" % (OP, filler), batch_bytes=1_000)
+    assert len(trace.cpu) == 1
+    assert trace.meta.counted["unreadable"] <= 2
+    assert [entry.kind for entry in trace.meta.damage] == ["unreadable", "truncated"]
+
+
+@pytest.mark.usefixtures("small_events")
+@pytest.mark.parametrize("between", [b"", b"]"])
+def test_blanks_without_end_cost_no_event(between: bytes) -> None:
+    trace = load_bytes(b'{"traceEvents": [%b%b%b' % (OP, between, b" " * 90_000), batch_bytes=1_000)
+    assert len(trace.cpu) == 1
+    assert not trace.meta.counted
+
+
+@pytest.mark.usefixtures("small_events")
+def test_blanks_before_the_first_event_are_passed_over() -> None:
+    trace = load_bytes(b'{"traceEvents": [%b%b]}' % (b" " * 90_000, OP), batch_bytes=1_000)
+    assert (len(trace.cpu), trace.meta.damage) == (1, ())
+
+
+def test_mending_takes_memory_of_the_text() -> None:
+    """An unclosed text of 8 MB: a regular expression that keeps state for each character took 600 MB."""
+    tracemalloc.start()
+    mended_text(b'{"name": "' + b"x" * (8 << 20))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark_is_called_so(encoding: str) -> None:
+    with pytest.raises(UnreadableTrace, match="is text in UTF-16"):
+        load_bytes(f"\n[{OP.decode()}]".encode(encoding))
+
+
+def test_durations_that_are_all_negative_are_refused() -> None:
+    with pytest.raises(UnreadableTrace, match="all 2 durations are negative or longer than any recording"):
+        of(op(dur=-1), kernel(dur=-5))
+
+
+def test_some_negative_durations_are_damage() -> None:
+    (damage,) = of(op(dur=-1), kernel()).meta.damage
+    assert damage.message == "1 of 2 events have a negative or impossible duration, which was taken as 0"

@@ -122,11 +122,10 @@ def test_a_file_without_events_is_told_by_its_first_eight_keys(
     )
 
 
-def test_a_large_list_without_events_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_content_that_is_no_object_is_not_called_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "_MAX_PARSED_BYTES", 10)
-    with pytest.raises(NotATrace) as refused:
-        load_bytes(b'"a text that is long: key"' + b" " * 50)
-    assert refused.value.problem == "is JSON, but holds no traceEvents"
+    with pytest.raises(UnreadableTrace, match="neither JSON nor gzip nor zstd: byte 1 begins no object"):
+        load_bytes(b' "a text that is long: key"' + b" " * 50)
 
 
 # -- the cache --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded
+from traceanalyzer.cli.exits import BROKEN_PIPE, COULD_NOT_RUN, guarded, open_closed_streams
 from traceanalyzer.cli.output import tell
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.version import __version__
@@ -104,6 +104,7 @@ def cli() -> None:
 
 def main() -> None:
     """The program: prints errors in one or two lines and exits with the code that says what happened."""
+    open_closed_streams()
     if sys.argv[1:2] != ["record"]:  # whose program would inherit it
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else its threads spin for 40 ms: none is needed
     code = run(sys.argv[1:])

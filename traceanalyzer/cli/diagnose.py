@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from traceanalyzer.cli.exits import COULD_NOT_RUN
 from traceanalyzer.cli.options import (
     FILE,
     PATH_OR_URL,
@@ -29,6 +30,7 @@ from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, 
 from traceanalyzer.cli.report_output import (
     FORMS,
     baseline_severities,
+    failed_rules,
     failing,
     print_times,
     rendered,
@@ -155,10 +157,9 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
       zstd -dc trace.json.zst | traceanalyzer diagnose - --format jsonl
 
     \b
-    Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run.
+    Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run, or --fail-on is given and a rule failed.
     """
-    if _run(_configured(ctx, Request(**options))):
-        ctx.exit(1)
+    ctx.exit(_run(_configured(ctx, Request(**options))))
 
 
 def _configured(ctx: click.Context, request: Request) -> Request:
@@ -185,8 +186,8 @@ def _configured(ctx: click.Context, request: Request) -> Request:
     )
 
 
-def _run(request: Request) -> bool:
-    """Read, analyse, write; whether --fail-on was met. All that can be refused is refused before reading."""
+def _run(request: Request) -> int:
+    """Read, analyse, write; the exit code. All that can be refused is refused before reading."""
     from traceanalyzer.cli.ranks import with_ranks
 
     window = parse_window(request.window) if request.window else None
@@ -211,8 +212,8 @@ def _say(
     read_from: int,
     ranks: Ranks,
     view: JobView | None,
-) -> bool:
-    """Analyse and write; whether --fail-on was met."""
+) -> int:
+    """Analyse and write; the exit code."""
     from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
     from traceanalyzer.report.rank_report import Asked
 
@@ -229,7 +230,9 @@ def _say(
     warn_of_step(request.step_ms, ranks)
     if request.profile:
         print_times(ranks, read_from, read_to)
-    return bool(failed)
+    if request.fail_on == "never":
+        return 0
+    return COULD_NOT_RUN if failed_rules(report) else int(bool(failed))
 
 
 def _of_rank(ranks: Ranks, rank: int) -> Ranks:
@@ -294,7 +297,9 @@ def _text(request: Request, report: Report) -> str:
 
 
 def _warn(report: Report) -> None:
-    """Otherwise a damaged recording, or one without the GPU, would pass a check in silence."""
+    """Otherwise a damaged recording, one without the GPU, or a failed rule would pass a check in silence."""
+    for rule, why in failed_rules(report).items():
+        tell(f"warning: rule {rule} failed, so its fault may be there: {why}")
     for trace in report.traces:
         for damage in trace.meta.damage:
             tell(f"warning: {trace.meta.source}: {damage.message}", trace.meta.source)

@@ -48,6 +48,9 @@ def guarded(program: Callable[[], int]) -> int:
     except BrokenPipeError:  # of standard error: that of standard output is `emit`'s
         _silence(sys.stderr.fileno())
         return BROKEN_PIPE
+    except MemoryError:
+        click.echo("traceanalyzer: error: not enough memory\n  Pass --window, or fewer traces.", err=True)
+        return COULD_NOT_RUN
     except Exception:
         import traceback
 
@@ -56,6 +59,14 @@ def guarded(program: Callable[[], int]) -> int:
             "traceanalyzer: this is a fault of the program, not of your trace; please report it", err=True
         )
         return COULD_NOT_RUN
+
+
+def open_closed_streams() -> None:
+    """Connect closed standard streams with the null device, or the next files that are opened would become them."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this stream's
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def emit(content: bytes) -> None:

@@ -14,6 +14,15 @@ from traceanalyzer.model.step_times import GivenStep
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _LocalPath(click.Path):
+    """A path of this machine; a URL would lose a slash."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            self.fail(f"{value!r} is a URL: fetch it, and pass the file.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class _PathOrUrl(click.Path):
     """A path, or the URL of what fsspec reads."""
 
@@ -23,11 +32,11 @@ class _PathOrUrl(click.Path):
         return as_path(value) if is_url(value) else super().convert(value, param, ctx)
 
 
-PATH = click.Path(path_type=Path)
+PATH = _LocalPath(path_type=Path)
 PATH_OR_URL = _PathOrUrl(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
-trace_argument = click.argument("trace", type=PATH)
+trace_argument = click.argument("trace", type=PATH_OR_URL)
 output_option = click.option(
     "--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output."
 )

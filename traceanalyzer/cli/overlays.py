@@ -57,9 +57,10 @@ def refuse_standard_input(paths: Sequence[Path]) -> None:
     Raises:
         BadOption: what is to be copied can be read only once.
     """
-    if any(str(path) == STDIN for path in paths):
-        remedy = "Save it to a file first, or write the overlay alone with -o FILE.pftrace."
-        raise BadOption("standard input can be read only once and is not copied", remedy=remedy)
+    remedy = "Save it to a file first, or write the overlay alone with -o FILE.pftrace."
+    for path in paths:
+        if str(path) == STDIN or (path.exists() and not path.is_file() and not path.is_dir()):
+            raise BadOption("can be read only once and is not copied", where=Source(path).name, remedy=remedy)
 
 
 def split_at_events(source: str) -> tuple[bytes, Iterator[bytes]]:

@@ -135,13 +135,15 @@ def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Poo
 def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None]:
     """(how many processes are worth it, how much memory each may hold); 0 where this one does as well."""
     from traceanalyzer.read.remote import is_url
-    from traceanalyzer.read.text.source import Source
+    from traceanalyzer.read.text.source import Source, is_regular
 
-    if len(files) < 2 or any(str(path) == "-" for path in files):
+    if len(files) < 2:
         return 0, None
     if any(map(is_url, files)):  # `memory://` is of this process; of others nobody knows how large they are
         in_memory = any(str(path).startswith("memory:") for path in files)
         return (0 if in_memory else min(jobs or cores(), len(files))), None
+    if not all(map(is_regular, files)):  # another process has neither pipes nor standard input
+        return 0, None
     sizes = [Source(path).plain_bytes() or 0 for path in files]
     most, free = min(jobs or cores(), len(files)), _free_bytes()
     if free is None:

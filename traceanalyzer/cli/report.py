@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import FILE, PATH, force_option, step_option, window_option
+from traceanalyzer.cli.options import FILE, PATH_OR_URL, force_option, step_option, window_option
 from traceanalyzer.cli.output import check_outputs, put
 from traceanalyzer.cli.report_output import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
@@ -15,7 +15,7 @@ from traceanalyzer.model.units import parse_window
 
 
 @click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @click.option(
     "--output",
     "-o",

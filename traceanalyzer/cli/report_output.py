@@ -132,6 +132,13 @@ def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) ->
     return [finding for finding in severe if finding.severity.rank < baseline.get(fingerprint(finding), 99)]
 
 
+def failed_rules(report: Report) -> dict[str, str]:
+    """Rule -> why it failed, of the rules that raised an error on a trace, or whose file is broken."""
+    from traceanalyzer.model.finding import Status
+
+    return {one.rule: one.why or "" for one in report.outcomes if one.status is Status.FAILED}
+
+
 _WHY_APART = (
     "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
     "the time before is taken"

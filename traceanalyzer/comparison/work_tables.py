@@ -226,8 +226,8 @@ def spread_samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
     wanted = np.minimum(count, SAMPLES)[owner]
     slot = rank * wanted // count[owner]
     selected = np.diff(slot + owner * SAMPLES, prepend=-1) != 0
-    bounds = np.cumsum(np.bincount(owner[selected], minlength=size))[:-1]
-    return [part.tolist() for part in np.split(dur[order][selected], bounds)]
+    bounds = np.cumsum(np.bincount(owner[selected], minlength=size))
+    return [part.tolist() for part in np.split(dur[order][selected], bounds)[:size]]
 
 
 # -- calls ----------------------------------------------------------------------------------------------

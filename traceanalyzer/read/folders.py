@@ -10,11 +10,11 @@ from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.read.remote import as_path, is_url
-from traceanalyzer.read.text.source import STDIN, Source, is_trace_name
+from traceanalyzer.read.text.source import STDIN, Source, is_regular, is_trace_name
 
 _RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
 _ITERATION_NAME = re.compile(r"(?:^|[^a-z0-9])(?:iteration|iter|step)s?[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
-_DECLARED = re.compile(rb'"distributedInfo"\s*:\s*\{[^\[{]*?"rank"\s*:\s*(\d+)')
+_DECLARED = re.compile(rb'"distributedInfo"\s*:\s*\{[^\[{]*?"rank"\s*:\s*(\d{1,18})\b')
 _GLOB = re.compile(r"[*?\[]")
 _DEPTH = 4  # folders below the one that was named: `job/traces/iteration_10/rank0/trace.json`
 
@@ -87,7 +87,7 @@ def _number(pattern: re.Pattern[str], parts: Iterable[str]) -> int | None:
 
 
 def _parts(text: str) -> list[str | int]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
 # -- files -----------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _ranks(files: Sequence[Path]) -> list[int | None]:
 
 def declared_rank(file: Path) -> int | None:
     """The rank that the first block of a trace declares; None where it declares none, or cannot be read."""
-    if is_url(file):
+    if is_url(file) or not is_regular(file):
         return None
     try:
         match = _DECLARED.search(next(Source(file).blocks(), b""))

@@ -137,7 +137,7 @@ _FORMATS = (
         "Run `git lfs pull` first.",
     ),
     Format(
-        rb"\xff\xfe|\xfe\xff",
+        rb"\xff\xfe|\xfe\xff|(\s\0)*[\[{]\0|(\0\s)*\0[\[{]",
         "text in UTF-16",
         "Save it as UTF-8: a shell that redirects may have converted it.",
     ),
@@ -174,6 +174,11 @@ def refusal_of(batches: Batches, collector: Collector) -> TraceAnalyzerError | N
     """Why the events are no trace of torch.profiler, None where they are one."""
     groups = [group for group in collector.groups.values() if group.rows]
     torch_categories = {category for _, category in CATEGORIES.values()}
+    timed = sum(group.rows for (frame, *_), group in collector.groups.items() if frame != "memory")
+    impossible = collector.impossible_durations
+    if impossible and impossible == timed:
+        problem = f"all {impossible:,} durations are negative or longer than any recording"
+        return UnreadableTrace(problem, where=batches.source.name, remedy=_RECORD)
     if any(group.category in torch_categories for group in groups):
         return _without_devices(batches, collector)
     damage, name = batches.damage, batches.source.name

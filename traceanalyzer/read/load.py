@@ -33,6 +33,7 @@ Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
 
 _SHOWN = 5  # files in a message
+_LESS = "Record fewer steps, without stacks and shapes, or read it on a larger machine."
 
 
 def load(
@@ -161,15 +162,18 @@ def load_file(
 
 
 def _parsed(path: str | Path, jobs: int | None, progress: Progress | None, batch_bytes: int) -> Trace:
-    with uncollected():  # a batch is a tree without cycles, and collecting would take most of the time
-        read = None
-        parts = parts_of(Source(path), jobs)
-        if parts > 1:
-            read = read_in_parts(str(path), parts, batch_bytes, _progress_of(progress, parts))
-        if read is None:
-            read = _read(Source(path), batch_bytes, _progress_of(progress))
-    refuse_merged(read[0].source, read[1])
-    return finished(*read)
+    try:
+        with uncollected():  # a batch is a tree without cycles, and collecting would take most of the time
+            read = None
+            parts = parts_of(Source(path), jobs)
+            if parts > 1:
+                read = read_in_parts(str(path), parts, batch_bytes, _progress_of(progress, parts))
+            if read is None:
+                read = _read(Source(path), batch_bytes, _progress_of(progress))
+        refuse_merged(read[0].source, read[1])
+        return finished(*read)
+    except MemoryError:
+        raise UnreadableTrace("needs more memory than there is", where=path, remedy=_LESS) from None
 
 
 def _of_url(url: str | Path, read: Callable[[Path], Trace]) -> Trace:
@@ -291,8 +295,9 @@ def _with_skipped(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
 
 def skipped_note(skipped: Sequence[Skipped]) -> Damage:
     """The skipped files and why, as a report shows them."""
-    message = "; ".join(f"{Path(entry.path).name} was skipped: {entry.problem}" for entry in skipped)
-    return Damage("skipped files", message)
+    shown = [f"{Path(entry.path).name} was skipped: {entry.problem}" for entry in skipped[:_SHOWN]]
+    more = [f"{len(skipped) - _SHOWN:,} more files were skipped"] if len(skipped) > _SHOWN else []
+    return Damage("skipped files", "; ".join(shown + more))
 
 
 def add_note(trace: Trace, note: Damage) -> Trace:

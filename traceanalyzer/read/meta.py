@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
-from traceanalyzer.model.trace import NULL_INT, Device, Meta, ints, matching, narrow_codes, texts_of
+from traceanalyzer.model.trace import NULL_INT, Damage, Device, Meta, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
 from traceanalyzer.read.text.batches import Batches
@@ -51,10 +51,18 @@ def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Column
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),
         other_args=_other_args(collector),
-        damage=tuple(batches.damage),
+        damage=(*batches.damage, *_impossible(collector)),
         thread_names=dict(sorted(collector.declared.threads.items())),
         extra={k: v for k, v in sorted(header.items()) if k not in _READ_ELSEWHERE},
     )
+
+
+def _impossible(collector: Collector) -> list[Damage]:
+    """The note on durations that became 0; nothing where there are none."""
+    if not (count := collector.impossible_durations):
+        return []
+    message = f"{count:,} of {collector.events:,} events have a negative or impossible duration, which was taken as 0"
+    return [Damage("impossible durations", message)]
 
 
 def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gpu: Columns) -> str:

@@ -36,6 +36,9 @@ class _NoRepairs(Repairs):
     def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> Batch:
         raise Unsplittable
 
+    def skip(self, size: int, offset: int) -> list[None]:
+        raise Unsplittable
+
 
 class Part:
     """Batches of the events between two bytes of a file.

@@ -33,7 +33,7 @@ def as_path(path: str | Path) -> Path:
         raise BadOption("URLs need universal_pathlib", where=str(path), remedy=remedy) from None
     try:
         url_path: Path = UPath(str(path))
-    except (ImportError, ValueError) as error:  # a scheme that fsspec does not know, or lacks a package for
+    except ValueError as error:  # a scheme that fsspec does not know
         raise BadOption(f"cannot be read: {error}", where=str(path)) from None
     return url_path
 
@@ -43,18 +43,22 @@ def fetched(url: str | Path) -> Iterator[Path]:
     """A copy of the file on this machine, as long as it is read.
 
     Raises:
+        BadOption: its scheme is unknown.
         UnreadableTrace: it cannot be fetched.
     """
     import shutil
     from tempfile import TemporaryDirectory
 
-    there = as_path(url)
     with TemporaryDirectory(prefix="traceanalyzer-") as folder:
-        copy = Path(folder) / there.name
         try:
+            there = as_path(url)
+            copy = Path(folder) / there.name
             with there.open("rb") as source, copy.open("wb") as target:
                 shutil.copyfileobj(source, target)
-        except OSError as error:
-            problem = f"cannot be fetched: {error.strerror or error}"
+        except BadOption:
+            raise
+        except Exception as error:  # each protocol has classes of its own, and fsspec may lack a package
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            problem = f"cannot be fetched: {reason}"
             raise UnreadableTrace(problem, where=str(url)) from error
         yield copy

@@ -33,8 +33,8 @@ MIN_SHARE = "min_share"
 
 # Shares are quotients of sums, so they may exceed 1 by this much.
 _ROUNDING = 1e-9
-# Numbers this close to the ends of int64 stand for missing values in integer columns.
-_MISSING = 2.0**62
+# Numbers this close to the ends of int64 stand for missing values in integer columns; no two times are as far apart.
+_MISSING = 0.9999 * 2.0**63
 # A fix may add this much CPU or GPU time even to a shorter trace. It is ten times what any rule adds.
 _MAX_ADDED_NS = 10_000_000
 # Group numbers index an array, so they must be small or dense.

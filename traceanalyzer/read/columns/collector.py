@@ -177,6 +177,7 @@ class Collector:
         self.lanes: dict[str, int] = {}
         self.counted: Counter[str] = Counter({OTHERS: passed_over} if passed_over else {})
         self.anomalies: Counter[str] = Counter()
+        self.impossible_durations = 0
         self.unknown_categories: Counter[str] = Counter()
         self.foreign: Counter[str] = Counter()
         self.declared = Declared()
@@ -337,6 +338,7 @@ class Collector:
             impossible = group.finish()
             if impossible:
                 self.anomalies[f"impossible duration of {category}, taken as 0"] += impossible
+                self.impossible_durations += impossible
         self.counted += drop_misplaced(self.groups, self.declared.window_ns)
         self._number_lanes()
         for group in self.groups.values():

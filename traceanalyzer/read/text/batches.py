@@ -20,8 +20,8 @@ from traceanalyzer.read.text.source import BATCH_BYTES, Source
 
 Batch = list[Any]
 
-_MAX_HEADER_BYTES = 256 << 20  # bytes without events before the file is given up; 100 times any seen
-_MAX_EVENT_BYTES = 256 << 20  # bytes without a cut before they are treated as damage; 4,000 times any seen
+_MAX_HEADER_BYTES = 64 << 20  # bytes without events before the file is given up; 25 times any seen
+_MAX_EVENT_BYTES = 16 << 20  # bytes without a cut before they are treated as damage; 250 times any seen
 
 
 class Style(NamedTuple):
@@ -164,9 +164,28 @@ class Batches:
         batch = None if counted is None else self._parsed(counted)
         if batch is not None:
             return batch
-        if counted is not None or len(self.text) > _MAX_EVENT_BYTES:
-            return self._repaired(counted or len(self.text))
-        return []
+        if counted is not None:
+            return self._repaired(counted)
+        return self._without_a_cut()
+
+    def _without_a_cut(self) -> Batch:
+        """Nothing while the text may be the beginning of an event; the list may also be over, or the text too long."""
+        if len(self.text) < 2 * self._batch_bytes:
+            return []
+        batch = self.text.parse()
+        if not isinstance(batch, Failure):
+            return self._finished(len(self.text), batch)
+        if batch.over:
+            return self._finished(batch.at)
+        return self._oversized() if len(self.text) > _MAX_EVENT_BYTES else []
+
+    def _oversized(self) -> Batch:
+        """A lost event for a text that is too long for one; what stands before blanks is read."""
+        self._cut = len(self.text)
+        text = self.text.text().strip()
+        if len(text) > self._batch_bytes:
+            return self._repairs.skip(self._cut, self.text.offset)
+        return self._repairs.mend(text, self.text.offset)
 
     def end_at(self, cut: int) -> None:
         """What is wanted ends there."""
@@ -175,7 +194,7 @@ class Batches:
     def _handed(self, batch: Batch) -> Iterator[Batch]:
         """The batch, if it is one; its text is kept for as long as it is being handled."""
         self.events += len(batch)
-        self._wanted_bytes = self._batch_bytes if batch else 2 * len(self.text)
+        self._wanted_bytes = self._batch_bytes if self._cut else 2 * len(self.text)
         if batch:
             yield batch
         if not self.ended:
@@ -215,6 +234,8 @@ class Batches:
         self.ended = end is not None
         self._cut = len(self.text) if end is None else end
         body = self.text.text(0, self._cut).rstrip().removesuffix(b",")
+        if len(body) > _MAX_EVENT_BYTES:
+            return self._repairs.skip(len(body), self.text.offset)
         return self._repairs.mend(body, self.text.offset, truncated=end is None) if body.strip() else []
 
     def _close(self, blocks: Iterator[bytes]) -> None:

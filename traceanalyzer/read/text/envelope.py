@@ -120,6 +120,9 @@ class Envelope:
         if first == len(buffer):
             remedy = "Record the trace again."
             return UnreadableTrace("holds nothing but blanks", where=self._name, remedy=remedy)
+        if len(buffer) > _MAX_PARSED_BYTES and buffer[first] != ord("{"):
+            problem = f"is neither JSON nor gzip nor zstd: byte {first:,} begins no object and no list"
+            return UnreadableTrace(problem, where=self._name, remedy=EXPECTED)
         if len(buffer) > _MAX_PARSED_BYTES:
             return self._no_events(_first_keys(bytes(buffer[first : first + _LOOKED_AT_BYTES])))
         try:

@@ -57,6 +57,8 @@ class Source:
 
     def plain_bytes(self) -> int | None:
         """How many plain bytes the file seems to hold, without reading it; None where nothing tells."""
+        if not is_regular(self._path):
+            return None
         try:
             with open(self._path, "rb") as file:
                 first = file.read(_HEADER_BYTES)
@@ -292,6 +294,11 @@ def is_trace_name(path: str) -> bool:
     """Whether a file of this path may be a trace; execution traces, `NAME.et.json.gz`, are none."""
     name = path.rpartition("/")[2]
     return bool(_TRACE_NAME.match(name)) and not _EXECUTION_TRACE.search(name)
+
+
+def is_regular(path: str | Path) -> bool:
+    """Whether it is a file that can be read twice: no pipe, no device, not standard input."""
+    return str(path) != STDIN and Path(path).is_file()
 
 
 def is_archive(first: bytes) -> bool:

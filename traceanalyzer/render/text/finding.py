@@ -50,6 +50,8 @@ _CUT = " (more: --verbose)"
 _LEADS_ON = re.compile(
     r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$"
 )  # not to end with
+# How many times the room a text is looked at: long names and evidence shrink, so that more than the room may fit.
+_MOST_ROOMS = 4
 _ENOUGH = 0.4  # of the room: a clause that ends there is better than a word later
 
 
@@ -75,7 +77,7 @@ def put_fitted(
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
         spare: further lines for a text that would be cut without them.
     """
-    text = short_paths(text)
+    text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * (lines + spare) * page.width])
     uncut = [text, *_sentences(text)] if whole else list(_without_evidence(text))
     room = [(trial, lines) for trial in uncut] + [(trial, lines + spare) for trial in uncut if spare]
     cut = [] if whole else [(trial, lines + spare) for trial in _shorter(text, lines + spare, page)]
@@ -104,6 +106,7 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     """Ever shorter beginnings of it: those that end with a sentence, clauses, and words, never in parentheses."""
     *_, text = _without_evidence(text)
     room = lines * page.width
+    text = text[: _MOST_ROOMS * room]
     sentences, clauses, words = (
         [
             _LEADS_ON.sub("", text[: end.start()].rstrip(" .;:,")) + _CUT
