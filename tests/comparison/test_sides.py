@@ -34,8 +34,7 @@ sides = importlib.import_module("traceanalyzer.comparison.compare")
 def ranked(path: Path, rank: int) -> Path:
     made = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
     made.op("aten::mm", 0, 9_000)
-    made.launch("cudaLaunchKernel", 1_000, 2_000, 1)
-    made.kernel(5_000, 9_000, 1)
+    made.launched((1_000, 2_000), (5_000, 9_000), 1)
     return made.write(path)
 
 

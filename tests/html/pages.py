@@ -60,27 +60,27 @@ class Parsed(HTMLParser):
     """All elements of a page in the order in which they begin."""
 
     elements: list[Element] = field(default_factory=list)
-    _open: list[Element] = field(default_factory=list)
+    unclosed: list[Element] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = Element(tag, dict(attrs), parents=tuple(one.name for one in self._open))
+        element = Element(tag, dict(attrs), parents=tuple(one.name for one in self.unclosed))
         self.elements.append(element)
         if tag not in _EMPTY:
-            self._open.append(element)
+            self.unclosed.append(element)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(Element(tag, dict(attrs), parents=tuple(one.name for one in self._open)))
+        self.elements.append(Element(tag, dict(attrs), parents=tuple(one.name for one in self.unclosed)))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open, f"</{tag}> closes nothing"
-        assert self._open[-1].name == tag, f"</{tag}> closes <{self._open[-1].name}>"
-        self._open.pop()
+        assert self.unclosed, f"</{tag}> closes nothing"
+        assert self.unclosed[-1].name == tag, f"</{tag}> closes <{self.unclosed[-1].name}>"
+        self.unclosed.pop()
 
     def handle_data(self, data: str) -> None:
-        for element in self._open:
+        for element in self.unclosed:
             element.text += data
 
     def having(self, attribute: str) -> list[Element]:
@@ -95,7 +95,7 @@ def parsed(html: bytes) -> Parsed:
     made = Parsed()
     made.feed(html.decode())
     made.close()
-    assert made._open == []
+    assert made.unclosed == []
     return made
 
 
@@ -216,6 +216,5 @@ def busy_loop(launches: int) -> TraceBuilder:
             at = begin + 100_000 + i * 40_000
             for depth in range(10):
                 made.op(f"aten::level{depth}", at + depth * 100, 30_000 - depth * 200)
-            made.launch("cudaLaunchKernel", at + 5_000, 4_000, 1 + step * launches + i)
-            made.kernel(at + 12_000, 3_000, 1 + step * launches + i)
+            made.launched((at + 5_000, 4_000), (at + 12_000, 3_000), 1 + step * launches + i)
     return made

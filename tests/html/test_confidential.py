@@ -80,8 +80,7 @@ def private_trace() -> TraceBuilder:
             50_000,
             **{"Call stack": "/home/ann/secret_project/net.py(3): forward"},
         )
-        made.launch("cudaLaunchKernel", begin + 110_000, 10_000, step + 1)
-        made.kernel(begin + 150_000, 1_000_000, step + 1, name="gemm")
+        made.launched((begin + 110_000, 10_000), (begin + 150_000, 1_000_000), step + 1, name="gemm")
         made.gpu_annotation("secret phase", begin + 150_000, 1_000_000, external_id=9)
     return made
 
@@ -108,8 +107,7 @@ def test_drawings_are_veiled_only_on_request() -> None:
     made = private_trace()
     made.annotation("secret phase", 41_000_000, 6_000_000)
     made.op("aten::slow", 41_100_000, 5_000_000)
-    made.launch("cudaLaunchKernel", 46_000_000, 10_000, 99)
-    made.kernel(46_050_000, 1_000_000, 99)
+    made.launched((46_000_000, 10_000), (46_050_000, 1_000_000), 99)
     analyses = [(None, Analysis(made.load()))]
     report = report_of(analyses)
     for confidential in (False, True):

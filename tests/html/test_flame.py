@@ -87,8 +87,7 @@ def modules() -> TraceBuilder:
     made.annotation("forward", 500, 950_000)
     for i, start in enumerate((5_000, 400_000)):
         made.op("aten::linear", start, 100_000)
-        made.launch("cudaLaunchKernel", start + 10_000, 5_000, i + 1)
-        made.kernel(start + 50_000, 10_000 * (i + 1), i + 1, name="gemm")
+        made.launched((start + 10_000, 5_000), (start + 50_000, 10_000 * (i + 1)), i + 1, name="gemm")
     made.kernel(960_000, 7_000, 99, name="lost")
     return made
 
@@ -108,13 +107,11 @@ def test_small_frames_are_one_and_deep_ones_end() -> None:
     for i in range(500):
         at = i * 100_000
         made.op(f"aten::op{i}", at, 50_000)
-        made.launch("cudaLaunchKernel", at + 1_000, 5_000, i + 1)
-        made.kernel(at + 10_000, 10_000 + i, i + 1)
+        made.launched((at + 1_000, 5_000), (at + 10_000, 10_000 + i), i + 1)
     begin = 60_000_000
     for depth in range(200):
         made.op(f"aten::deep{depth}", begin + depth, 1_000_000 - 2 * depth)
-    made.launch("cudaLaunchKernel", begin + 5_000, 5_000, 1_000)
-    made.kernel(begin + 10_000, 50_000_000, 1_000)
+    made.launched((begin + 5_000, 5_000), (begin + 10_000, 50_000_000), 1_000)
     analysis = Analysis(made.load())
     root = flame_of(analysis, 100)
     assert len(list(nodes(root))) < 300

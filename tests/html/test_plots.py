@@ -52,8 +52,7 @@ def many_steps(count: int) -> Analysis:
     for step in range(count):
         begin = step * 100_000
         made.step(step, begin, 100_000)
-        made.launch("cudaLaunchKernel", begin + 1_000, 2_000, step + 1)
-        made.kernel(begin + 10_000, 20_000 + 50 * (step % 7), step + 1)
+        made.launched((begin + 1_000, 2_000), (begin + 10_000, 20_000 + 50 * (step % 7)), step + 1)
     return Analysis(made.load())
 
 
@@ -85,8 +84,7 @@ def test_ops_of_a_step_are_those_of_the_device_that_is_shown() -> None:
 
 def test_without_marks_there_are_no_steps() -> None:
     made = TraceBuilder()
-    made.launch("cudaLaunchKernel", 1_000, 2_000, 1)
-    made.kernel(10_000, 20_000, 1)
+    made.launched((1_000, 2_000), (10_000, 20_000), 1)
     assert step_series(Analysis(made.load())) is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 from pathlib import Path
 
 import pytest
@@ -37,12 +36,6 @@ def test_the_only_trace_of_an_archive_is_read(content: bytes, batch_bytes: int, 
     assert not trace.meta.damage
 
 
-def test_an_archive_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = tar(("trace.json.gz", PACKED))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert len(load("-").cpu)
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -65,9 +58,3 @@ def test_what_a_cut_archive_holds_is_read_and_said(content: bytes, tmp_path: Pat
     trace = load(path)
     assert len(trace.cpu)
     assert any("truncated" in damage.kind for damage in trace.meta.damage)
-
-
-def test_what_macos_keeps_beside_each_file_is_no_trace(tmp_path: Path) -> None:
-    content = tar(("run/trace.json.gz", PACKED), ("run/._trace.json.gz", b"attributes"))
-    (path := tmp_path / "trace.tar").write_bytes(content)
-    assert len(load(path).cpu)

@@ -1,12 +1,14 @@
-"""Where brackets and strings are, whatever piece of the text they fall into, and where the last whole event ends."""
+"""Where brackets and strings are, how deep they nest, and where the last whole event ends."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from traceanalyzer.read.text import brackets
-from traceanalyzer.read.text.brackets import closing_of, depth_of, event_ends, outer_keys, walk
+from traceanalyzer.read.text.brackets import closing_of, depth_of, event_ends, outer_keys, too_deep, walk
 
 PIECES = [1, 2, 5, 1 << 20]
 
@@ -141,3 +143,19 @@ def test_the_last_event_that_a_comma_follows(text: bytes, end: int | None, start
 @pytest.mark.parametrize(("blanks", "found"), [(62, 7), (63, None)])
 def test_comma_is_searched_a_short_way_beyond_known_text(blanks: int, found: int | None) -> None:
     assert event_ends(bytearray(b'{"a": 1}' + b" " * blanks + b","), 0) == found
+
+
+def nested(levels: int, inner: Any = 1) -> Any:
+    """Lists and mappings in turn around a value."""
+    for level in range(levels):
+        inner = [0, inner] if level % 2 else {"a": 0, "b": inner}
+    return inner
+
+
+@pytest.mark.parametrize(("levels", "deep"), [(0, False), (63, False), (64, True), (9_999, True)])
+def test_a_value_has_less_than_64_levels_around_it(levels: int, deep: bool) -> None:
+    assert too_deep(nested(levels)) is deep
+
+
+def test_many_values_beside_one_another_are_not_deep() -> None:
+    assert not too_deep([[{"a": [1]}] * 100] * 3)

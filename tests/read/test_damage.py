@@ -122,30 +122,10 @@ def test_bad_characters_are_mended(before: bytes, after: bytes, name: str) -> No
     assert "40 read" in trace.meta.damage[0].message
 
 
-@pytest.mark.parametrize("number", [b"NaN", b"nan", b"-inf", b"Infinity"])
-def test_numbers_that_are_none(number: bytes) -> None:
-    trace = damaged(b'"External id": 8\n', b'"External id": ' + number + b"\n")
-    assert trace.cpu["external_id"].isna().tolist() == [i == 7 for i in range(40)]
-    assert kinds(trace) == ["mended"]
-
-
 def test_a_duration_that_is_no_number_is_counted() -> None:
     trace = damaged(b'"ts": 70.005, "dur": 5.0', b'"ts": 70.005, "dur": NaN')
     assert len(trace.cpu) == 39
     assert trace.meta.counted == {"no duration": 1}
-
-
-def test_an_unescaped_quote_costs_one_event() -> None:
-    trace = damaged(b'"op7"', b'"op"7"')
-    assert trace.cpu["name"].tolist() == [f"op{i}" for i in range(40) if i != 7]
-    assert trace.cpu["event_id"].tolist() == [i for i in range(40) if i != 7]
-    assert trace.meta.counted == {"unreadable": 1}
-    damage = trace.meta.damage[0]
-    content = ops().to_json().replace(b'"op7"', b'"op"7"')
-    assert damage.byte_offset is not None
-    assert content[: damage.byte_offset + 200].count(b"op7") == 0
-    assert b'op"7' in content[damage.byte_offset : damage.byte_offset + 200]
-    assert damage.message == f"1 event unreadable near byte {damage.byte_offset:,}; 39 read"
 
 
 def test_damage_in_many_places_is_told_once() -> None:
@@ -174,16 +154,6 @@ def test_a_cut_file_keeps_its_whole_events(layout: str) -> None:
         assert len(names) >= content[:keep].count(b'"op') - 1
         assert trace.meta.damage or layout == "kineto"
         assert sum(trace.meta.counted.values()) == 0
-
-
-def test_a_cut_file_says_where() -> None:
-    content = ops(40).to_json()
-    trace = load_bytes(content[: content.index(b'"op30"') + 3])
-    assert kinds(trace) == ["truncated event", "truncated"]
-    assert len(trace.cpu) == 30
-    trace = load_bytes(content[: content.index(b'"traceName"')])
-    assert kinds(trace) == ["metadata"]
-    assert len(trace.cpu) == 40
 
 
 def test_a_cut_compressed_file_keeps_what_unpacks() -> None:
@@ -230,48 +200,6 @@ def test_wrong_checksum_is_reported_once_and_reading_goes_on(tmp_path: Path) -> 
     trace = load_bytes(bytes(first + second) + gzip.compress(content[2_000:]) + b"\0" * 100)
     assert len(trace.cpu) == 40
     assert kinds(trace) == ["damaged compression"]
-
-
-@pytest.mark.parametrize("flags", [4, 8, 16, 2, 4 | 8 | 16 | 2])
-def test_gzip_headers_of_every_kind(flags: int) -> None:
-    packed = gzip.compress(ops().to_json(), mtime=0)
-    extra = b"\x03\x00abc" if flags & 4 else b""
-    names = b"name\0" * bool(flags & 8) + b"comment\0" * bool(flags & 16) + b"\0\0" * bool(flags & 2)
-    content = bytearray(packed[:3] + bytes([flags]) + packed[4:10] + extra + names + packed[10:])
-    content[-8] ^= 1
-    assert len(load_bytes(bytes(content)).cpu) == 40
-
-
-def test_several_gzip_members_and_padding_are_one_file() -> None:
-    content = ops().to_json()
-    packed = gzip.compress(content[:1_000]) + gzip.compress(content[1_000:]) + b"\0" * 512
-    assert_same(load_bytes(packed), load_bytes(content))
-    assert load_bytes(packed).meta.damage == ()
-
-
-@pytest.mark.parametrize("rest", [b" ]", b"garbage", b"[1]"])
-def test_stray_text_behind_the_events(rest: bytes) -> None:
-    trace = load_bytes(ops().to_json("array") + rest)
-    assert len(trace.cpu) == 40
-    assert kinds(trace) == ["metadata"]
-
-
-def test_broken_metadata_keeps_the_events_and_the_base_time() -> None:
-    content = ops().to_json().replace(b'"displayTimeUnit": "ms"', b'"ERROR": ["a "b""]')
-    trace = load_bytes(content)
-    assert len(trace.cpu) == 40
-    assert trace.meta.base_time_ns == 1790857026000000000
-    assert kinds(trace) == ["metadata"]
-    behind = ops().to_json().replace(b'"traceName": "built.json"', b'"ERROR": ["a "b""]')
-    assert kinds(load_bytes(behind)) == ["metadata"]
-    assert len(load_bytes(behind).cpu) == 40
-
-
-def test_a_comma_too_many() -> None:
-    content = ops().to_json("minified")
-    assert content.endswith(b"}]}")
-    trace = load_bytes(content[:-2] + b",]}")
-    assert len(trace.cpu) == 40
 
 
 @examples(150)

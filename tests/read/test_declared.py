@@ -22,12 +22,12 @@ from traceanalyzer.read.columns.collector import (
 )
 from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.frames import (
-    _first_of,
-    _looked_up,
-    _narrowed,
-    _ranks,
-    _stored,
     categorical,
+    first_of,
+    looked_up,
+    narrowed,
+    ranks_of_ids,
+    stored,
 )
 
 SPAN = {"cat": "Trace", "name": "PyTorch Profiler (0)", "dur": 3.0}
@@ -65,6 +65,7 @@ def process(pid: Any, **args: Any) -> dict[str, Any]:
         ([process(500, labels="GPU 3"), process(500, labels="GPU 4")], 500, 4),
         ([process(500, labels="GPU 3"), process(501, labels="GPU 4")], 500, 3),
         ([process(5, labels="GPU 15 of node")], 5, 15),
+        ([process(4321, labels="GPU 1023")], 4321, 1023),
         ([process(5, labels="a GPU 15")], 5, 5),
         ([process(5, labels="GPU 15x")], 5, 5),
         ([process("GPU 2", labels="GPU 3")], "GPU 2", 3),
@@ -216,29 +217,29 @@ LARGE = 2**31 - 1
     ],
 )
 def test_numbers_are_kept_in_32_bits_where_all_fit(numbers: list[int], narrow: bool) -> None:
-    stored: Any = _stored(np.array(numbers, np.int64))
-    assert isinstance(stored, Narrow) is narrow
-    assert (stored.wide() if narrow else stored).tolist() == numbers
+    kept: Any = stored(np.array(numbers, np.int64))
+    assert isinstance(kept, Narrow) is narrow
+    assert (kept.wide() if narrow else kept).tolist() == numbers
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 32_768, 32_769])
 def test_codes_are_as_narrow_as_their_number_allows(size: int) -> None:
-    codes = _narrowed(np.array([-1, max(size - 1, 0)], np.int32), size)
+    codes = narrowed(np.array([-1, max(size - 1, 0)], np.int32), size)
     assert codes.tolist() == [-1, max(size - 1, 0)]
     assert codes.dtype.itemsize == (1 if size < 128 else 2 if size < 32_768 else 4)
 
 
 @pytest.mark.parametrize("ids", [[], [0], [3, 1, 2], [1_000_000, 5, 70], [31, 0], [32, 0]])
 def test_ids_are_ranked_whether_they_lie_close_or_far_apart(ids: list[int]) -> None:
-    assert _ranks(np.array(ids, np.uint32)).tolist() == [sorted(ids).index(one) for one in ids]
+    assert ranks_of_ids(np.array(ids, np.uint32)).tolist() == [sorted(ids).index(one) for one in ids]
 
 
 def test_values_are_looked_up_and_code_minus_one_is_none() -> None:
     codes = np.array([1, -1, 0, 2], np.int8)
-    assert _looked_up(codes, [5, None, 7], Storage.INT).wide().tolist() == [NULL_INT, NULL_INT, 5, 7]
+    assert looked_up(codes, [5, None, 7], Storage.INT).wide().tolist() == [NULL_INT, NULL_INT, 5, 7]
     own = Table(np.array([0, 1]), np.array([NULL_INT, 4]))
-    assert _first_of(own, Table(np.array([0, 0]), np.array([9]))).tolist() == [9, 4]
-    assert _first_of(None, own).tolist() == [NULL_INT, 4]
+    assert first_of(own, Table(np.array([0, 0]), np.array([9]))).tolist() == [9, 4]
+    assert first_of(None, own).tolist() == [NULL_INT, 4]
 
 
 def test_only_texts_that_occur_are_kept_and_sorted() -> None:

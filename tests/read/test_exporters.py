@@ -79,14 +79,6 @@ def test_a_merged_timeline_is_refused_with_its_categories() -> None:
         of(span(None))
 
 
-def test_five_categories_of_a_foreign_file_are_named() -> None:
-    events = [span(name) for count, name in enumerate("abcde", 1) for _ in range(count)]
-    with pytest.raises(NotATrace, match=r"its categories are e, d, c, b, a\n"):
-        of(*events)
-    with pytest.raises(NotATrace, match=r"its categories are z, e, d, c, b, \.\.\.\n"):
-        of(*events, *[span("z")] * 9)
-
-
 def test_event_list_with_gpu_work_is_refused() -> None:
     """By the arrows, or by the process of the GPU's rows."""
     theirs = span(None, pid="CPU functions")

@@ -19,8 +19,7 @@ def trace(rank: int | None = None, op: str = "aten::mm", world: int = 4, begin: 
         TraceBuilder() if rank is None else TraceBuilder(distributedInfo={"rank": rank, "world_size": world})
     )
     made.op(op, begin + 1_000, 10_000)
-    made.launch("cudaLaunchKernel", 2_000, 3_000, 1)
-    made.kernel(20_000, 10_000, 1)
+    made.launched((2_000, 3_000), (20_000, 10_000), 1)
     return made
 
 
@@ -122,17 +121,6 @@ def test_two_jobs_in_one_folder(other: dict[str, Any], said: str, remedy: str, t
     assert str(tmp_path / "new") in told
 
 
-def test_a_folder_for_each_rank_is_one_job(tmp_path: Path) -> None:
-    for rank in (0, 1, 10):
-        write(tmp_path / f"rank{rank}" / "trace.json")
-    job = load_job(tmp_path)
-    assert {rank: Path(one.meta.source).parent.name for rank, one in job.items()} == {
-        0: "rank0",
-        1: "rank1",
-        10: "rank10",
-    }
-
-
 def test_names_tell_ranks_that_traces_do_not_declare(tmp_path: Path) -> None:
     for rank in (3, 7):
         write(tmp_path / f"worker_rank-{rank}.123.pt.trace.json")
@@ -153,6 +141,10 @@ def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
         ("/a/rank_0/trace.json", 0),
         ("/a/host.rank=5.json", 5),
         ("/a/prank3.json", None),
+        ("/a/rank1/rank2.json", 2),  # the last
+        ("/a/rank1_rank2.json", 2),
+        ("/rank5/a/trace.json", None),
+        ("/a/Rank 4.json", 4),
         ("/a/trace.json", None),
     ],
 )
@@ -202,19 +194,6 @@ def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 )
 def test_iterations_of_names(name: str, iteration: int | None) -> None:
     assert iteration_of_name(name) == iteration
-
-
-@pytest.mark.parametrize(
-    ("name", "rank"),
-    [
-        ("/a/rank1/rank2.json", 2),
-        ("/a/rank1_rank2.json", 2),
-        ("/rank5/a/trace.json", None),
-        ("/a/Rank 4.json", 4),
-    ],
-)
-def test_of_several_ranks_in_a_path_the_last_is_meant(name: str, rank: int | None) -> None:
-    assert rank_of_name(name) == rank
 
 
 def test_repeated_rank_in_other_names_is_no_iteration(

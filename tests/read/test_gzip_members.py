@@ -11,7 +11,7 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.read.text import batches
 from traceanalyzer.read.text.batches import Batches, Style
-from traceanalyzer.read.text.source import Source, _gzip_header_bytes, _GzipMember
+from traceanalyzer.read.text.source import GzipMember, Source, gzip_header_bytes
 
 CONTENT = b"some text, " * 50
 
@@ -27,7 +27,7 @@ def member(flags: int) -> bytes:
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 8, 16, 30])
 @pytest.mark.parametrize("size", [1, 3, 9, 11, 1_000])
 def test_a_member_is_unpacked_whatever_pieces_it_comes_in(flags: int, size: int) -> None:
-    packed, made, plain = member(flags), _GzipMember(), b""
+    packed, made, plain = member(flags), GzipMember(), b""
     for at in range(0, len(packed), size):
         assert not made.eof
         plain += made.decompress(packed[at : at + size])
@@ -44,13 +44,13 @@ def test_what_follows_a_member_is_kept_and_its_sums_are_compared(
     packed = bytearray(member(0))
     if field is not None:
         packed[field] ^= 1
-    made = _GzipMember()
+    made = GzipMember()
     assert made.decompress(bytes(packed[:-cut])) + made.decompress(bytes(packed[-cut:]) + b"next") == CONTENT
     assert (made.eof, made.intact, made.unused_data) == (True, intact, b"next")
 
 
 def test_size_of_gzip_members_wraps_at_4_gib() -> None:
-    made = _GzipMember()
+    made = GzipMember()
     made._size = 1 << 32
     assert made.decompress(member(0)) == CONTENT
     assert made.intact
@@ -61,15 +61,15 @@ def test_a_header_is_whole_where_its_last_byte_is_there(flags: int) -> None:
     packed = member(flags)
     size = len(packed) - len(gzip.compress(CONTENT, mtime=0)) + 10
     for end in range(size):
-        assert _gzip_header_bytes(packed[:end]) is None
+        assert gzip_header_bytes(packed[:end]) is None
     for end in range(size, len(packed)):
-        assert _gzip_header_bytes(packed[:end]) == size
+        assert gzip_header_bytes(packed[:end]) == size
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x00", b"PK", b"\x00"])
 def test_what_is_no_member_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no gzip header"):
-        _gzip_header_bytes(data)
+        gzip_header_bytes(data)
 
 
 @pytest.mark.parametrize(("more", "refused"), [(0, False), (1, True)])
@@ -79,9 +79,9 @@ def test_a_header_that_never_ends_is_refused(more: int, refused: bool) -> None:
     data += b"n" * (136 * 1024 - len(data) + more)
     if refused:
         with pytest.raises(ValueError, match="no gzip header"):
-            _gzip_header_bytes(data)
+            gzip_header_bytes(data)
     else:
-        assert _gzip_header_bytes(data) is None
+        assert gzip_header_bytes(data) is None
 
 
 # -- batches ---------------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ def test_recordings_of_a_rank_are_named_by_folder_or_pattern() -> None:
     ("name", "pattern"),
     [
         ("rank0/ddp.rank12.json", "rank0/ddp.rank*.json"),
+        ("rank1/rank1_rank2.json", "rank1/rank1_rank*.json"),
         ("rank-3_trace.json.gz", "rank-*_trace.json.gz"),
         ("rank0/trace.json", "rank0/trace.json"),
     ],
@@ -155,15 +156,3 @@ def test_declared_ranks_may_be_recorded_in_sequence() -> None:
     late = declared("b.json", 1, start=500, end=900)
     assert assign_ranks([declared("a.json", 0), late]) == [(0, 0), (1, 1)]
     assert assign_ranks([declared("a.json", 0), replace(late, rank=None)]) == [(0, 0), (1, None)]
-
-
-@pytest.mark.parametrize(
-    ("file", "every"),
-    [
-        ("rank1/rank1_rank2.json", "rank1/rank1_rank*.json"),
-        ("ddp.rank-12.json.gz", "ddp.rank-*.json.gz"),
-        ("rank3/trace.json", "rank3/trace.json"),
-    ],
-)
-def test_files_of_all_ranks_differ_in_the_rank_alone(file: str, every: str) -> None:
-    assert any_rank(file) == every

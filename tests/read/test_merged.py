@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.load import load, load_any, load_job
-from traceanalyzer.read.merged import _ranks, _shifted_back
-from traceanalyzer.read.text.batches import Batches
+from traceanalyzer.read.merged import ranks_of_marks
 
 Merge = Callable[[list[tuple[Event, list[Event]]]], Any]
 
@@ -66,12 +64,6 @@ def test_recorded_ranks_come_back_from_a_merged_file(merge: Merge, tmp_path: Pat
         assert unlike(job[rank], load(path)) == []
 
 
-def test_ranks_are_numbered_by_stage_first() -> None:
-    """As torch.distributed's device mesh orders them: of a stage all its tensor-parallel ranks."""
-    marks = ["TP0-PP0", "TP0-PP1", "TP1-PP0", "TP1-PP1"]
-    assert _ranks(list(reversed(marks))) == {marks[0]: 0, marks[2]: 1, marks[1]: 2, marks[3]: 3}
-
-
 @pytest.mark.parametrize(
     ("marks", "ranks"),
     [
@@ -84,7 +76,7 @@ def test_ranks_are_numbered_by_stage_first() -> None:
     ],
 )
 def test_merged_ranks_are_numbered_by_label_or_stage_order(marks: list[Any], ranks: list[int]) -> None:
-    assert _ranks(marks) == dict(zip(marks, ranks, strict=True))
+    assert ranks_of_marks(marks) == dict(zip(marks, ranks, strict=True))
 
 
 def test_event_ids_are_places_in_the_merged_file(tmp_path: Path) -> None:
@@ -152,37 +144,6 @@ def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         load("-")
 
 
-@pytest.mark.parametrize(
-    ("event", "rank", "restored"),
-    [
-        ({"pid": 100_000_005, "tid": 100_000_007}, 1, {"pid": 5, "tid": 7}),
-        ({"pid": 99_999_999, "tid": 200_000_000}, 1, {"pid": -1, "tid": 100_000_000}),
-        ({"pid": -1, "tid": 3}, 0, {"pid": -1, "tid": 3}),
-        ({"pid": "Spans_200000000", "tid": "a_200000000"}, 2, {"pid": "Spans", "tid": "a"}),
-        ({"pid": "Spans_0", "tid": "a_b"}, 0, {"pid": "Spans", "tid": "a_b"}),
-        (
-            {"ph": "M", "pid": 100_000_005, "args": {"labels": "GPU 3_1"}},
-            1,
-            {"ph": "M", "pid": 5, "args": {"labels": "GPU 3"}},
-        ),
-        (
-            {"ph": "M", "pid": 5, "args": {"name": "run_1_rank0"}},
-            0,
-            {"ph": "M", "pid": 5, "args": {"name": "run_1"}},
-        ),
-        (
-            {"ph": "X", "pid": 5, "args": {"name": "run_rank0"}},
-            0,
-            {"ph": "X", "pid": 5, "args": {"name": "run_rank0"}},
-        ),
-        ({"pid": "Spans"}, None, {"pid": "Spans"}),
-    ],
-)
-def test_what_was_moved_by_rank_is_moved_back(event: Event, rank: int | None, restored: Event) -> None:
-    assert _shifted_back(event) == rank
-    assert event == restored
-
-
 def test_process_name_with_rank_suffix_is_not_a_merge(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 10_000)
@@ -207,13 +168,53 @@ def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) 
     assert job[0].meta.other_args == alone.meta.other_args
 
 
-def test_events_of_other_ranks_are_only_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1 is met when blocks of rank 0 have been read already."""
-    monkeypatch.setattr("traceanalyzer.read.merged.Batches", partial(Batches, batch_bytes=500))
-    ranks = [rank_trace(rank) for rank in (0, 1)]
-    whole = labelled(ranks)
+@pytest.mark.parametrize("merge", [labelled, shifted, fused])
+def test_ranks_come_in_their_order_though_another_is_met_first(merge: Any, tmp_path: Path) -> None:
+    """Of each its own events alone, in the order in which they were written."""
+    whole = merge([rank_trace(rank) for rank in (0, 1, 2)])
+    whole["traceEvents"].reverse()
     job = load_job(written(tmp_path / "merged.json", whole))
+    assert list(job) == [0, 1, 2]
+    assert [trace.meta.rank for trace in job.values()] == [0, 1, 2]
     for rank, trace in job.items():
-        assert trace.meta.counted["of another rank"] == len(ranks[1 - rank][1])
-        names = [whole["traceEvents"][event]["name"] for event in trace.cpu["event_id"]]
-        assert names == trace.cpu["name"].tolist()
+        kernels = trace.gpu[trace.gpu["category"] == "kernel"]
+        assert sorted(kernels["start_ns"]) == [20_000 + 1_000 * rank + 100_000 * step for step in range(3)]
+
+
+def test_events_without_a_mark_are_of_no_rank(tmp_path: Path) -> None:
+    """They count as those of other ranks do."""
+    whole = labelled([rank_trace(0), rank_trace(1)])
+    own = len(whole["traceEvents"]) // 2
+    plain = {"ph": "X", "cat": "cpu_op", "name": "aten::odd", "pid": 9, "tid": 9, "ts": 1.0, "dur": 1.0}
+    whole["traceEvents"].insert(0, plain)
+    job = load_job(written(tmp_path / "merged.json", whole))
+    for trace in job.values():
+        assert "aten::odd" not in set(trace.cpu["name"])
+        assert trace.meta.counted["of another rank"] == own + 1
+
+
+@pytest.mark.parametrize(("pids", "merged"), [((100, 100), False), ((100, 101), True)])
+def test_launches_of_one_number_in_two_processes_were_merged(
+    pids: tuple[int, int], merged: bool, tmp_path: Path
+) -> None:
+    events = []
+    for pid, shift in zip(pids, (0, 0.5), strict=True):
+        call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": pid, "tid": pid}
+        events.append({**call, "ts": 5.0 + shift, "dur": 0.1, "args": {"correlation": 4}})
+    path = written(tmp_path / "trace.json", {"traceEvents": events})
+    if not merged:
+        assert len(load(path).cpu) == 2
+        return
+    with pytest.raises(UnreadableTrace, match="launches of 2 processes, and 1 correlation ids"):
+        load(path)
+
+
+def test_partly_rank_named_processes_are_not_merged(tmp_path: Path) -> None:
+    """Though one of them has a number as large as those that a merge gives."""
+    made = TraceBuilder()
+    for pid, name in ((1_000, "train_rank0"), (100_001_000, "loader")):
+        made.op("aten::mm", 0, 10_000, pid=pid, tid=pid)
+        made.event(ph="M", name="process_name", pid=pid, tid=0, ts=0, args={"name": name})
+    trace = load(made.write(tmp_path / "one.json"))
+    assert trace.meta.rank is None
+    assert sorted(trace.cpu["pid"]) == [1_000, 100_001_000]

@@ -13,6 +13,8 @@ from traceanalyzer.read.columns.corrections import drop_misplaced
 from traceanalyzer.read.columns.packing import UNFIT, RowGroup, Rows
 
 SECOND = 10**9
+
+
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 
 
@@ -166,9 +168,6 @@ def test_rows_that_are_kept_keep_all_their_columns() -> None:
     assert made.array("known").tolist() == [1, 1]
 
 
-# -- rows outside the recording --------------------------------------------------------------------------
-
-
 def lane(frame: Frame, starts: Sequence[int], dur: int = SECOND) -> tuple[Any, RowGroup]:
     """Rows of one lane at these ns, each of a second."""
     made = group("", frame)
@@ -189,24 +188,6 @@ def left(
 
 
 BEGIN = 1_000 * HOUR
-
-
-@pytest.mark.parametrize(
-    ("start", "stays"),
-    [(-MINUTE, 1), (-MINUTE - 1, 0), (SECOND + MINUTE, 1), (SECOND + MINUTE + 1, 0)],
-)
-def test_an_op_starts_within_a_minute_of_what_was_recorded(start: int, stays: int) -> None:
-    """It may end later."""
-    cpu = lane(CPU, [BEGIN, BEGIN, BEGIN + start], 2 * HOUR)
-    kept, counted = left([cpu], (BEGIN, BEGIN + SECOND))
-    assert kept == [2 + stays]
-    assert counted == ({} if stays else {"outside the recording": 1})
-
-
-@pytest.mark.parametrize(("end", "stays"), [(SECOND + MINUTE, 1), (SECOND + MINUTE + 1, 0)])
-def test_a_kernel_ends_within_it_too(end: int, stays: int) -> None:
-    cpu, gpu = lane(CPU, [BEGIN, BEGIN]), lane(GPU, [BEGIN + end - SECOND])
-    assert left([cpu, gpu], (BEGIN, BEGIN + SECOND))[0] == [2, stays]
 
 
 def test_device_rows_at_time_zero_have_no_device_time() -> None:

@@ -26,8 +26,8 @@ from tests.support.trace_selection import one_of_each_writer
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read import parallel
 from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.load import _progress_of, finished, load_file
-from traceanalyzer.read.parallel import Part, Unsplittable, receive, work
+from traceanalyzer.read.load import finished, load_file
+from traceanalyzer.read.parallel import Part, receive, work
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import Source
 
@@ -70,18 +70,12 @@ def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_facto
     assert_same(finished(part.whole, collector), load_file(path, jobs=1))
 
 
-def test_a_part_within_one_event_is_refused(tmp_path: Path) -> None:
-    path = long_trace().write(tmp_path / "trace.json")
-    with pytest.raises(Unsplittable):
-        pieces(path, [0, 20_000, 20_002, None])
-
-
 @pytest.mark.of_shared(wanted=one_of_each_writer)
 def test_parts_of_real_traces_give_the_same(
     small_parts: None, shared_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most real traces hold nothing that prevents it; those that do are read as one."""
-    monkeypatch.setattr(parallel, "_workers", in_this_process)
+    monkeypatch.setattr(parallel, "workers", in_this_process)
     assert_same(load_file(shared_trace, jobs=3), loaded(shared_trace))
 
 
@@ -195,30 +189,12 @@ def test_no_process_is_left_behind(
             os.kill(worker.pid, 0)
 
 
-def test_parts_that_overtake_one_another(tmp_path: Path) -> None:
-    path = long_trace().write(tmp_path / "trace.json")
-    style = Batches(Source(path)).style()
-    beyond = Part(Source(path), WINDOW, path.stat().st_size + 5, None, style)
-    with pytest.raises(Unsplittable):
-        next(beyond.batches())
-
-
 def test_progress_of_all_parts(small_parts: None, tmp_path: Path) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     calls: list[tuple[int, int | None, int]] = []
     load_file(path, jobs=2, progress=lambda *call: calls.append(call), batch_bytes=WINDOW)
     assert calls
     assert all(total == path.stat().st_size for _, total, _ in calls)
-
-
-@pytest.mark.parametrize(("parts", "told"), [(1, (5, 30, 7)), (3, (15, 30, 21))])
-def test_what_one_process_has_read_is_told_as_that_of_all(parts: int, told: tuple[int, int, int]) -> None:
-    calls: list[tuple[int, int | None, int]] = []
-    source = Source("trace.json")
-    source.consumed, source.size = 5, 30
-    _progress_of(lambda *call: calls.append(call), parts)(source, 7)
-    _progress_of(None, parts)(source, 7)
-    assert calls == [told]
 
 
 @pytest.fixture(autouse=True)
@@ -252,9 +228,66 @@ def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
 def test_metadata_after_events_comes_from_the_last_part(
     small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "_workers", in_this_process)
+    monkeypatch.setattr(parallel, "workers", in_this_process)
     text = long_trace().write(tmp_path / "trace.json", "minified").read_text().rstrip()
     (path := tmp_path / "ended.json").write_text(f'{text[:-1]},"baseTimeNanoseconds":1234567890}}')
     trace = load_file(path, jobs=3)
     assert trace.meta.base_time_ns == 1_234_567_890
     assert_same(trace, load_file(path, jobs=1))
+
+
+def test_what_stands_in_the_second_part_alone_is_of_the_whole(tmp_path: Path) -> None:
+    """Declarations, odd and foreign events, impossible durations, and metadata at the end; each counted once."""
+    trace = long_trace()
+    for number in range(3):
+        trace.event(ph="M", name="thread_name", pid=1, tid=number, ts=0.0, args={"name": f"t{number}"})
+        trace.event(ph="B", cat="odd", name="begun", pid=1, tid=2, ts=1.0)
+        trace.op("wrong", 1_000, -5_000)
+        trace.op("foreign", 1_000, 5_000, category="mine")
+    path = trace.write(tmp_path / "trace.json")
+    read = parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None)
+    assert read is not None
+    found = finished(*read)
+    assert found.meta.thread_names == {f"1/{number}": f"t{number}" for number in range(3)}
+    assert found.meta.unknown_categories == {"mine": 3}
+    assert found.meta.events == len(trace.events)
+    assert found.meta.counted["phase B"] == 3
+    assert_same(found, load_file(path, jobs=1))
+
+
+def test_last_part_declares_processes_and_window_for_all(tmp_path: Path) -> None:
+    """A process is called a device, and what the profiler recorded is marked, as kineto does at the end."""
+    trace = long_trace()
+    trace.event(ph="M", name="process_labels", pid=4321, tid=0, ts=0.0, args={"labels": "GPU 3"})
+    trace.event(ph="X", cat="Trace", name="PyTorch Profiler (0)", pid="Spans", tid="x", ts=0.0, dur=5e6)
+    trace.event(ph="X", cat="kernel", name="k", pid=4321, tid=7, ts=4.9e6, dur=2.0, args={"stream": 7})
+    path = trace.write(tmp_path / "trace.json")
+    read = parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None)
+    assert read is not None
+    collector = read[1]
+    assert collector.declared.processes["4321"] == {"process_labels": "GPU 3"}
+    assert collector.declared.window_ns == (0, 5_000_000_000)
+    assert_same(finished(*read), load_file(path, jobs=1))
+
+
+def test_parts_that_do_not_meet_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = long_trace().write(tmp_path / "trace.json")
+    for by in (-1, 1):
+
+        def apart(collector: Collector, stream: Any, by: int = by) -> tuple[int, int | None, dict[str, Any]]:
+            begin, end, header = receive(collector, stream)
+            return begin + by, end, header
+
+        monkeypatch.setattr(parallel, "receive", apart)
+        assert parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None) is None
+
+
+def test_events_of_the_first_part_are_told_as_those_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "WORTH_BYTES", 2_000)
+    monkeypatch.setattr(parallel, "workers", in_this_process)
+    path, told = long_trace().write(tmp_path / "trace.json"), list[int]()
+    trace = load_file(path, jobs=2, progress=lambda *call: told.append(call[2]), batch_bytes=WINDOW)
+    assert told == sorted(told)
+    assert 0.9 < told[-1] / trace.meta.events < 1.1

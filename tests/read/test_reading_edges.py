@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.read.raw_events import op
 from tests.read.samples import everything
 from tests.support.merged_traces import labelled, rank_trace, written
 from tests.support.trace_builder import load_bytes
@@ -62,7 +61,7 @@ def test_an_archive_of_several_traces_names_the_first_two(tmp_path: Path) -> Non
 # -- URLs -------------------------------------------------------------------------------------------------
 
 
-def test_device_recorded_later_is_unknown_before(tmp_path: Path) -> None:
+def test_fetched_copy_of_a_url_lives_while_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(b"content")
     with fetched(f"file://{tmp_path}/a.json.gz") as copy:
         assert (copy.name, copy.read_bytes()) == ("a.json.gz", b"content")
@@ -158,13 +157,13 @@ def test_columns_of_the_cache_are_those_of_the_reader(chunks: int) -> None:
         return pa.chunked_array([pa.array(part, kind) for part in parts])
 
     columns = {one.name: one for frame in FRAMES.values() for one in frame.columns}
-    whole = cache._column(columns["correlation"], column([5, None, 7], pa.int64()))
+    whole = cache.stored_column(columns["correlation"], column([5, None, 7], pa.int64()))
     assert whole.tolist() == [5, NULL_INT, 7]
-    real = cache._column(columns["blocks_per_sm"], column([0.5, None, 2.0], pa.float64()))
+    real = cache.stored_column(columns["blocks_per_sm"], column([0.5, None, 2.0], pa.float64()))
     np.testing.assert_array_equal(real, [0.5, np.nan, 2.0])
     texts = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int32()), pa.array(["a", "b"]))
     given = pa.chunked_array([texts] if chunks == 1 else [texts[:1], texts[1:]])
-    coded = cache._column(columns["name"], given)
+    coded = cache.stored_column(columns["name"], given)
     assert [None if code < 0 else coded.texts[code] for code in coded.codes] == ["b", None, "a"]
 
 
@@ -230,16 +229,4 @@ def test_what_was_passed_over_is_told_of_each_file() -> None:
     assert (note.kind, note.message) == (
         "skipped files",
         "a.json was skipped: is empty; b.json was skipped: p",
-    )
-
-
-def test_unknown_exporter_names_five_categories() -> None:
-    """Those of most events first."""
-    events = [op(cat=f"mine {at}") for at in range(6) for _ in range(at + 1)]
-    content = str(events).replace("'", '"').encode()
-    with pytest.raises(NotATrace) as refused:
-        load_bytes(content)
-    shown = ", ".join(f"mine {at}" for at in (5, 4, 3, 2, 1))
-    assert refused.value.problem.endswith(
-        f"none of its 21 events has a category of torch.profiler; its categories are {shown}, ..."
     )

@@ -16,7 +16,7 @@ from traceanalyzer.read import merged
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.load import load_job
-from traceanalyzer.read.merged import _restore_of, _shifted_back, _unfused, _unlabelled
+from traceanalyzer.read.merged import restore_of, shifted_back, unfused, unlabelled
 from traceanalyzer.read.text.batches import Batches
 
 SHIFT = 100_000_000
@@ -29,6 +29,11 @@ SHIFT = 100_000_000
         ({"pid": "[TP03] Spans"}, "TP03", {"pid": "Spans"}),
         ({"pid": "[Unknown] -1"}, "Unknown", {"pid": -1}),
         ({"pid": "[TP1] a\nb"}, "TP1", {"pid": "a\nb"}),
+        ({"pid": "[TP1] [TP2] 5"}, "TP1", {"pid": "[TP2] 5"}),
+        ({"pid": "[DP1-TP2-PP3-EP4] -1"}, "DP1-TP2-PP3-EP4", {"pid": -1}),
+        ({"pid": "[TP] 5"}, None, None),
+        ({"pid": "[TP1]5"}, None, None),
+        ({"pid": "[TP1234567] 5"}, None, None),
         ({"pid": "[tp1] 17"}, None, None),
         ({"pid": "x [TP1] 17"}, None, None),
         ({"pid": 17}, None, None),
@@ -37,7 +42,7 @@ SHIFT = 100_000_000
 )
 def test_labels_before_pids(event: dict[str, Any], rank: Any, restored: dict[str, Any] | None) -> None:
     before = deepcopy(event)
-    assert _unlabelled(event) == rank
+    assert unlabelled(event) == rank
     assert event == (before if restored is None else restored)
 
 
@@ -72,7 +77,7 @@ def test_labels_before_pids(event: dict[str, Any], rank: Any, restored: dict[str
 )
 def test_pids_that_were_moved(event: dict[str, Any], rank: Any, restored: dict[str, Any] | None) -> None:
     before = deepcopy(event)
-    assert _shifted_back(event) == rank
+    assert shifted_back(event) == rank
     assert event == (before if restored is None else restored)
 
 
@@ -103,7 +108,7 @@ def test_pids_that_were_moved(event: dict[str, Any], rank: Any, restored: dict[s
 def test_ids_that_were_kept_beside_the_rank(
     event: dict[str, Any], rank: Any, restored: dict[str, Any]
 ) -> None:
-    assert _unfused(event) == rank
+    assert unfused(event) == rank
     assert event == restored
 
 
@@ -126,15 +131,15 @@ NAMED = ["python_rank0", "python_rank1"]
 @pytest.mark.parametrize(
     ("pids", "names", "keys", "restore"),
     [
-        ([3, "[TP1] 4"], [], (), _unlabelled),
+        ([3, "[TP1] 4"], [], (), unlabelled),
         ([3, "x [TP1] 4"], [], (), None),
-        ([3, SHIFT], NAMED, (), _shifted_back),
-        ([3, SHIFT // 2 + 1], NAMED, (), _shifted_back),
+        ([3, SHIFT], NAMED, (), shifted_back),
+        ([3, SHIFT // 2 + 1], NAMED, (), shifted_back),
         ([3, SHIFT // 2], NAMED, (), None),
         ([3, SHIFT], [*NAMED, "python"], (), None),
         ([3, SHIFT], [], (), None),
         ([3, "a"], NAMED, (), None),
-        ([3], [], ("rank", "pid_raw", "stream"), _unfused),
+        ([3], [], ("rank", "pid_raw", "stream"), unfused),
         ([3], [], ("rank", "stream"), None),
         ([3], [], ("pid_raw",), None),
     ],
@@ -142,7 +147,7 @@ NAMED = ["python_rank0", "python_rank1"]
 def test_how_a_file_was_merged_is_told_by_its_marks(
     pids: list[Any], names: list[str], keys: tuple[str, ...], restore: Any
 ) -> None:
-    assert _restore_of(collected(pids, names, frozenset(keys))) is restore
+    assert restore_of(collected(pids, names, frozenset(keys))) is restore
 
 
 def test_launches_of_how_many_processes_share_ids_is_said() -> None:

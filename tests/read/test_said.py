@@ -7,13 +7,18 @@ import json
 
 import pytest
 
+from tests.read.raw_events import op
 from tests.support.trace_builder import load_bytes
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.text.repair import Repairs, mended_text, parse_leniently
 
 OP = b'{"ph": "X", "cat": "cpu_op", "name": "%b", "pid": 1, "tid": 2, "ts": 5, "dur": 3}'
+
+
 WHOLE = OP % b"aten::mm"
+
+
 ODD = OP % b'a"b'
 
 
@@ -176,3 +181,26 @@ def test_a_quote_that_is_not_escaped_costs_its_own_event_alone() -> None:
     repairs = Repairs()
     told = repairs.mend(b'{"a": nan}, {"b": "x"y"}, {"c": -inf}, {"d": "e"}', 0)
     assert told == [{"a": None}, None, {"c": None}, {"d": "e"}]
+    assert Repairs().mend(b'{"name": "a},{b"},{"name": }', 0) == [{"name": "a},{b"}, None]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "became", "base"),
+    [
+        (b'"path": "C:\\models", "baseTimeNanoseconds": 5', "mended", 5),
+        (b'"path": NaN, "baseTimeNanoseconds": 5', "mended", 5),
+        (b'"path": @@, "baseTimeNanoseconds": 5', "skipped", 5),
+        (b'"path": @@', "skipped", 0),
+    ],
+)
+def test_malformed_metadata_is_mended_or_skipped(metadata: bytes, became: str, base: int) -> None:
+    """The time that all others count from is found in any case."""
+    events = b'"traceEvents": [' + json.dumps(op()).encode() + b"]"
+    for content, where in (
+        (b"{%b, %b}" % (events, metadata), "after"),
+        (b"{%b, %b}" % (metadata, events), "before"),
+    ):
+        trace = load_bytes(content)
+        (damage,) = trace.meta.damage
+        assert f"the metadata {where} the events are not valid JSON and were {became}" in damage.message
+        assert trace.meta.base_time_ns == base

@@ -14,7 +14,7 @@ import zstandard
 from tests.support.trace_files import tar
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read.text.event_text import EventText, Failure
-from traceanalyzer.read.text.source import BLOCK_BYTES, Source, _from, is_archive, is_trace_name
+from traceanalyzer.read.text.source import BLOCK_BYTES, Source, is_archive, is_trace_name
 
 PLAIN = os.urandom(300_000) + bytes(400_000)
 """Of which the beginning does not pack."""
@@ -107,29 +107,6 @@ def test_a_file_that_ends_early_says_at_which_of_its_bytes(kind: str, tmp_path: 
     assert damage.kind == "truncated compression"
     assert damage.message == "the compressed data end early, at byte 200,000 of the file"
     assert damage.byte_offset == 200_000
-
-
-def test_damage_of_both_kinds_is_noted_once_each(tmp_path: Path) -> None:
-    source = Source(tmp_path)
-    for what in ("damaged", "truncated", "damaged", "truncated"):
-        source._note(what, f"are {what}")
-    assert [one.kind for one in source.damage] == ["damaged compression", "truncated compression"]
-
-
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        (0, [b"ab", b"c", b"def"]),
-        (1, [b"b", b"c", b"def"]),
-        (2, [b"c", b"def"]),
-        (3, [b"def"]),
-        (4, [b"ef"]),
-        (6, []),
-        (9, []),
-    ],
-)
-def test_blocks_from_a_byte_on(start: int, expected: list[bytes]) -> None:
-    assert list(_from(start, iter([b"ab", b"c", b"def"]))) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,12 +56,6 @@ def test_a_large_window_gives_the_same_on_real_traces(shared_trace: Path) -> Non
     assert_same(loaded(shared_trace), load_file(shared_trace, batch_bytes=1 << 40))
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
-@pytest.mark.parametrize("name", ["trace.json", "TRACE.JSON.GZ", "no extension"])
-def test_compression_is_told_by_content(pack: Any, name: str) -> None:
-    assert_same(load_bytes(pack(CONTENT), name=name), load_bytes(CONTENT))
-
-
 def in_members(content: bytes) -> bytes:
     """As several gzip files behind one another, padded as devices do."""
     return gzip.compress(content[:700]) + gzip.compress(content[700:]) + b"\0" * 64
@@ -88,10 +81,6 @@ def test_threads_that_are_names_are_numbered_by_first_row(batch_bytes: int) -> N
     ]
     trace = load_bytes(json.dumps({"traceEvents": events}).encode(), batch_bytes=batch_bytes)
     assert trace.cpu["tid"].tolist() == [-1000, -1001, -1002, -1003]
-
-
-def test_a_byte_order_mark_is_no_damage() -> None:
-    assert_same(load_bytes(b"\xef\xbb\xbf" + CONTENT), load_bytes(CONTENT))
 
 
 def test_progress_counts_bytes_and_events(tmp_path: Path) -> None:

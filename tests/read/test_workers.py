@@ -106,7 +106,7 @@ def test_each_worker_reads_one_part_and_this_process_the_first(
         asked.extend(tasks)
         yield [io.BytesIO() for _ in tasks]  # they have died
 
-    monkeypatch.setattr(parallel, "_workers", none)
+    monkeypatch.setattr(parallel, "workers", none)
     told: list[tuple[str, int]] = []
     read = parallel.read_in_parts(
         str(path), 3, WINDOW, lambda source, events: told.append((source.name, events))
@@ -125,7 +125,7 @@ def test_each_worker_reads_one_part_and_this_process_the_first(
 
 def test_a_file_of_one_event_is_not_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No separator is known."""
-    monkeypatch.setattr(parallel, "_workers", lambda tasks: pytest.fail("a worker was asked"))
+    monkeypatch.setattr(parallel, "workers", lambda tasks: pytest.fail("a worker was asked"))
     path = small("a").write(tmp_path / "trace.json")
     assert parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None) is None
 
@@ -162,7 +162,7 @@ def test_workers_get_path_and_task_and_end_with_reading(fails: bool, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     tasks: list[tuple[object, ...]] = [("a", 1), ("b", 2)]
     try:
-        with parallel._workers(tasks) as outputs:
+        with parallel.workers(tasks) as outputs:
             assert outputs == [worker.stdout for worker in started]
             assert [worker.ended for worker in started] == [["closed"]] * 2
             if fails:

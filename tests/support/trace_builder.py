@@ -159,6 +159,11 @@ class TraceBuilder:
         ids = _linked(correlation, external_id)
         return self.work("kernel", name, start, dur, device, stream, {**ids, **shape, **args})
 
+    def launched(self, call: tuple[int, int], work: tuple[int, int], correlation: int, **kernel: Any) -> int:
+        """A launch and its kernel, each by start and duration."""
+        self.launch("cudaLaunchKernel", *call, correlation)
+        return self.kernel(*work, correlation, **kernel)
+
     def memcpy(
         self,
         start: int,

@@ -27,8 +27,7 @@ def test_each_forward_thread_counts_by_itself() -> None:
     for at, (name, tid, number, origin) in enumerate(ops):
         args: dict[str, Any] = {"Sequence number": number, "Fwd thread id": origin}
         trace.op(name, at * 10_000, 5_000, tid=tid, **args)
-    trace.launch("cudaLaunchKernel", 1_000, 1_000, 1)
-    trace.kernel(3_000, 1_000, 1)
+    trace.launched((1_000, 1_000), (3_000, 1_000), 1)
     calls = Analysis(trace.load()).index(Calls)
     calls = calls[calls.is_op]
     nodes, recorder = backward_nodes_of(calls, calls)

@@ -43,8 +43,7 @@ def test_line_within_the_launching_op_is_nearer() -> None:
     shapes: dict[str, Any] = {"Input Dims": [[8, 4]], "Input type": ["float"]}
     trace.op("MyFunction", 10 * US, 100 * US, **shapes)
     trace.python("net.py(9): inner", 20 * US, 60 * US, python_id=2, parent=1)
-    trace.launch("cudaLaunchKernel", 40 * US, US, 1)
-    trace.kernel(50 * US, US, 1)
+    trace.launched((40 * US, US), (50 * US, US), 1)
     work = Analysis(trace.load()).index(Work)
     assert work.line.values().tolist() == ["net.py(9): inner"]
     assert work.op.line.values().tolist() == ["net.py(3): forward"]

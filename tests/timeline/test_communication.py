@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.timeline.collective_waits import at_most, transfer_ns
+from traceanalyzer.timeline.collective_waits import transfer_ns
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATION
@@ -34,11 +34,23 @@ NAMED = (
     "barrier_on_stream_kernel_threadgroup",
     "mscclpp_allreduce",
     "quick_all_reduce_kernel",
+    "ncclSymkDevKernel_AllGather_LL",
+    "void c10d::symmetric_memory::multimem_one_shot_all_reduce_kernel<float>",
+    "hcomAllReduce_",
+    "oneccl_allreduce_small",
+    "mscclKernel_Sum_float",
+    "pplx::dispatch_kernel",
+    "nvshmemi_barrier",
+    "void at::native::all_reduce_one_shot<float>",
 )
 COMPUTING = (
     "void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*)",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
     "grouped_topk_kernel",
+    "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN",
+    "triton_red_fused_add_all_0",
+    "void cub::DeviceReduceKernel<...>",
+    "vectorized_gather_kernel",
     "void step::combine(float*)",
 )
 
@@ -144,8 +156,7 @@ def test_collective_moves_the_larger_of_sent_and_received() -> None:
             trace.op(
                 "record_param_comms", start, 20 * US, **{"In msg nelems": sent, "Out msg nelems": received}
             )
-        trace.launch("cudaLaunchKernel", start + US, 5 * US, number + 1)
-        trace.kernel(start + 30 * US, dur_us * US, number + 1, name=NAMED[0])
+        trace.launched((start + US, 5 * US), (start + 30 * US, dur_us * US), number + 1, name=NAMED[0])
     loaded = trace.load()
     work = Analysis(loaded).index(DeviceWork)
     found = transfer_ns(loaded, work, np.arange(len(moved)))
@@ -184,36 +195,6 @@ def test_dedicated_stream_spends_over_half_on_transfers(named_us: int, kind: str
 @pytest.mark.parametrize(("dur_us", "kind"), [(50, "communication"), (49, "compute")])
 def test_a_kernel_of_few_blocks_that_communicates_takes_50_us(dur_us: int, kind: str) -> None:
     assert two_streams(blocks=20, dur_us=dur_us) == [kind] * 4
-
-
-@pytest.mark.parametrize(
-    ("rows", "transfers_us"),
-    [
-        ([(0, 0, 1_000, 900), (0, 0, 1_000, 300)], [300, 300]),  # the quickest of its like
-        ([(0, 0, 1_000, 1_000), (0, 0, 500, 3_000)], [1_000, 600]),  # at the best rate, and 100 us
-        ([(0, 0, 1_000, 1_000), (0, 0, 10, 60)], [1_000, 60]),  # no longer than it took
-        ([(0, 0, 1_000, 1_000), (0, 1, 1_000, 5_000)], [1_000, 5_000]),  # another device has its own rate
-        ([(0, 0, 1_000, 1_000), (1, 0, 1_000, 5_000)], [1_000, 5_000]),  # and another kernel
-        (
-            [(0, 0, 1_000, 1_000), (0, 0, -1, 5_000), (0, 0, -1, 4_000)],
-            [1_000, 4_000, 4_000],
-        ),  # of unknown size
-    ],
-)
-def test_transfer_takes_the_quickest_time_or_best_rate(
-    rows: list[tuple[int, int, int, int]], transfers_us: list[int]
-) -> None:
-    """(kernel, device, thousands of elements, us) of each collective."""
-    name, device, elements, took = np.array(rows, np.int64).T
-    grid = np.zeros(len(rows), np.int64)
-    found = at_most(name, grid, device, np.where(elements < 0, -1, elements * US), took * US)
-    assert (found // US).tolist() == transfers_us
-
-
-def test_collectives_on_other_grids_share_the_kernels_rate() -> None:
-    zero, million = np.zeros(2, np.int64), np.full(2, 1_000_000)
-    found = at_most(zero, np.array([0, 1]), zero, million, np.array([1_000, 5_000]) * US)
-    assert (found // US).tolist() == [1_000, 1_100]
 
 
 def test_few_blocks_are_relative_to_the_devices_sms() -> None:

@@ -45,8 +45,7 @@ def test_between_two_ops_is_one_stretch(ops: int, stretches: int) -> None:
     trace.step(0, 0, 1_000_000)
     for number in range(ops):
         trace.op("aten::mm", 100_000 * number, 10_000)
-        trace.launch("cudaLaunchKernel", 100_000 * number + 1_000, 5_000, number + 1)
-        trace.kernel(100_000 * number + 8_000, 1_000, number + 1)
+        trace.launched((100_000 * number + 1_000, 5_000), (100_000 * number + 8_000, 1_000), number + 1)
     gaps = Analysis(trace.load()).index(CpuGaps)
     assert (gaps.end_ns - gaps.start_ns).tolist() == [90_000] * stretches
 
@@ -57,8 +56,7 @@ def test_stretches_of_20_us_count_and_queries_are_host_time() -> None:
     trace.step(0, 0, 1_000_000)
     for number, start in enumerate((0, 30_000, 59_999, 90_000)):
         trace.op("aten::mm", start, 10_000)
-        trace.launch("cudaLaunchKernel", start + 1_000, 5_000, number + 1)
-        trace.kernel(start + 8_000, 1_000, number + 1)
+        trace.launched((start + 1_000, 5_000), (start + 8_000, 1_000), number + 1)
     trace.op("c10d::test", 75_000, 10_000)
     trace.launch("cudaStreamIsCapturing", 76_000, 2_000, 99)
     analysis = Analysis(trace.load())
@@ -77,8 +75,7 @@ def test_stretches_end_with_the_requested_window(until_ns: int | None, length_ns
     trace.step(0, 0, 1_000_000)
     for number in range(2):
         trace.op("aten::mm", 400_000 * number, 10_000)
-        trace.launch("cudaLaunchKernel", 400_000 * number + 1_000, 5_000, number + 1)
-        trace.kernel(400_000 * number + 8_000, 1_000, number + 1)
+        trace.launched((400_000 * number + 1_000, 5_000), (400_000 * number + 8_000, 1_000), number + 1)
     analysis = restricted(trace.load(), None if until_ns is None else (0, until_ns))
     for gaps in map(analysis.index, (CpuGaps, HostTime)):
         assert (gaps.end_ns - gaps.start_ns).tolist() == [length_ns]

@@ -80,10 +80,8 @@ def test_outstanding_work_is_launched_and_not_finished(trace: TraceBuilder) -> N
 @pytest.mark.parametrize(("launched", "outstanding"), [(99, 1), (100, 0)])
 def test_work_that_ends_as_the_next_is_launched_is_finished(launched: int, outstanding: int) -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 5, 1)
-    trace.kernel(10, 90, 1)
-    trace.launch("cudaLaunchKernel", launched, 5, 2)
-    trace.kernel(200, 10, 2)
+    trace.launched((0, 5), (10, 90), 1)
+    trace.launched((launched, 5), (200, 10), 2)
     assert Analysis(trace.load()).index(DeviceWork).outstanding.tolist() == [0, outstanding]
 
 
@@ -92,11 +90,9 @@ def test_prerecorded_launches_are_outstanding_until_they_end() -> None:
     trace = TraceBuilder()
     trace.kernel(0, 90, 1)
     trace.kernel(90, 100, 2)
-    trace.launch("cudaLaunchKernel", 100, 5, 3)
-    trace.kernel(200, 10, 3)
+    trace.launched((100, 5), (200, 10), 3)
     trace.kernel(210, 10, 4)  # its launch was lost: nobody knows when it was
-    trace.launch("cudaLaunchKernel", 205, 5, 5)
-    trace.kernel(220, 10, 5)
+    trace.launched((205, 5), (220, 10), 5)
     assert Analysis(trace.load()).index(DeviceWork).outstanding.tolist() == [-1, -1, 1, -1, 1]
 
 

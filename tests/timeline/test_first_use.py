@@ -34,8 +34,7 @@ def steps(
             trace.launch("cudaMalloc", start + 10 * US, 50 * US, 900 + number)
         for i in range(3):
             at, dur = start + (100 + 50 * i) * US, slow_us if number in slow and i == 2 else usual_us
-            trace.launch("cudaLaunchKernel", at, dur * US, 10 * number + i + 1)
-            trace.kernel(at + dur * US, 5 * US, 10 * number + i + 1)
+            trace.launched((at, dur * US), (at + dur * US, 5 * US), 10 * number + i + 1)
     return trace
 
 
@@ -97,29 +96,8 @@ def test_few_calls_per_part_without_steps_are_no_storm(calls: int, is_once: bool
         start = part * 1_000 * US
         for i in range(calls):
             trace.launch("cudaMalloc", start + (10 + 60 * i) * US, 50 * US, 900 + 10 * part + i)
-        trace.launch("cudaLaunchKernel", start + 900 * US, 5 * US, part + 1)
-        trace.kernel(start + 950 * US, 50 * US, part + 1)
+        trace.launched((start + 900 * US, 5 * US), (start + 950 * US, 50 * US), part + 1)
     assert len(once(trace)) == (8 * calls if is_once else 0)
-
-
-@pytest.mark.parametrize(
-    ("usual_us", "slow_us", "found"), [(5, 99, 0), (5, 100, 1), (10, 100, 1), (20, 199, 0), (20, 200, 1)]
-)
-def test_stalled_call_takes_ten_times_the_usual_and_100_us(usual_us: int, slow_us: int, found: int) -> None:
-    assert len(once(steps(slow=[0], usual_us=usual_us, slow_us=slow_us))) == found
-
-
-@pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
-def test_single_call_of_a_name_must_stall_for_a_millisecond(
-    dur_us: int, found: list[tuple[str, int]]
-) -> None:
-    trace = TraceBuilder()
-    for number in range(STEPS):
-        trace.step(number, number * 2_000 * US, 2_000 * US)
-        trace.launch("cudaLaunchKernel", (number * 2_000 + 1_500) * US, 5 * US, number + 1)
-        trace.kernel((number * 2_000 + 1_510) * US, 5 * US, number + 1)
-    trace.launch("cublasCreate", 100 * US, dur_us * US, 900, category="cuda_driver")
-    assert once(trace) == found
 
 
 def test_op_that_waits_for_events_is_tuning() -> None:
@@ -163,14 +141,6 @@ def test_stalled_op_is_first_use_only_if_it_makes_calls(calls: bool, found: list
     if calls:
         trace.launch("cudaFuncGetAttributes", 410 * US, 5 * US, 900)
     assert once(trace) == found
-
-
-def test_waiting_for_the_device_is_no_first_use() -> None:
-    trace = steps()
-    for number in range(3):
-        trace.launch("cudaDeviceSynchronize", (number * 1_000 + 1_500) * US, 5 * US, 900 + number)
-    trace.launch("cudaDeviceSynchronize", 400 * US, 400 * US, 910)
-    assert once(trace) == []
 
 
 @pytest.mark.parametrize(("earlier", "found"), [(False, [("first use of a library", 6)]), (True, [])])

@@ -26,8 +26,7 @@ class Mark:
         for op in ops:
             self.launches += 1
             self.trace.op(f"aten::{op}", self.at, 18 * US)
-            self.trace.launch("cudaLaunchKernel", self.at + 5 * US, 5 * US, self.launches)
-            self.trace.kernel(self.at + 15 * US, 20 * US, self.launches)
+            self.trace.launched((self.at + 5 * US, 5 * US), (self.at + 15 * US, 20 * US), self.launches)
             self.at += 25 * US
 
     def steps(self, *, marked: bool = True) -> Steps:

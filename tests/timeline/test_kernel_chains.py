@@ -11,14 +11,14 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.kernel_chains import _PAUSE_NS, KernelChains, _apart, _pauses
+from traceanalyzer.timeline.kernel_chains import PAUSE_NS, KernelChains, after_pauses, launched_apart
 from traceanalyzer.timeline.nesting import Nesting
 
 
 def test_pause_exceeds_its_limit_between_linked_calls() -> None:
-    start = np.array([0, 10 + _PAUSE_NS, 31 + 2 * _PAUSE_NS, 90 * _PAUSE_NS])
+    start = np.array([0, 10 + PAUSE_NS, 31 + 2 * PAUSE_NS, 90 * PAUSE_NS])
     work: Any = SimpleNamespace(call_start_ns=start, call_end_ns=start + 10, call=np.array([5, 0, 2, -1]))
-    assert _pauses(work, np.arange(4)).tolist() == [False, False, True, False]
+    assert after_pauses(work, np.arange(4)).tolist() == [False, False, True, False]
 
 
 def test_launches_in_an_optimizer_are_not_fused() -> None:
@@ -27,7 +27,7 @@ def test_launches_in_an_optimizer_are_not_fused() -> None:
     trace.launch("cudaLaunchKernel", 10_000, 5_000, 1)
     trace.launch("cudaLaunchKernel", 60_000, 5_000, 2)
     analysis = Analysis(trace.load())
-    assert _apart(analysis.trace, analysis.index(Nesting), np.array([1, 2])).tolist() == [True, False]
+    assert launched_apart(analysis.trace, analysis.index(Nesting), np.array([1, 2])).tolist() == [True, False]
 
 
 def test_chain_counts_kernels_over_its_whole_size() -> None:
@@ -123,8 +123,7 @@ def test_a_chain_ends_with_a_pause_however_long_its_ops_are(pause_ns: int, found
     trace = TraceBuilder()
     for number, call in enumerate((990 * US, 995 * US + pause_ns)):
         trace.op("aten::add", number * 1_100 * US, 1_000 * US, **{"Input Dims": [[4096]]})
-        trace.launch("cudaLaunchKernel", call, 5 * US, number + 1)
-        trace.kernel(call + 10 * US, 8 * US, number + 1, name=ADD)
+        trace.launched((call, 5 * US), (call + 10 * US, 8 * US), number + 1, name=ADD)
     assert Analysis(trace.load()).index(KernelChains).chain.tolist() == found
 
 
@@ -133,6 +132,5 @@ def test_a_chain_ends_with_its_step() -> None:
     for number, call in enumerate((80 * US, 110 * US)):
         trace.step(number, number * 100 * US, 100 * US)
         trace.op("aten::add", call - 5 * US, 20 * US, **{"Input Dims": [[4096]]})
-        trace.launch("cudaLaunchKernel", call, 5 * US, number + 1)
-        trace.kernel(call + 10 * US, 8 * US, number + 1, name=ADD)
+        trace.launched((call, 5 * US), (call + 10 * US, 8 * US), number + 1, name=ADD)
     assert Analysis(trace.load()).index(KernelChains).chain.tolist() == [0, 1]

@@ -32,6 +32,8 @@ ALIGNED = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x5_nn_align{}"
     ("name", "gemm", "product"),
     [
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", True, True),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1", False, True),
+        ("cutlass_tensorop_f16_s16816fprop_optimized_f16_256x128", False, True),
         (FP32, True, True),
         (TENSILE.format("HHS_BH"), True, True),
         ("triton_tem_fused_addmm_3", True, True),

@@ -50,8 +50,7 @@ def test_what_a_capture_launches_starts_nothing() -> None:
 @pytest.mark.parametrize(("work_ends", "tail_ns"), [(50, 60), (109, 1), (110, 0), (500, 0)])
 def test_tail_is_from_last_work_to_last_launch(work_ends: int, tail_ns: int) -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 10, 1)
-    trace.kernel(15, 5, 1)
+    trace.launched((0, 10), (15, 5), 1)
     trace.kernel(20, work_ends - 20, 1)
     trace.launch("cudaLaunchKernel", 100, 10, 2)
     trace.launch("cudaDeviceSynchronize", 800, 10, 3)

@@ -1,50 +1,14 @@
-"""What names mean: copies, communication, launches and captures of every vendor."""
+"""What names mean: copies, collectives, launches and captures of every vendor."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline import names
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-        "ncclSymkDevKernel_AllGather_LL",
-        "void one_shot_all_reduce_kernel<c10::BFloat16, 4>(...)",
-        "two_shot_all_reduce_kernel",
-        "void c10d::symmetric_memory::multimem_one_shot_all_reduce_kernel<float>",
-        "multimem_all_gather_kernel",
-        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<...>",
-        "void vllm::cross_device_reduce_1stage<__hip_bfloat16, 8>",
-        "hcomAllReduce_",
-        "oneccl_allreduce_small",
-        "mscclpp::allreduce7",
-        "mscclKernel_Sum_float",
-        "pplx::dispatch_kernel",
-        "void deep_ep::internode_ll::dispatch<false, 7168>",
-        "nvshmemi_barrier",
-        "void at::native::all_reduce_one_shot<float>",
-    ],
-)
-def test_communication(name: str) -> None:
-    assert names.COMMUNICATION.search(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
-        "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN",
-        "triton_red_fused_add_all_0",
-        "void cub::DeviceReduceKernel<...>",
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel",
-        "vectorized_gather_kernel",
-    ],
-)
-def test_no_communication(name: str) -> None:
-    assert not names.COMMUNICATION.search(name)
+from traceanalyzer.timeline.communication import collective_of
 
 
 @pytest.mark.parametrize(
@@ -109,3 +73,45 @@ def test_copies(name: str, kind: str) -> None:
 )
 def test_compiling_is_not_running_compiled_code_or_capturing(name: str, compiles: bool) -> None:
     assert names.is_compilation(name) is compiles
+
+
+US = 1_000
+
+
+def copied(name: str, **args: str) -> Work:
+    trace = TraceBuilder()
+    trace.launch("cudaMemcpyAsync", 0, 5 * US, 1)
+    trace.memcpy(10 * US, 5 * US, 1, name=name, **args)
+    return Analysis(trace.load()).index(Work)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kind", "pageable"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", {}, "copy_h2d", True),
+        ("Memcpy DtoH (Device -> Pinned)", {}, "copy_d2h", False),
+        ("Memcpy", {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"}, "copy_h2d", True),
+        ("Memcpy", {"copy kind": "DtoH", "src kind": "device", "dst kind": "pageable"}, "copy_d2h", True),
+        ("Memcpy", {"copy kind": "DtoH", "src kind": "device", "dst kind": "pinned"}, "copy_d2h", False),
+        ("Memcpy", {"copy kind": "DtoD", "src kind": "device", "dst kind": "device"}, "copy_d2d", False),
+        ("Memcpy", {}, "copy_other", False),
+    ],
+)
+def test_way_and_memory_of_a_copy(name: str, args: dict[str, str], kind: str, pageable: bool) -> None:
+    work = copied(name, **args)
+    assert (work.kind[0], bool(work.pageable[0])) == (kind, pageable)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op", "name"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", None, "allreduce"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "all_to_allv", "alltoall"),
+        ("ncclDevKernel_AllGather_RING_LL(x)", "c10d::_allgather_base_", "allgather"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_float(ncclDevComm*)", "aten::add", "reducescatter"),
+        ("void my::exchange_kernel<ns::half>(ns::args)", None, "exchange_kernel"),
+        ("void vllm::cross_device_reduce_1stage<half>(x)", None, "cross_device_reduce_1stage"),
+    ],
+)
+def test_collective_names(kernel: str, op: str | None, name: str) -> None:
+    assert collective_of(kernel, op) == name[:40]

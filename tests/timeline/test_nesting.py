@@ -1,8 +1,9 @@
-"""Nesting of the CPU lane against a slow reference, and what a row's op is."""
+"""How calls nest, and which op the user called, below compilers and autograd."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,10 @@ from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths, nearest_reaching, thread_order
-from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.nesting import CalledOps, Nesting
 
 few = examples(200)
+
 
 # A small range, so that spans tie, touch, cross and last no time.
 spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=14)
@@ -143,3 +145,32 @@ def test_equal_rows_nest_in_alphabetical_order() -> None:
         nesting = Analysis(trace.load()).index(Nesting)
         assert nesting.parent[names.index("aten::b")] == names.index("aten::a")
         assert nesting.parent[names.index("aten::a")] == -1
+
+
+US = 1_000
+
+
+def called(*ops: str) -> str | None:
+    """Of nested ops around a call, the name of the one that was called."""
+    trace = TraceBuilder()
+    for depth, op in enumerate(ops):
+        trace.op(op, depth * US, (100 - 2 * depth) * US)
+    trace.launched((50 * US, 2 * US), (60 * US, 10 * US), 1)
+    analysis = Analysis(trace.load())
+    row = int(analysis.index(CalledOps).row[len(ops)])
+    return str(analysis.trace.cpu["name"].iloc[row]) if row >= 0 else None
+
+
+@pytest.mark.parametrize(
+    ("ops", "name"),
+    [
+        ((), None),
+        (("aten::where", "aten::nonzero_numpy", "aten::nonzero"), "aten::where"),
+        (("Torch-Compiled Region: 0/1", "aten::mm"), "aten::mm"),
+        (("autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "aten::mm"), "aten::mm"),
+        (("mylib::layer", "torch::autograd::AccumulateGrad", "aten::add_"), "aten::add_"),
+        (("## Call CompiledFxGraph ##",), "## Call CompiledFxGraph ##"),
+    ],
+)
+def test_wrappers_are_no_called_ops(ops: tuple[str, ...], name: str | None) -> None:
+    assert called(*ops) == name

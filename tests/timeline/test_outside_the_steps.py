@@ -13,7 +13,7 @@ from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels
-from traceanalyzer.timeline.steps import Steps, _that_capture
+from traceanalyzer.timeline.steps import Steps, steps_that_capture
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 US = 1_000
@@ -21,8 +21,7 @@ MS = 1_000 * US
 
 
 def launched(trace: TraceBuilder, at: int, start: int, dur: int, number: int, stream: int = 7) -> None:
-    trace.launch("cudaLaunchKernel", at, 5, number)
-    trace.kernel(start, dur, number, stream=stream)
+    trace.launched((at, 5), (start, dur), number, stream=stream)
 
 
 def steps_of(trace: TraceBuilder) -> Steps:
@@ -83,8 +82,7 @@ def test_nothing_is_left_out_before_unlinked_work() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 10 * MS)
     trace.kernel(3 * MS, MS, 9)
-    trace.launch("cudaLaunchKernel", 5 * MS, 5, 1)
-    trace.kernel(6 * MS, MS, 1)
+    trace.launched((5 * MS, 5), (6 * MS, MS), 1)
     steps = steps_of(trace)
     assert (steps.window_start_ns, "left out" in steps.source) == (3 * MS, False)
 
@@ -132,8 +130,7 @@ def test_a_gap_is_where_no_launching_thread_has_an_op() -> None:
 def test_launch_outside_ops_belongs_to_its_external_id() -> None:
     trace = TraceBuilder()
     op = trace.op("aten::mm", 0, 50, external_id=77)
-    trace.launch("cudaLaunchKernel", 100, 5, 1)
-    trace.kernel(120, 30, 1, external_id=77)
+    trace.launched((100, 5), (120, 30), 1, external_id=77)
     assert Analysis(trace.load()).index(DeviceWork).op.tolist() == [op]
 
 
@@ -205,4 +202,4 @@ def test_no_thread_has_a_row_around_anything() -> None:
     ],
 )
 def test_how_many_steps_capture_is_said(steps: list[bool], said: str) -> None:
-    assert _that_capture(np.array(steps)) == said
+    assert steps_that_capture(np.array(steps)) == said

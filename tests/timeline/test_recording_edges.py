@@ -22,8 +22,7 @@ def iteration(trace: TraceBuilder, start: int, first: int = 1, count: int = 5) -
     """Kernels of 1 ms, each launched 10 us before it starts."""
     for i in range(count):
         trace.op("aten::mm", start + i * MS - 15 * US, 12 * US)
-        trace.launch("cudaLaunchKernel", start + i * MS - 10 * US, 5 * US, first + i)
-        trace.kernel(start + i * MS, MS, first + i)
+        trace.launched((start + i * MS - 10 * US, 5 * US), (start + i * MS, MS), first + i)
 
 
 def head(trace: TraceBuilder) -> dict[str, int]:
@@ -98,8 +97,7 @@ def test_work_long_after_its_launch_was_queued() -> None:
     """The CPU's launches of meanwhile are the step's."""
     trace = TraceBuilder()
     for i in range(100):
-        trace.launch("cudaLaunchKernel", i * 10 * US, 5 * US, i + 1)
-        trace.kernel(20 * MS + i * 100 * US, 100 * US, i + 1)
+        trace.launched((i * 10 * US, 5 * US), (20 * MS + i * 100 * US, 100 * US), i + 1)
     steps = Analysis(trace.load()).index(Steps)
     assert steps.window_start_ns == 20 * MS
     assert steps.cpu_start_ns.tolist() == [0]
@@ -139,11 +137,10 @@ def test_other_streams_do_not_make_the_device_known() -> None:
     assert estimate.traced_ns < 6 * MS
 
 
-def test_fetched_copy_of_a_url_lives_while_it_is_read() -> None:
+def test_device_recorded_later_is_unknown_before() -> None:
     trace = TraceBuilder()
     iteration(trace, 20 * US)
-    trace.launch("cudaLaunchKernel", 30 * US, 5 * US, 70)
-    trace.kernel(3 * MS, MS, 70, device=1)
+    trace.launched((30 * US, 5 * US), (3 * MS, MS), 70, device=1)
     marks = Analysis(trace.load()).index(StepMarks)
     assert marks.known_ns == {0: 5 * US, 1: 3 * MS}
     assert head(trace)["not-recorded"] == 3 * MS - 5 * US
@@ -154,8 +151,7 @@ def test_unlaunched_work_concerns_only_its_own_device() -> None:
     trace = TraceBuilder()
     trace.kernel(10 * US, 5 * US, 99)
     iteration(trace, 30 * US)
-    trace.launch("cudaLaunchKernel", 3 * MS - 10 * US, 5 * US, 70)
-    trace.kernel(3 * MS, MS, 70, device=1)
+    trace.launched((3 * MS - 10 * US, 5 * US), (3 * MS, MS), 70, device=1)
     marks = Analysis(trace.load()).index(StepMarks)
     assert marks.known_ns == {0: 10 * US, 1: 10 * US}
 
@@ -198,8 +194,7 @@ def known_ns(trace: TraceBuilder) -> int:
 @pytest.mark.parametrize(("delay_ns", "known"), [(200 * US, 0), (200 * US + 1, 205 * US + 1)])
 def test_work_200_us_after_its_launch_was_not_queued(delay_ns: int, known: int) -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(5 * US + delay_ns, MS, 1)
+    trace.launched((0, 5 * US), (5 * US + delay_ns, MS), 1)
     assert known_ns(trace) == known
 
 
@@ -207,8 +202,7 @@ def test_work_200_us_after_its_launch_was_not_queued(delay_ns: int, known: int) 
 def test_a_millisecond_without_a_row_is_python(quiet_ns: int, known: int) -> None:
     trace = TraceBuilder()
     trace.op("aten::empty", 0, 10 * US)
-    trace.launch("cudaLaunchKernel", 10 * US + quiet_ns, 5 * US, 1)
-    trace.kernel(20 * US + quiet_ns, MS, 1)
+    trace.launched((10 * US + quiet_ns, 5 * US), (20 * US + quiet_ns, MS), 1)
     assert known_ns(trace) == known
 
 
@@ -229,8 +223,7 @@ def test_later_steps_with_half_the_idle_head_explain_the_first(
     for step in range(4):
         trace.step(step, step * 10 * MS, 10 * MS)
         at = step * 10 * MS + (later_us * US if step else 5 * MS)
-        trace.launch("cudaLaunchKernel", at - 10 * US, 5 * US, step + 1)
-        trace.kernel(at, work_us * US, step + 1)
+        trace.launched((at - 10 * US, 5 * US), (at, work_us * US), step + 1)
     assert known_ns(trace) == known
     assert known_ns(trace.shifted(1_000 * MS)) == known + 1_000 * MS
 

@@ -1,4 +1,4 @@
-"""Which executions of a kernel are compared with one another."""
+"""Kernels that repeat, and the share of steps that launch the same ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.repeated_kernels import (
     RepeatedKernels,
     losing,
+    same_steps,
     spread,
     steps_of_place,
     usual_at_place,
 )
+from traceanalyzer.timeline.steps import Steps
 
 
 def repeated(*kernels: dict[str, Any], steps: int = 4) -> TraceBuilder:
@@ -28,8 +31,7 @@ def repeated(*kernels: dict[str, Any], steps: int = 4) -> TraceBuilder:
         trace.step(number, start, 1_000)
         for i, fields in enumerate(kernels):
             correlation = number * 10 + i + 1
-            trace.launch("cudaLaunchKernel", start + 10 * i, 5, correlation)
-            trace.kernel(start + 100 * (i + 1), 50, correlation, **fields)
+            trace.launched((start + 10 * i, 5), (start + 100 * (i + 1), 50), correlation, **fields)
     return trace
 
 
@@ -139,3 +141,42 @@ def test_how_executions_spread() -> None:
         "last_step_ns": 37,
     }
     assert spread(whole, whole)["slowdown"] == 1.0
+
+
+US = 1_000
+
+
+def same_share(kernels: list[list[str]]) -> float:
+    trace = TraceBuilder()
+    number = 0
+    for step, names in enumerate(kernels):
+        trace.step(step, 1_000 * US * step, 1_000 * US)
+        for place, name in enumerate(names):
+            number += 1
+            at = 1_000 * US * step + 20 * US * place
+            trace.launched((at, 5 * US), (at + 8 * US, 5 * US), number, name=name)
+    analysis = Analysis(trace.load())
+    return same_steps(analysis.trace, analysis.index(DeviceWork), analysis.index(Steps))
+
+
+def test_same_steps_launch_equal_kernels_in_equal_order() -> None:
+    assert same_share([["a", "b"]] * 4) == 1.0
+    assert same_share([["a", "b"], ["b", "a"], ["a"], ["a", "b", "b"]]) == 0.25
+    assert same_share([["a", "b"], ["a", "b"], ["a", "c"]]) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("grid", "share"), [(132, 1.0), (133, 0.5)])
+def test_same_steps_compare_grids_in_launch_order(grid: int, share: float) -> None:
+    """Two streams, of which now the one and now the other begins first."""
+    trace = TraceBuilder()
+    for step in range(2):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 1_000 * US)
+        for at, name in enumerate("ab"):
+            number = 2 * step + at + 1
+            trace.launch("cudaLaunchKernel", begin + 10 * at * US, 5 * US, number)
+            start = begin + (100 if at == step else 200) * US
+            shape = (grid if step else 132, 1, 1)
+            trace.kernel(start, 20 * US, number, name=name, stream=7 + at, grid=shape)
+    analysis = Analysis(trace.load())
+    assert same_steps(analysis.trace, analysis.index(DeviceWork), analysis.index(Steps)) == share

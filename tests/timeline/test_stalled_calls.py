@@ -1,4 +1,4 @@
-"""Stretches in which nothing begins or ends on a thread, against a slow reference."""
+"""Calls that were stalled, and calls that synchronise but found the device done."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.idle.one_gap import US, judged
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.idle.stalled_calls import LONG_NS, StalledCalls
 from traceanalyzer.model.analysis import Analysis
 
 _TENTH = LONG_NS // 10  # so that edges tie, touch and are just far enough from one another
+
+
 _OTHERS = 100 * LONG_NS  # after all that is drawn
+
+
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), min_size=1, max_size=8)
 
 
@@ -22,8 +27,7 @@ spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), min_size=1, 
 @given(spans)
 def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int]]) -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", _OTHERS - 1_000, 1_000, 1)
-    trace.kernel(_OTHERS, 1_000, 1)
+    trace.launched((_OTHERS - 1_000, 1_000), (_OTHERS, 1_000), 1)
     calls = [(start * _TENTH, (start + dur) * _TENTH) for start, dur in rows]
     for number, (start, end) in enumerate(calls):
         trace.launch("cudaFuncGetAttributes", start, end - start, 2 + number)
@@ -39,7 +43,6 @@ def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int
     assert list(zip(still.start_ns.tolist(), still.end_ns.tolist(), strict=True)) == expected
 
 
-US = 1_000
 CALL, OP = "cudaFuncGetAttributes", "aten::compute"
 
 
@@ -56,8 +59,7 @@ def found(*rows: tuple[str, int]) -> tuple[list[tuple[str, int]], list[str]]:
             trace.launch(name.removeprefix("."), begun, dur_us * US, 100 + number)
         else:
             trace.op(name.removeprefix("."), begun, dur_us * US)
-    trace.launch("cudaLaunchKernel", at, 5 * US, 1)
-    trace.kernel(at + 10 * US, 5 * US, 1)
+    trace.launched((at, 5 * US), (at + 10 * US, 5 * US), 1)
     analysis = Analysis(trace.load())
     still, names = analysis.index(StalledCalls), analysis.trace.cpu["name"]
     stretches = zip(names.iloc[still.row], (still.end_ns - still.start_ns) // US, strict=True)
@@ -110,8 +112,26 @@ def test_op_of_a_thread_without_launches_is_not_host_work() -> None:
     trace.op(OP, 0, 150 * US)
     trace.op("aten::sort", 0, 900 * US, tid=TID + 1)
     trace.op("aten::view", 10 * US, 90 * US, tid=TID + 1)
-    trace.launch("cudaLaunchKernel", 200 * US, 5 * US, 1)
-    trace.kernel(210 * US, 5 * US, 1)
+    trace.launched((200 * US, 5 * US), (210 * US, 5 * US), 1)
     analysis = Analysis(trace.load())
     rows = analysis.index(StalledCalls).host_work
     assert analysis.trace.cpu["name"].iloc[rows].tolist() == [OP]
+
+
+@pytest.mark.parametrize(("idle", "cause"), [(100, "synchronisation"), (3_000, "dispatching")])
+def test_a_call_that_did_not_wait(idle: int, cause: str) -> None:
+    """The device runs dry at 100 us; the call comes in the middle of the gap, the rest is dispatch."""
+    start, end = 100 * US, (100 + idle) * US
+    trace = TraceBuilder()
+    trace.step(0, 0, 10_000 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launched((20 * US, 5 * US), (28 * US, start - 28 * US), 1)
+    for at in range(
+        1, idle // 2 - 1, 50
+    ):  # short ops: a long one without a launch would be the CPU's own work
+        trace.op("aten::flatten", start + at * US, min(50, idle // 2 - 1 - at) * US)
+    trace.launch("cudaEventSynchronize", start + idle * US // 2, 2 * US, 9)
+    for at in range(3, idle // 2, 50):
+        trace.op("aten::add", start + (idle // 2 + at) * US, min(50, idle // 2 - at) * US)
+    trace.launched((end - 8 * US, 5 * US), (end, 50 * US), 2)
+    assert judged(trace)[0] == cause

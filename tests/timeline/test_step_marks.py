@@ -1,4 +1,4 @@
-"""Which steps are cold, empty or cut, where the window ends without marks, and whose step unlinked work is."""
+"""Which annotation stands in for steps, which steps are cold, empty or cut, and whose step unlinked work is."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ def stepping(*durations: int, idle: tuple[int, ...] = ()) -> TraceBuilder:
     for number, took in enumerate(durations):
         trace.step(number, start, took)
         if number not in idle:
-            trace.launch("cudaLaunchKernel", start + 1, 5, number + 1)
-            trace.kernel(start + 10, took - 12, number + 1)
+            trace.launched((start + 1, 5), (start + 10, took - 12), number + 1)
         start += took
     return trace
 
@@ -83,8 +82,7 @@ def test_recording_that_began_amid_a_step_is_warm() -> None:
     assert not Analysis(trace.load()).index(Steps).warm
     assert Analysis(trace.load(), (1_200, 1_900)).index(Steps).warm
     earlier = trace.shifted(1_000)
-    earlier.launch("cudaLaunchKernel", 100, 10, 77)
-    earlier.kernel(200, 100, 77)
+    earlier.launched((100, 10), (200, 100), 77)
     assert Analysis(earlier.load()).index(Steps).warm
 
 
@@ -94,8 +92,7 @@ def test_unlinked_work_of_an_unlinked_device_goes_by_time() -> None:
     trace.kernel(5, 10, 90)
     for number in (0, 1):
         trace.step(number, 1_000 * number, 1_000)
-        trace.launch("cudaLaunchKernel", 1_000 * number + 20, 10, number + 1)
-        trace.kernel(1_000 * number + 50, 100, number + 1)
+        trace.launched((1_000 * number + 20, 10), (1_000 * number + 50, 100), number + 1)
     trace.kernel(900, 20, 91, device=1)
     trace.kernel(1_100, 20, 92, device=1)
     trace.kernel(1_900, 20, 93)
@@ -116,10 +113,61 @@ def test_unmarked_window_ends_with_the_last_device_request(work: int, op: int, s
     trace = TraceBuilder()
     trace.op("aten::linear", 0, op)
     trace.op("aten::mm", 10, 50)
-    trace.launch("cudaLaunchKernel", 20, 10, 1)
-    trace.kernel(100, work - 100, 1)
+    trace.launched((20, 10), (100, work - 100), 1)
     if sync:
         trace.launch("cudaStreamSynchronize", 350, sync - 350, 2)
     trace.op("aten::size", 900, 50)
     steps = Analysis(trace.load()).index(Steps)
     assert (steps.kind, steps.cpu_end_ns.tolist()) == ("window", [end])
+
+
+def steps_of(trace: TraceBuilder) -> Steps:
+    """With a kernel of 1,000 ns, as long as the window is."""
+    trace.kernel(0, 1_000, 1)
+    return Analysis(trace.load()).index(Steps)
+
+
+@pytest.mark.parametrize(("last", "kind"), [(250, "mine"), (249, "window")])
+def test_an_annotation_that_covers_half_of_the_window_is_a_step(last: int, kind: str) -> None:
+    trace = TraceBuilder()
+    trace.annotation("mine", 0, 250)
+    trace.annotation("mine", 400, last)
+    assert steps_of(trace).kind == kind
+
+
+def test_step_is_the_repeated_annotation_that_covers_most() -> None:
+    trace = TraceBuilder()
+    trace.annotation("once", 0, 990)
+    for start in (0, 500):
+        trace.annotation("step", start, 400)
+        trace.annotation("a part", start + 10, 300)
+    assert steps_of(trace).kind == "step"
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_equal_ones_the_first_by_name_is_the_step(names: str) -> None:
+    trace = TraceBuilder()
+    for start in (0, 500):
+        for name in names:
+            trace.annotation(name, start, 400)
+    assert steps_of(trace).kind == "a"
+
+
+@pytest.mark.parametrize(("digits", "number"), [("9" * 18, int("9" * 18)), ("9" * 19, 1)])
+def test_a_number_that_fits_no_column_counts_from_0(digits: str, number: int) -> None:
+    trace = TraceBuilder()
+    trace.annotation("ProfilerStep#7", 0, 400)
+    trace.annotation(f"ProfilerStep#{digits}", 500, 400)
+    assert steps_of(trace).number.tolist() == [7, number]
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [(("llama 7b", "llama 7b"), "llama 7b"), (("batch 1", "batch 2"), "batch #")]
+)
+def test_step_mark_is_named_by_what_names_have_in_common(names: tuple[str, str], kind: str) -> None:
+    trace = TraceBuilder()
+    for start, name in zip((0, 500), names, strict=True):
+        trace.annotation(name, start, 400)
+    steps = steps_of(trace)
+    assert steps.kind == kind
+    assert repr(kind) in steps.source

@@ -22,8 +22,7 @@ def test_a_step_on_the_device_is_the_work_that_it_launched() -> None:
     for number in (3, 4, 5):
         start = 100 * (number - 3)
         trace.step(number, start, 90)
-        trace.launch("cudaLaunchKernel", start + 10, 10, number)
-        trace.kernel(30 + 1_000 * (number - 3), 1_000, number)
+        trace.launched((start + 10, 10), (30 + 1_000 * (number - 3), 1_000), number)
     steps = Analysis(trace.load()).index(Steps)
     assert steps.kind == "ProfilerStep"
     assert steps.number.tolist() == [3, 4, 5]
@@ -39,37 +38,11 @@ def test_a_step_begins_at_its_mark_where_the_device_waits() -> None:
     for number in (0, 1):
         start = 1_000 * number
         trace.step(number, start, 990)
-        trace.launch("cudaLaunchKernel", start + 10, 10, number + 1)
-        trace.kernel(start + 30, 100, number + 1)
+        trace.launched((start + 10, 10), (start + 30, 100), number + 1)
     steps = Analysis(trace.load()).index(Steps)
     assert steps.bounds_ns[0].tolist() == [0, 1_000, 1_990]
     assert steps.at(0, np.array([-5, 0, 999, 1_000, 5_000])).tolist() == [-1, 0, 0, 1, 1]
     assert steps.at_cpu(np.array([-1, 0, 1_000])).tolist() == [-1, 0, 1]
-
-
-def test_work_from_before_the_first_step_belongs_to_none() -> None:
-    trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 10, 1)
-    trace.kernel(20, 500, 1)
-    trace.step(0, 100, 900)
-    trace.launch("cudaLaunchKernel", 110, 10, 2)
-    trace.kernel(520, 100, 2)
-    steps = Analysis(trace.load()).index(Steps)
-    assert steps.of_work.tolist() == [-1, 0]
-    assert steps.window_start_ns == 20
-    assert steps.bounds_ns[0].tolist() == [520, 1_000]
-
-
-def test_unlinked_work_goes_with_the_work_before_it() -> None:
-    trace = TraceBuilder()
-    for number in (0, 1):
-        trace.step(number, 100 * number, 100)
-        trace.launch("cudaLaunchKernel", 100 * number + 10, 10, number + 1)
-        trace.kernel(300 * number + 50, 100, number + 1)
-        trace.kernel(300 * number + 150, 100, 90 + number)
-    steps = Analysis(trace.load()).index(Steps)
-    assert steps.of_work.tolist() == [0, 0, 1, 1]
-    assert steps.bounds_ns[0].tolist() == [0, 250, 550]
 
 
 def test_window_begins_with_unlinked_work() -> None:
@@ -114,8 +87,7 @@ def test_the_first_kind_of_mark_that_there_is_counts(names: list[str], kind: str
         for start in (0, 1_000):
             numbered = name.replace("#7", f"#{start}")
             trace.annotation(numbered, start + 10 * i, 900 - 20 * i)
-    trace.launch("cudaLaunchKernel", 100, 10, 1)
-    trace.kernel(150, 1_700, 1)
+    trace.launched((100, 10), (150, 1_700), 1)
     steps = Analysis(trace.load()).index(Steps)
     assert steps.kind == kind
     assert len(steps) == (1 if kind == "window" else 2)
@@ -132,17 +104,6 @@ def test_an_optimizers_step_ends_a_step() -> None:
     assert (steps.cpu_start_ns.tolist(), steps.cpu_end_ns.tolist()) == ([0, 400], [400, 800])
 
 
-def test_a_mark_that_covers_little_is_no_step() -> None:
-    trace = TraceBuilder()
-    trace.kernel(0, 1_000, 1)
-    trace.annotation("mine", 0, 200)
-    trace.annotation("mine", 300, 200)
-    trace.annotation("inner", 310, 10)
-    assert Analysis(trace.load()).index(Steps).kind == "window"  # 400 of 1,000 ns
-    trace.annotation("mine", 600, 100)
-    assert Analysis(trace.load()).index(Steps).kind == "mine"
-
-
 def test_marks_within_marks_of_the_same_name_are_not_counted() -> None:
     trace = TraceBuilder()
     for start in (0, 500):
@@ -154,8 +115,7 @@ def test_marks_within_marks_of_the_same_name_are_not_counted() -> None:
 def test_the_profilers_last_wait_is_outside_the_window() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100)
-    trace.launch("cudaLaunchKernel", 10, 10, 1)
-    trace.kernel(30, 500, 1)
+    trace.launched((10, 10), (30, 500), 1)
     trace.launch("cudaDeviceSynchronize", 150, 5_000, 2)
     assert Analysis(trace.load()).index(StepMarks).whole_ns == (0, 530)
 
@@ -164,8 +124,7 @@ def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
     trace, marks = TraceBuilder(), TraceBuilder()
     for number in (0, 1, 2):
         trace.step(number, 1_000 * number, 1_000)
-        trace.launch("cudaLaunchKernel", 1_000 * number + 10, 10, number + 1)
-        trace.kernel(1_000 * number + 30, 100, number + 1)
+        trace.launched((1_000 * number + 10, 10), (1_000 * number + 30, 100), number + 1)
         marks.step(number, 1_000 * number, 1_000)
     whole = trace.load()
     steps = Analysis(whole, (1_500, 2_500)).index(Steps)
@@ -183,11 +142,9 @@ def test_the_users_window_cuts_the_steps_and_changes_no_numbers() -> None:
 
 def test_a_part_before_the_first_step_has_books_but_no_step() -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 10, 1)
-    trace.kernel(20, 500, 1)
+    trace.launched((0, 10), (20, 500), 1)
     trace.step(7, 100, 900)
-    trace.launch("cudaLaunchKernel", 110, 10, 2)
-    trace.kernel(600, 100, 2)
+    trace.launched((110, 10), (600, 100), 2)
     part = Analysis(trace.load(), (100, 300))
     steps = part.index(Steps)
     assert steps.at(0, np.array([100, 299])).tolist() == [-1, -1]
@@ -201,14 +158,6 @@ def test_many_names_are_no_burden() -> None:
     for i in range(3_000):
         trace.annotation(f"batch {chr(97 + i // 100)}{chr(97 + i % 26)}{i}", 10 * i, 9)
     assert Analysis(trace.load()).index(Steps).kind == "window"
-
-
-def test_numbers_in_an_annotations_name_count_as_one_name() -> None:
-    trace = TraceBuilder()
-    for i in range(5):
-        trace.annotation(f"iteration {i}", 100 * i, 90)
-    steps = Analysis(trace.load()).index(Steps)
-    assert (steps.kind, len(steps)) == ("iteration #", 5)
 
 
 @pytest.mark.parametrize(
@@ -242,31 +191,6 @@ def test_a_batch_or_a_compiled_region_begins_a_step(add: Callable[..., int]) -> 
     steps = Analysis(trace.load()).index(Steps)
     assert steps.kind == name
     assert (steps.cpu_start_ns.tolist(), steps.cpu_end_ns.tolist()) == ([100, 500, 900], [500, 900, 950])
-
-
-@pytest.mark.parametrize(
-    ("durations", "steady"),
-    [
-        ([1_000, 100, 100, 100], [False, True, True, True]),
-        ([1_000, 900, 100, 100], [False, False, True, True]),
-        ([140, 100, 100, 100], [True, True, True, True]),
-        ([100, 1_000, 100, 100], [True, True, True, True]),  # not a leading one
-        ([1_000, 5], [True, False]),  # the last one is what prof.step() leaves
-        ([500, 100, 100, 5], [False, True, True, False]),
-        ([100], [True]),
-    ],
-)
-def test_cold_and_empty_steps_are_told_from_steady_ones(durations: list[int], steady: list[bool]) -> None:
-    trace = TraceBuilder()
-    start = 0
-    for number, took in enumerate(durations):
-        trace.step(number, start, took)
-        if took > 10:
-            trace.launch("cudaLaunchKernel", start + 1, 5, number + 1)
-            trace.kernel(start + 10, took - 12, number + 1)
-        start += took
-    steps = Analysis(trace.load()).index(Steps)
-    assert steps.steady.tolist() == steady
 
 
 @pytest.mark.parametrize(

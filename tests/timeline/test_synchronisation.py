@@ -27,8 +27,7 @@ def looping() -> TraceBuilder:
         start = 1_000 + number * 1_000
         trace.step(number, start, 900)
         trace.op("aten::mm", start + 100, 200)
-        trace.launch("cudaLaunchKernel", start + 150, 50, number + 1)
-        trace.kernel(start + 210, 100, number + 1)
+        trace.launched((start + 150, 50), (start + 210, 100), number + 1)
     return trace
 
 
@@ -108,27 +107,6 @@ def test_a_row_beside_a_busy_thread_stalls_nobody() -> None:
     overheads = Analysis(trace.load()).index(ProfilerRows)
     assert overheads.stalled.tolist() == [-1]
     assert [edge.tolist() for edge in overheads.stalls] == [[], []]
-
-
-@pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "ProfilerStep#1"])
-def test_whoever_waits_or_only_marks_is_not_stalled(name: str) -> None:
-    trace = TraceBuilder()
-    if name.startswith("Profiler"):
-        trace.annotation(name, 0, 5_000)
-    else:
-        trace.launch(name, 0, 5_000, 1)
-    trace.overhead("Activity Buffer Request", 1_000, 2_000)
-    assert Analysis(trace.load()).index(ProfilerRows).stalled.tolist() == [-1]
-
-
-def test_the_stall_is_the_quiet_part_of_the_row() -> None:
-    trace = TraceBuilder()
-    op = trace.op("aten::mm", 0, 5_000)
-    trace.op("aten::view", 1_000, 200)
-    trace.overhead("Activity Buffer Request", 900, 1_000)
-    overheads = Analysis(trace.load()).index(ProfilerRows)
-    assert overheads.stalled.tolist() == [op]
-    assert (overheads.stall_start_ns.tolist(), overheads.stall_end_ns.tolist()) == ([1_200], [1_900])
 
 
 @examples(120)

@@ -95,8 +95,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
     trace.step(0, 0, MS)
     for number, at in enumerate((5, 215), start=1):
         trace.op("aten::mm", at * 1_000, 10_000)
-        trace.launch("cudaLaunchKernel", (at + 2) * 1_000, 4_000, number)
-        trace.kernel((at + 8) * 1_000, 30_000, number)
+        trace.launched(((at + 2) * 1_000, 4_000), ((at + 8) * 1_000, 30_000), number)
     for number, (name, start, end) in enumerate(frames, start=1):
         trace.python(name, start * 1_000, (end - start) * 1_000, python_id=number)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)

@@ -152,11 +152,11 @@ def _pair(values: list[int] | None) -> tuple[int, int] | None:
 def _columns(name: str, table: Any) -> Columns:
     if table.num_rows == 0:
         return build_columns(Collector(), name)  # an empty stream has no chunks to take columns from
-    columns = {column.name: _column(column, table[column.name]) for column in FRAMES[name].columns}
+    columns = {column.name: stored_column(column, table[column.name]) for column in FRAMES[name].columns}
     return Columns.of(columns, table.num_rows)
 
 
-def _column(column: Column, chunked: Any) -> Any:
+def stored_column(column: Column, chunked: Any) -> Any:
     """An Arrow column as the reader makes it; numbers without a copy."""
     values = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
     if column.storage.interned:

@@ -48,7 +48,7 @@ def refuse_merged(source: Source, collector: Collector) -> None:
         Merged: the file is one, and can be read again.
         UnreadableTrace: the file is one, and was a pipe.
     """
-    restore = _restore_of(collector)
+    restore = restore_of(collector)
     if restore is not None and source.name == Source(STDIN).name:
         problem = "holds merged traces, for which it has to be read twice"
         raise UnreadableTrace(problem, where=source.name, remedy="Save it to a file and pass that.")
@@ -110,7 +110,7 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
         for mark, collector in collectors.items()
         if any(group.rows for group in collector.groups.values())
     }
-    ranks = _ranks(list(filled))
+    ranks = ranks_of_marks(list(filled))
     traces = [(ranks[mark], finish(batches, collector)) for mark, collector in filled.items()]
     traces.sort(key=lambda entry: entry[0])
     return [replace(trace, meta=replace(trace.meta, rank=rank)) for rank, trace in traces]
@@ -119,22 +119,22 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
 # -- the marks -------------------------------------------------------------------------------------------
 
 
-def _restore_of(collector: Collector) -> Restore | None:
+def restore_of(collector: Collector) -> Restore | None:
     """How the file was merged, None where it was not."""
     pids = {head[1] for head in collector.heads}
     if any(isinstance(pid, str) and _LABEL.match(pid) for pid in pids):
-        return _unlabelled
+        return unlabelled
     names = [
         labels["process_name"] for labels in collector.declared.processes.values() if "process_name" in labels
     ]
     if names and all(map(_NAMED.match, names)) and any(_is_shifted(pid) for pid in pids):
-        return _shifted_back
+        return shifted_back
     if any(group.keys >= _FUSED for group in collector.groups.values()):
-        return _unfused
+        return unfused
     return None
 
 
-def _ranks(marks: list[Hashable]) -> Mapping[Hashable, int]:
+def ranks_of_marks(marks: list[Hashable]) -> Mapping[Hashable, int]:
     """Mark -> rank: its number, or where several have the same one, its place in their order."""
     numbers = {mark: _numbers(mark) for mark in marks}
     tensor_ranks = [places["TP"] for places in numbers.values() if "TP" in places]
@@ -151,7 +151,7 @@ def _numbers(mark: Hashable) -> dict[str, int]:
     return {kind: int(number) for kind, number in _PART.findall(str(mark))}
 
 
-def _unlabelled(event: Event) -> Hashable:
+def unlabelled(event: Event) -> Hashable:
     """SGLang: the pid becomes "[TP03-EP01] 17"."""
     pid = event.get("pid")
     match = _LABEL.match(pid) if isinstance(pid, str) else None
@@ -166,7 +166,7 @@ def _is_shifted(pid: Any) -> bool:
     return isinstance(pid, int) and pid > _SHIFT // 2
 
 
-def _shifted_back(event: Event) -> Hashable:
+def shifted_back(event: Event) -> Hashable:
     """Triton-distributed, Flux: pid and tid are moved by rank; texts get that as an ending, and names the rank."""
     rank = _rank_of(event.get("pid"))
     if rank is None:
@@ -192,7 +192,7 @@ def _rank_of(pid: Any) -> int | None:
     return rank if 0 <= rank <= _MAX_RANK else None
 
 
-def _unfused(event: Event) -> Hashable:
+def unfused(event: Event) -> Hashable:
     """TraceFusion of TraceLens: ids are moved, and kept beside the rank in args."""
     args = event.get("args")
     rank = args.pop("rank", None) if isinstance(args, dict) else None

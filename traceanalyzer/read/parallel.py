@@ -141,7 +141,7 @@ def read_in_parts(
         if not style.separator:
             return None
         bounds = bounds_of(Source(path).plain_bytes() or 0, parts)
-        with _workers([(path, batch_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
+        with workers([(path, batch_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
             first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
             for batch in first.batches():
                 collector.add(batch, first.whole.text_of_batch)
@@ -168,7 +168,7 @@ def bounds_of(size: int, parts: int) -> list[int | None]:
 
 
 @contextmanager
-def _workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
+def workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
     """The outputs of one process per task; whatever happens, no process is left behind."""
     import subprocess
 

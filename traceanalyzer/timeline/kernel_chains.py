@@ -22,7 +22,7 @@ from traceanalyzer.timeline.steps import Steps
 _SMALL = 1 / 16  # of the chain's size: a row's mean between kernels over rows of 16 and more
 _SAME_SIZE = 1.0  # times: shapes are exact
 _SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alignment
-_PAUSE_NS = (
+PAUSE_NS = (
     200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
 )
 _PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d{1,4})\b")
@@ -58,8 +58,8 @@ class KernelChains:
             & (work.kind[order] == KINDS.index("compute"))
         )
         reduction = name.matches(families.EAGER_REDUCTION)
-        fusible = (pointwise | reduction) & ~_apart(trace, nesting, pick(work.call, order))
-        breaks = ~fusible | ~np.append(False, fusible[:-1]) | _pauses(work, order)
+        fusible = (pointwise | reduction) & ~launched_apart(trace, nesting, pick(work.call, order))
+        breaks = ~fusible | ~np.append(False, fusible[:-1]) | after_pauses(work, order)
         for column in (work.device[order], work.stream[order], steps.of_work[order]):
             breaks |= starts_of_runs(column)
         shapes = _elements_of_shapes(trace, work.op[order])
@@ -86,18 +86,18 @@ class KernelChains:
         return type(self)(self.entry[long], numbers, self.whole[long], self.sized)
 
 
-def _apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
+def launched_apart(trace: Trace, nesting: Nesting, call: Rows) -> Mask:
     """Which launches lie where nothing is fused: an optimizer's step, sums of gradients, a library's transform."""
     names = Texts.column(trace.lanes.cpu, "name", np.arange(len(nesting.parent)))
     marks = names.matches(OPTIMIZER_MARK) | names.matches(r"AccumulateGrad$|^aten::_?fft_")
     return np.asarray(nearest_marked(nesting.parent, marks, call) >= 0)
 
 
-def _pauses(work: DeviceWork, order: Rows) -> Mask:
+def after_pauses(work: DeviceWork, order: Rows) -> Mask:
     """Launches that come long after the one before them: other code lies between."""
     start, end = work.call_start_ns[order], work.call_end_ns[order]
     linked = (work.call[order][1:] >= 0) & (work.call[order][:-1] >= 0)
-    return np.append(False, linked & (start[1:] - end[:-1] > _PAUSE_NS))
+    return np.append(False, linked & (start[1:] - end[:-1] > PAUSE_NS))
 
 
 def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> Mask:

@@ -121,7 +121,7 @@ class StepMarks(MarkedSteps):
             whole_ns=whole,
             left_out_ns=(max(whole[0] - first, 0), max(last - whole[1], 0)),
             kind=marks.kind,
-            source=marks.source + _left_out(whole[0] - recorded) + _that_capture(capturing),
+            source=marks.source + _left_out(whole[0] - recorded) + steps_that_capture(capturing),
             number=marks.number,
             cpu_start_ns=marks.start_ns,
             cpu_end_ns=marks.end_ns,
@@ -182,7 +182,7 @@ def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork
     return damaged if not damaged.all() else np.zeros(len(damaged), bool)
 
 
-def _that_capture(capturing: Mask) -> str:
+def steps_that_capture(capturing: Mask) -> str:
     count = int(capturing.sum())
     if not count:
         return ""

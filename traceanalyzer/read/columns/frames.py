@@ -56,7 +56,7 @@ class _Gather:
         self.rows = sum(group.rows for group in groups)
         ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
         # Narrower ones numpy would widen for every column, which takes three times as long.
-        places = _ranks(np.concatenate(ids)).astype(np.intp, copy=False)
+        places = ranks_of_ids(np.concatenate(ids)).astype(np.intp, copy=False)
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
@@ -100,7 +100,7 @@ class _Gather:
         return out
 
 
-def _ranks(ids: NDArray[np.uint32]) -> NDArray[Any]:
+def ranks_of_ids(ids: NDArray[np.uint32]) -> NDArray[Any]:
     """How many ids are less than each; no id comes twice."""
     most = int(ids.max(initial=0)) + 1
     if most > _TABLE_PER_ID * len(ids):
@@ -119,7 +119,7 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     categories = [group.category for group in gather.groups]
     groups = gather.group_of()
     codes = gather.codes("head")
-    narrow = _narrowed(codes, len(heads))
+    narrow = narrowed(codes, len(heads))
     table: dict[str, Any] = {
         "category": categorical(groups, categories),
         "name": categorical(codes, [_name(name, head[0]) for head in heads]),
@@ -128,14 +128,14 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
         table["device"] = _devices(narrow, heads, collector)
     elif name == "gpu":
         devices = _devices(narrow, heads, collector)
-        table["device"] = _stored(_ordinals(_first_of(columns.get("device"), devices), collector))
-        streams = _looked_up(narrow, [lane_number(head[2]) for head in heads], Storage.INT)
-        table["stream"] = _stored(_first_of(columns.get("stream"), streams))
+        table["device"] = stored(_ordinals(first_of(columns.get("device"), devices), collector))
+        streams = looked_up(narrow, [lane_number(head[2]) for head in heads], Storage.INT)
+        table["stream"] = stored(first_of(columns.get("stream"), streams))
     else:
         for column, position in (("pid", 1), ("tid", 2)):
             lanes = (head[position] for head in heads)
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
-            table[column] = _looked_up(narrow, numbers, Storage.INT)
+            table[column] = looked_up(narrow, numbers, Storage.INT)
     return table
 
 
@@ -145,7 +145,7 @@ def _name(frame: str, name: Any) -> str:
     return demangled(text) if frame == "gpu" else text
 
 
-def _first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
+def first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
     """What is known, and the other where it is null."""
     numbers: Any = other.wide()
     return numbers if preferred is None else np.where(preferred.wide() == NULL_INT, numbers, preferred.wide())
@@ -153,7 +153,7 @@ def _first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
 
 def _devices(codes: NDArray[Any], heads: list[Head], collector: Collector) -> Table:
     """The GPU of each row as its pid tells."""
-    return _looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Storage.INT)
+    return looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Storage.INT)
 
 
 def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
@@ -169,14 +169,14 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     recurring, other = _Distinct(gather, "known"), _Distinct(gather, "other")
     table: dict[str, Any] = {"other_args": categorical(other.codes, other.texts())}
     decoded = recurring.values([column for column in columns if column.recurs])
-    narrow = _narrowed(recurring.codes, max(map(len, decoded.values()), default=0))
+    narrow = narrowed(recurring.codes, max(map(len, decoded.values()), default=0))
     for column in columns:
         if column.name in decoded:
             values = decoded.pop(column.name)
             table[column.name] = (
                 categorical(recurring.codes, values)
                 if column.storage.interned
-                else _looked_up(narrow, values, column.storage)
+                else looked_up(narrow, values, column.storage)
             )
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
             whole = column.storage is Storage.INT
@@ -233,19 +233,19 @@ class _Distinct:
         return documents
 
 
-def _narrowed(codes: Codes, size: int) -> NDArray[Any]:
+def narrowed(codes: Codes, size: int) -> NDArray[Any]:
     """Codes below a size, as narrow as that allows."""
     return codes.astype(np.min_scalar_type(-size - 1), copy=False)
 
 
-def _looked_up(codes: NDArray[Any], values: Sequence[Any], storage: Storage) -> Table:
+def looked_up(codes: NDArray[Any], values: Sequence[Any], storage: Storage) -> Table:
     """values[codes], null for None and for code -1."""
     dtype, null = _NULLS[storage]
     table: Any = np.array([null if value is None else value for value in values] + [null], dtype)
     return Table(codes, table)
 
 
-def _stored(numbers: NDArray[np.int64]) -> NDArray[np.int64] | Narrow:
+def stored(numbers: NDArray[np.int64]) -> NDArray[np.int64] | Narrow:
     """The numbers in 32 bits where all fit."""
     null = numbers == NULL_INT
     present = numbers[~null]

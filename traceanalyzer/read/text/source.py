@@ -156,7 +156,7 @@ class Source:
                 return
             except Exception:  # each kind of damage has its own class
                 self.consumed = file.seek(len(first))
-        yield from _from(done, self._unpacked(file, first, _GzipMember))
+        yield from _from(done, self._unpacked(file, first, GzipMember))
 
     def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
         """The file decompressed; it may consist of several members, and devices pad it with zeros."""
@@ -173,7 +173,7 @@ class Source:
                 if plain:
                     yield plain
                 data = stream.unused_data.lstrip(b"\0") if stream.eof else b""
-                if stream.eof and isinstance(stream, _GzipMember) and not stream.intact:
+                if stream.eof and isinstance(stream, GzipMember) and not stream.intact:
                     self._note("damaged", "do not match their checksum; all that unpacks was read")
         if not stream.eof:
             self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
@@ -196,7 +196,7 @@ def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
         start = max(start - len(block), 0)
 
 
-class _GzipMember:
+class GzipMember:
     """One member of a gzip file, whose checksum is compared after its data were handed on: a library that finds it
     wrong keeps back the last of them, though they unpack.
 
@@ -220,7 +220,7 @@ class _GzipMember:
         """What the next bytes of the file unpack to."""
         if self._head is not None:
             self._head += data
-            start = _gzip_header_bytes(self._head)
+            start = gzip_header_bytes(self._head)
             if start is None:
                 return b""
             data, self._head = self._head[start:], None
@@ -243,7 +243,7 @@ class _GzipMember:
         self.eof, self.unused_data = True, self._trailer[8:]
 
 
-def _gzip_header_bytes(data: bytes) -> int | None:
+def gzip_header_bytes(data: bytes) -> int | None:
     """Where the compressed data of a gzip member begin (RFC 1952); None while its header is incomplete.
 
     Raises:
