@@ -95,8 +95,7 @@ def evil_overlay() -> tuple[Overlay, list[str]]:
     made = TraceBuilder()
     for at, name in enumerate(EVIL, 1):
         made.op(name, at * 1_000_000, 500_000)
-        made.launch("cudaLaunchKernel", at * 1_000_000 + 1_000, 5_000, at)
-        made.kernel(at * 1_000_000 + 20_000, 100_000, at, name=name)
+        made.launched((at * 1_000_000 + 1_000, 5_000), (at * 1_000_000 + 20_000, 100_000), at, name=name)
     made.step(0, 0, 10 * 1_000_000)
     analysed_ = analyses_of(made.load())
     (overlay,) = overlays_of(report_of(analysed_), analysed_)

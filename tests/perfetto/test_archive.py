@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from tests.perfetto.drawn import BASE, TRACE, member, overlay, unpacked
 from tests.perfetto.merging import placed
 from tests.perfetto.reader import read
-from traceanalyzer.render.perfetto import archive
 from traceanalyzer.render.perfetto.archive import (
-    Member,
-    TooLarge,
     manifest,
     member_names,
     write_tar,
@@ -56,19 +53,6 @@ def test_zip_keeps_to_what_perfetto_reads() -> None:
             assert entry.compress_size < max(entry.file_size, 300)
 
 
-def test_one_trace_is_pinned_to_its_overlay() -> None:
-    said = manifest([overlay()])["perfetto_manifest"]
-    assert said["version"] == 1
-    assert said["trace_time"] == {"clock": "BOOTTIME", "file": "trace.findings.pftrace"}
-    assert said["files"] == [
-        {"path": "trace.findings.pftrace"},
-        {
-            "path": "trace.json",
-            "clocks": {"sync_to": {"file": "trace.findings.pftrace", "clock": "BOOTTIME"}, "offset_ns": 0},
-        },
-    ]
-
-
 def test_ranks_stand_on_the_clock_of_the_earliest() -> None:
     """A later base means that the same times are later; none is moved before zero."""
     later = 7_889_238 * 10**9
@@ -93,15 +77,6 @@ def clocks(entry: dict[str, Any]) -> dict[str, Any] | None:
     """How the file's clock is related."""
     found: dict[str, Any] | None = entry.get("clocks")
     return found
-
-
-def test_every_file_that_the_manifest_names_is_there() -> None:
-    members = [member(overlay(rank)) for rank in range(3)]
-    files = unpacked(members, "zip")
-    said = json.loads(files["perfetto_manifest.json"])["perfetto_manifest"]
-    paths = [entry["path"] for entry in said["files"]]
-    assert {*paths, "perfetto_manifest.json"} == {*files}
-    assert all(entry["clocks"]["sync_to"]["file"] in paths for entry in said["files"] if "clocks" in entry)
 
 
 @settings(max_examples=30)
@@ -133,16 +108,3 @@ def test_perfetto_places_every_file_where_it_was_recorded(bases: list[int], form
 def test_names_in_the_archive(source: str, stem: str) -> None:
     """Perfetto passes over names that begin with a dot."""
     assert member_names([overlay(source=source)]) == [(f"{stem}.json", f"{stem}.findings.pftrace")]
-
-
-def test_a_trace_that_is_too_large_for_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE) - 1)
-    with pytest.raises(TooLarge):
-        write_zip([member(overlay())], io.BytesIO())
-    write_tar([member(overlay())], io.BytesIO())
-
-
-def test_a_trace_that_changes_meanwhile_makes_no_archive() -> None:
-    contents = iter([[b"{}"], [b"{} "]])
-    with pytest.raises(OSError, match="changed"):
-        write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())

@@ -19,7 +19,7 @@ from tests.perfetto.reader import pb, read
 from traceanalyzer.model.overlay import Counter, Drift
 from traceanalyzer.render.perfetto import archive, wire
 from traceanalyzer.render.perfetto.address import View, viewer_address
-from traceanalyzer.render.perfetto.archive import Member, evened, manifest, write_tar, write_zip
+from traceanalyzer.render.perfetto.archive import Member, TooLarge, evened, manifest, write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.track_events import Interned, in_time
 
@@ -106,10 +106,15 @@ def test_a_track_stands_at_its_place_and_says_what_it_is_about() -> None:
 def test_a_trace_of_just_the_most_bytes_fits_into_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE))
     write_zip([member(overlay())], io.BytesIO())
+    monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE) - 1)
+    with pytest.raises(TooLarge):
+        write_zip([member(overlay())], io.BytesIO())
+    write_tar([member(overlay())], io.BytesIO())
 
 
-def test_a_trace_that_shrinks_meanwhile_makes_no_archive() -> None:
-    contents = iter([[b"{} "], [b"{}"]])
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
+def test_a_trace_that_changes_meanwhile_makes_no_archive(sizes: tuple[int, int]) -> None:
+    contents = iter([[b"{} "[:size]] for size in sizes])
     with pytest.raises(OSError, match="changed"):
         write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())
 

@@ -26,8 +26,7 @@ def launched(
 ) -> TraceBuilder:
     """Work that was launched within 5 us from then on, and ran from `start` to `end`, all in us."""
     made = into or TraceBuilder()
-    made.launch("cudaLaunchKernel", launch * US, 5 * US, number)
-    made.kernel(start * US, (end - start) * US, number)
+    made.launched((launch * US, 5 * US), (start * US, (end - start) * US), number)
     return made
 
 

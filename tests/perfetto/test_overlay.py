@@ -7,18 +7,16 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.fuzz.cases import case
-from tests.perfetto.drawn import drawing_of, evil_overlay, overlay_of
+from tests.perfetto.drawn import drawing_of, overlay_of
 from tests.perfetto.reader import Drawing, read
 from tests.support.cached_reports import analysed, reported
 from tests.support.fixtures import FIXTURES, SHOWING, name_of
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
-from traceanalyzer.model.errors import TraceAnalyzerError, Unavailable
-from traceanalyzer.model.intervals import length, union
+from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.read.load import load_file
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.finding_tracks import numbered
@@ -26,7 +24,6 @@ from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, overlays_of
 from traceanalyzer.render.perfetto.track_events import shown_name, to_track_events
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.report.words import in_words
-from traceanalyzer.rule.views import IdleTime
 
 MS = 1_000_000
 
@@ -136,61 +133,6 @@ def test_the_same_trace_gives_the_same_bytes() -> None:
     assert first == again
 
 
-def built() -> TraceBuilder:
-    """Two steps; in each an op reads back and the GPU waits for the next launch."""
-    made = TraceBuilder(profile_memory=1)
-    for step in range(2):
-        begin = step * 10 * MS
-        made.step(step, begin, 10 * MS)
-        made.op("aten::mm", begin, MS)
-        made.launch("cudaLaunchKernel", begin + 10_000, 5_000, 10 * step + 1)
-        made.kernel(begin + 20_000, 3 * MS, 10 * step + 1)
-        made.op("aten::item", begin + MS, 3 * MS)
-        made.launch("cudaMemcpyAsync", begin + MS + 1_000, 5_000, 10 * step + 2)
-        made.memcpy(
-            begin + 3 * MS + 30_000, 2_000, 10 * step + 2, name="Memcpy DtoH (Device -> Pinned)", bytes=4
-        )
-        made.launch("cudaStreamSynchronize", begin + MS + 10_000, 2 * MS + 30_000, 10 * step + 3)
-        made.memory(begin + 1_000, 4096, allocated=4096 * (step + 1), reserved=8192)
-    return made
-
-
-def test_what_waited_for_what() -> None:
-    """The launch of the copy, the copy, and the call that waited for it."""
-    analysed_ = analyses_of(built().load())
-    report = report_of(analysed_)
-    drawing = read(b"".join(to_track_events(overlays_of(report, analysed_)[0])))
-    places = {
-        (track, one.name, one.start_ns): one.arrows
-        for track, slices in drawing.slices.items()
-        for one in slices
-        if one.arrows
-    }
-    start = analysed_[0][1].trace.meta.origin_ns
-    copied = start + 3 * MS + 30_000
-    launch = places["Evidence: launches, thread 1000", "cudaMemcpyAsync", start + MS + 1_000]
-    copy = places["Evidence: work, device 0 stream 7", "Memcpy DtoH (Device -> Pinned)", copied]
-    wait = places["Evidence: waits, thread 1000", "cudaStreamSynchronize", copied]
-    assert len(launch) == len(wait) == 1
-    assert sorted((*launch, *wait)) == sorted(copy)
-
-
-def test_steps_memory_and_queue() -> None:
-    analysed_ = analyses_of(built().load())
-    drawing = read(b"".join(to_track_events(overlays_of(report_of(analysed_), analysed_)[0])))
-    start = analysed_[0][1].trace.meta.origin_ns
-    assert [one.name for one in drawing.slices["Steps: device 0"]] == ["Step 0", "Step 1"]
-    assert drawing.counters["Memory allocated: CUDA:0"] == [
-        (start + 1_000, 4096.0),
-        (start + 10 * MS + 1_000, 8192.0),
-    ]
-    queue = dict(drawing.counters["Queue depth: device 0"])
-    assert queue[start + 10_000] == 1
-    assert queue[start + MS + 1_000] == 2
-    assert queue[start + 20_000 + 3 * MS] == 1
-    assert queue[start + 3 * MS + 32_000] == 0
-
-
 def test_a_trace_without_a_gpu_has_an_overlay() -> None:
     made = TraceBuilder(devices=())
     made.op("aten::mm", 0, 50_000)
@@ -198,33 +140,6 @@ def test_a_trace_without_a_gpu_has_an_overlay() -> None:
     (overlay,) = overlays_of(report_of(analysed_), analysed_)
     assert read(b"".join(to_track_events(overlay))).groups == ["traceanalyzer"]
     assert overlay.counters == ()
-
-
-def test_idle_slices_are_whole_gaps() -> None:
-    """Stretches that touch and have one cause are one slice."""
-    path = FIXTURES / "scheduler-gap" / "bad.json.gz"
-    try:
-        idle = analysed(path).index(IdleTime)
-    except Unavailable:
-        pytest.fail("the fixture has work")
-    drawn = [
-        one for track, each in drawing_of(path).slices.items() if track.startswith("Idle") for one in each
-    ]
-    assert len(drawn) <= len(idle)
-    spans = np.array([(one.start_ns, one.end_ns) for one in drawn])
-    assert length(union(spans[:, 0], spans[:, 1])) == int((idle.end_ns - idle.start_ns).sum())
-
-
-def test_hostile_names_are_characters() -> None:
-    overlay, shown = evil_overlay()
-    drawing = read(b"".join(to_track_events(overlay)))
-    texts = [one.name for slices in drawing.slices.values() for one in slices]
-    texts += [
-        str(value) for slices in drawing.slices.values() for one in slices for value in one.args.values()
-    ]
-    assert all(text.isprintable() for text in texts)
-    assert all(any(name in text for text in texts) for name in shown)
-    assert sum(map(len, to_track_events(overlay))) < 1_000_000
 
 
 @pytest.mark.parametrize("seed", range(7_000, 7_030))

@@ -222,8 +222,7 @@ def test_many_changes_are_drawn_by_their_mean() -> None:
     count = MOST_SAMPLES
     starts = np.cumsum(rng.integers(11_000, 14_000, count))
     for at, start in enumerate(starts.tolist(), 1):
-        made.launch("cudaLaunchKernel", start - 9_000, 2_000, at)
-        made.kernel(start, int(rng.integers(500, 9_000)), at)
+        made.launched((start - 9_000, 2_000), (start, int(rng.integers(500, 9_000))), at)
     analysis = analyses_of(made.load())
     (overlay,) = overlays_of(report_of(analysis, select=["hotspot"]), analysis)
     queue = next(one for one in overlay.counters if one.name.startswith("Queue"))
@@ -263,8 +262,7 @@ def loop(*, marked: bool = True, gpu: bool = True) -> TraceBuilder:
             trace.step(number + 7, at, 90 * US)
         trace.op("aten::mm", at + 5 * US, 20 * US)
         if gpu:
-            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number + 1)
-            trace.kernel(at + 20 * US, 30 * US, number + 1)
+            trace.launched((at + 10 * US, 5 * US), (at + 20 * US, 30 * US), number + 1)
     return trace
 
 

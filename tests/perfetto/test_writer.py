@@ -119,13 +119,6 @@ def test_lanes_are_as_few_as_can_be(spans: list[tuple[int, int]]) -> None:
         assert np.all(start[own][1:] >= end[own][:-1])
 
 
-def test_a_lane_is_free_as_soon_as_its_slice_ends() -> None:
-    """The lowest that is free."""
-    spans = [(0, 10), (5, 20), (10, 30), (12, 14), (14, 18), (20, 21), (30, 31)]
-    start, end = np.array(spans, np.int64).T
-    assert lanes(start, end).tolist() == [0, 1, 0, 2, 2, 1, 0]
-
-
 def test_what_is_before_time_zero_is_left_out() -> None:
     overlay = drawn(
         track([(-5, 3), (7, 9)]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.roofline.test_ops import matmuls
+from tests.support.matmul_traces import matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tests.roofline.test_ops import matmuls
+from tests.support.matmul_traces import matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.version import SCHEMA_VERSION

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.roofline.test_ops import matmuls
+from tests.support.matmul_traces import matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
@@ -167,12 +167,6 @@ def test_damage_is_among_the_notes(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_bytes(content[: int(len(content) * 0.8)])
     assert run(["table", str(path)]) == 0
     assert "note: the file is damaged" in capsys.readouterr().err
-
-
-def test_an_exact_trace_has_no_notes() -> None:
-    trace = matmuls().load()
-    notes = table_notes(trace, key_averages(trace))
-    assert [note for note in notes if "recording began" not in note] == []
 
 
 @pytest.mark.parametrize(

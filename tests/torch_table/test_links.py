@@ -19,7 +19,6 @@ from traceanalyzer.model.containment import (
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.torch_table.function_events import all_events, annotation_margin_ns
 from traceanalyzer.torch_table.key_averages import key_averages
-from traceanalyzer.torch_table.printed import table_notes
 
 
 def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
@@ -132,18 +131,6 @@ def test_other_children_of_the_same_name_are_calls(
     assert row["device_ns"] == device_ns
 
 
-def test_asynchronous_communication_is_no_part_of_the_nesting() -> None:
-    trace = TraceBuilder()
-    trace.op("c10d::allreduce_", 0, 100)
-    trace.annotation("nccl:all_reduce", 10, 80)
-    built = trace.load()
-    averages = key_averages(built)
-    rows = {row["name"]: row for row in averages.rows.to_dict("records")}
-    assert rows["c10d::allreduce_"]["self_cpu_ns"] == 100
-    assert rows["nccl:all_reduce"]["self_cpu_ns"] == 0
-    assert any("asynchronous" in note for note in table_notes(built, averages))
-
-
 def test_memory_in_a_span_counts_and_rest_has_rows() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.op("aten::empty", 0, 100)
@@ -156,23 +143,6 @@ def test_memory_in_a_span_counts_and_rest_has_rows() -> None:
     assert rows["aten::empty"]["cpu_bytes"] == 7
     assert rows["[memory]"]["self_device_bytes"] == -512
     assert rows["[OutOfMemory]"]["calls"] == 1
-
-
-def test_python_functions_are_rows_only_when_asked_for() -> None:
-    trace = TraceBuilder(with_stack=1)
-    trace.python("train.py(3): step", 0, 200, python_id=1)
-    trace.op("aten::mm", 50, 100)
-    assert set(rows_of(trace)) == {"aten::mm"}
-    assert rows_of(trace, python_functions=True)["train.py(3): step"]["self_cpu_ns"] == 100
-    built = trace.load()
-    assert any("python_function" in note for note in table_notes(built, key_averages(built)))
-
-
-def test_the_profilers_own_ops_are_not_counted() -> None:
-    trace = TraceBuilder()
-    trace.op("aten::is_leaf", 0, 10)
-    trace.op("aten::mm", 20, 10)
-    assert set(rows_of(trace)) == {"aten::mm"}
 
 
 def test_steps_share_a_row_and_annotations_have_one_per_lane() -> None:

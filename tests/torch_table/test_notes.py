@@ -27,8 +27,7 @@ def built(**header: Any) -> TraceBuilder:
         name="PyTorch Profiler (0)",
     )
     trace.op("aten::mm", 10_001, 50 * US)
-    trace.launch("cudaLaunchKernel", 20_001, 5 * US, 1)
-    trace.kernel(80_001, 50 * US, 1)
+    trace.launched((20_001, 5 * US), (80_001, 50 * US), 1)
     return trace
 
 

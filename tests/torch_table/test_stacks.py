@@ -61,18 +61,6 @@ def test_a_python_function_has_the_stack_of_its_caller() -> None:
     }
 
 
-def test_longer_of_frames_starting_together_is_the_caller() -> None:
-    trace = TraceBuilder(with_stack=1)
-    trace.python("train.py(2): step", 0, 40, python_id=2, parent=1)
-    trace.python("train.py(1): main", 0, 100, python_id=1)
-    trace.op("aten::mm", 10, 10)
-    trace.op("aten::add", 50, 10)
-    assert stacks_of(trace, 2) == {
-        "aten::mm": [["train.py(2): step", "train.py(1): main"]],
-        "aten::add": [["train.py(1): main"]],
-    }
-
-
 @pytest.mark.parametrize(
     ("op", "args", "stack"),
     [

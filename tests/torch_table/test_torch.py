@@ -52,6 +52,12 @@ def train() -> None:
         torch.cat([images, images])
 
 
+@pytest.fixture(scope="module", params=SWITCHES.values(), ids=SWITCHES.keys())
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """Training as recorded with each of the switches, once for all tests."""
+    return captured(tmp_path_factory.mktemp("trained"), train, **request.param)
+
+
 def captured(folder: Path, work: Callable[[], None], **switches: Any) -> tuple[Any, Any]:
     """The profiler and the trace that it exported."""
     work()
@@ -82,16 +88,14 @@ def assert_equal(rows: Any, ours: KeyAverages, *, shapes: bool = False, stacks: 
             assert abs(record[name] - wanted) < 1, (row.key, theirs)
 
 
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES.keys())
-def test_rows_equal_key_averages(tmp_path: Path, switches: dict[str, bool]) -> None:
-    profiler, trace = captured(tmp_path, train, **switches)
+def test_rows_equal_key_averages(trained: tuple[Any, Any]) -> None:
+    profiler, trace = trained
     python = lists_python(profiler)
     assert_equal(profiler.key_averages(), key_averages(trace, python_functions=python))
 
 
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES.keys())
-def test_rows_by_shape_equal_key_averages(tmp_path: Path, switches: dict[str, bool]) -> None:
-    profiler, trace = captured(tmp_path, train, **switches)
+def test_rows_by_shape_equal_key_averages(trained: tuple[Any, Any]) -> None:
+    profiler, trace = trained
     ours = key_averages(trace, by_input_shape=True, python_functions=lists_python(profiler))
     assert_equal(profiler.key_averages(group_by_input_shape=True), ours, shapes=True)
 
@@ -116,9 +120,8 @@ def test_threads_share_memory_events_as_torch_shares_them(tmp_path: Path) -> Non
     assert_equal(profiler.key_averages(), key_averages(trace))
 
 
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES.keys())
-def test_the_text_equals_torchs(tmp_path: Path, switches: dict[str, bool]) -> None:
-    profiler, trace = captured(tmp_path, train, **switches)
+def test_the_text_equals_torchs(trained: tuple[Any, Any]) -> None:
+    profiler, trace = trained
     ours = key_averages(trace, python_functions=lists_python(profiler))
     theirs = profiler.key_averages().table(sort_by="cpu_time_total", row_limit=20)
     assert render_table(printed_table(ours, "cpu_time_total"), TableSize(20)).split("\n") == theirs.split(
