@@ -19,7 +19,6 @@ from tests.support.fixtures import FIXTURES, TRACES, name_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.html.document import MOST_BYTES as MOST_OF_PAGE
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.markup import filled, script, style, template
 from traceanalyzer.render.html.page_data import page_of, thinner
@@ -99,19 +98,6 @@ def test_only_its_own_script_may_run() -> None:
     policy = next(one for one in parsed(rendered(ONE)).having("http-equiv")).attributes["content"]
     assert "default-src 'none'" in str(policy)
     assert re.search(r"script-src 'sha256-[\w+/=]{44}'", str(policy))
-
-
-@pytest.mark.no_cover  # the same lines again and again
-def test_many_ranks_and_findings_stay_small() -> None:
-    analysis, report, ranks = analysed(ONE), reported(ONE), range(24)
-    traces = tuple(replace(report.traces[0], rank=rank) for rank in ranks)
-    findings = tuple(replace(finding, rank=rank) for finding in report.findings for rank in ranks)
-    job = replace(report, traces=traces, findings=findings)
-    assert len(render_html(page_of(job, [(rank, analysis) for rank in ranks]))) <= MOST_OF_PAGE
-    crowd = replace(report, findings=report.findings * 200)
-    whole = page_of(crowd, [(report.traces[0].rank, analysis)])
-    assert sum(strip is not None for strip in whole.strips) == 40
-    assert len(render_html(whole)) <= MOST_OF_PAGE
 
 
 def test_too_large_page_halves_drawings_then_ranks() -> None:

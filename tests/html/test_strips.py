@@ -16,8 +16,8 @@ from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.render.html.event_bars import Bar, _levels, rows_within
-from traceanalyzer.render.html.strip_data import Earlier, Lane, Link, Strip, _best, _fair, strip_of
+from traceanalyzer.render.html.event_bars import Bar, levels_of, rows_within
+from traceanalyzer.render.html.strip_data import Earlier, Lane, Link, Strip, fair_parts, longest_of, strip_of
 from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.timeline.selection import Events
@@ -243,27 +243,27 @@ def test_bar_is_as_long_as_its_event_and_has_letters_if_wide() -> None:
 
 
 def test_small_lanes_leave_their_room_to_the_large_ones() -> None:
-    assert _fair([50, 1, 60], 30) == [14, 1, 15]
-    assert _fair([3, 4], 30) == [3, 4]
-    assert _fair([], 30) == []
+    assert fair_parts([50, 1, 60], 30) == [14, 1, 15]
+    assert fair_parts([3, 4], 30) == [3, 4]
+    assert fair_parts([], 30) == []
 
 
 def test_drawn_are_those_of_the_occurrence_and_then_the_longest() -> None:
     durations, own = np.array([5, 90, 70, 1, 90]), np.array([False, False, False, True, False])
-    assert _best(durations, own, 3).tolist() == [1, 3, 4]
-    assert _best(durations, own, 2).tolist() == [1, 3]
+    assert longest_of(durations, own, 3).tolist() == [1, 3, 4]
+    assert longest_of(durations, own, 2).tolist() == [1, 3]
 
 
 def test_of_too_many_levels_those_near_the_occurrence_are_drawn() -> None:
     """Seven of ten: the levels that no row has are left out, and one inside the occurrence is kept."""
     depth = np.array([0, 2, 3, 5, 6, 7, 8, 9, 11, 12])
     none = np.zeros(10, bool)
-    assert _levels(depth, none)[0] == -1
+    assert levels_of(depth, none)[0] == -1
     for place, first in ((0, 0), (5, 0), (6, -1), (7, -2), (9, -3)):
         own = none.copy()
         own[place] = True
-        assert _levels(depth, own).tolist() == [first + level for level in range(10)]
-    assert _levels(np.array([4, 9]), none[:2]).tolist() == [0, 1]
+        assert levels_of(depth, own).tolist() == [first + level for level in range(10)]
+    assert levels_of(np.array([4, 9]), none[:2]).tolist() == [0, 1]
 
 
 def test_streams_are_the_busiest_four_and_that_of_the_occurrence() -> None:

@@ -134,7 +134,7 @@ def test_texts_are_of_the_type_that_this_pandas_has(
     version: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pd, "__version__", version)
-    assert lanes._text_dtype.__wrapped__() == dtype
+    assert lanes.text_dtype.__wrapped__() == dtype
 
 
 def test_columns_are_those_of_the_frame_once_there_is_one(analysis: Analysis) -> None:

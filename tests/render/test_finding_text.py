@@ -58,13 +58,6 @@ def test_places_are_a_table_that_drops_columns_rather_than_lines() -> None:
         assert ("thread 29197520" in row) is ("on" in head.split()) is (width > 80)
 
 
-def test_finding_names_its_rank_or_device_among_several() -> None:
-    assert "1  scheduler-gap: late (rank 0) " in render_text(samples.two_ranks())
-    both = samples.trace(accounting=(samples.accounting(), samples.accounting(device=1)))
-    assert "1  scheduler-gap: late (device 0) " in render_text(samples.report(both))
-    assert "(device" not in render_text(samples.report())
-
-
 def test_a_finding_without_cost_shows_none() -> None:
     costless = samples.finding(0, cost_ns=0, cost_share=0.0, severity=Severity.INFO)
     text = render_text(samples.report(findings=(costless,)))

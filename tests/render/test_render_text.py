@@ -13,7 +13,7 @@ from tests.support.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import IdleCause, Report, Verdict
-from traceanalyzer.render.text.page import WIDEST, Page
+from traceanalyzer.render.text.page import WIDEST
 from traceanalyzer.render.text.report import render_text, times_count_from
 from traceanalyzer.version import __version__
 
@@ -130,16 +130,6 @@ def test_every_class_has_a_glyph_of_its_own_also_in_ascii() -> None:
         listed = re.findall(r"^  (\S) [a-z]", text, re.MULTILINE)
         assert len(listed) == len(set(listed)) == len(CLASSES)
         assert not ascii_only or text.isascii()
-
-
-@pytest.mark.parametrize(
-    "words", ["2.34 ms", "17.5 %", "0.9 µs", "4.00 KiB", "312 TFLOP/s", "900 GB/s", "5 x"]
-)
-def test_no_line_ends_between_a_number_and_its_unit(words: str) -> None:
-    for before in range(40, 75):
-        page = Page(60)
-        page.put("a " * (before // 2) + f"takes {words} of the time")
-        assert words in page.text()
 
 
 @pytest.mark.parametrize(

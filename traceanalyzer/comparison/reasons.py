@@ -203,7 +203,7 @@ def _decisive_changes(
         decisive,
         key=lambda change: (
             not change.real and abs(change.idle_ns) <= abs(total_ns) / 2,
-            -_weight(change),
+            -abs(change.delta_ns + change.idle_ns),
             change.label,
         ),
     )
@@ -244,10 +244,6 @@ def _fits(fault: FaultChange, step: StepAxis | None) -> bool:
     if not saves:
         return step.word in (Word.UNKNOWN, Word.FASTER)
     return step.difference > _FITTING * (fault.said_share or 0.0) and step.word is not Word.FASTER
-
-
-def _weight(change: _Change) -> float:
-    return abs(change.delta_ns + change.idle_ns)
 
 
 def _fault_phrase(fault: FaultChange) -> str:

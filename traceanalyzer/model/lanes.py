@@ -172,7 +172,7 @@ def _from_pandas(frame: pd.DataFrame, name: str) -> Values | Coded:
 
 def _to_pandas(column: Column, values: Values | Coded) -> Any:
     if isinstance(values, Coded):
-        texts = pd.Index(values.texts, dtype=_text_dtype())
+        texts = pd.Index(values.texts, dtype=text_dtype())
         return pd.Categorical.from_codes(values.codes, categories=texts)
     if column.storage is not Storage.INT:
         return values
@@ -188,7 +188,7 @@ def _to_pandas(column: Column, values: Values | Coded) -> Any:
 
 
 @cache
-def _text_dtype() -> Any:
+def text_dtype() -> Any:
     """Of categories: as pandas itself has."""
     from pandas import __version__
 

@@ -137,7 +137,7 @@ def _cpu(trace: Trace, main: int) -> _Part:
         own_id=np.where(is_op, external, np.where(is_overhead, NULL_INT, ints(frame, "correlation"))),
         linked_id=linked,
         annotation=annotation,
-        asynchronous=annotation & _async_names(frame),
+        asynchronous=annotation & matching(frame, "name", _ASYNC_NAME.match),
     )
 
 
@@ -170,10 +170,6 @@ def _python(trace: Trace) -> _Part:
 
 def _positive(ids: Rows) -> Rows:
     return np.where(ids > 0, ids, NULL_INT)
-
-
-def _async_names(frame: pd.DataFrame) -> Flags:
-    return matching(frame, "name", _ASYNC_NAME.match)
 
 
 def threads_of(frame: pd.DataFrame) -> Rows:

@@ -76,7 +76,7 @@ class Bar:
 
 def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...]]:
     """(levels, bars) of some rows of one thread, by start; `own` are the rows of the occurrence."""
-    level = _levels(around(events, rows), np.isin(rows, own))
+    level = levels_of(around(events, rows), np.isin(rows, own))
     shown = (level >= 0) & (level < MOST_LEVELS)
     rows, level = rows[shown], level[shown]
     names = Texts.column(events.trace.lanes.cpu, "name", rows)
@@ -93,7 +93,7 @@ def cpu_bars(events: Events, rows: Rows, own: Rows) -> tuple[int, tuple[Bar, ...
     return max((bar.level + 1 for bar in bars), default=0), bars
 
 
-def _levels(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+def levels_of(depth: Rows, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
     """Depths without those that no row has, and where there are too many those near the occurrence's rows."""
     levels, level = np.unique(depth, return_inverse=True)
     deepest = int(level[own].max(initial=0)) if own.any() else MOST_LEVELS - 1

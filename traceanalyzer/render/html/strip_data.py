@@ -179,16 +179,16 @@ def _longest(
     if events.work is not None:
         lanes += [(rows, events.work.start_ns, events.work.end_ns, place.work) for _, rows in streams]
     sizes = [len(rows) for rows, *_ in lanes]
-    room = _fair(sizes, most)
+    room = fair_parts(sizes, most)
     kept = [
-        rows[_best(end[rows] - start[rows], np.isin(rows, own), count)]
+        rows[longest_of(end[rows] - start[rows], np.isin(rows, own), count)]
         for (rows, start, end, own), count in zip(lanes, room, strict=True)
     ]
     none = [np.empty(0, np.int64)]
     return np.concatenate(none + kept[: len(threads)]), np.concatenate(none + kept[len(threads) :])
 
 
-def _fair(sizes: Sequence[int], most: int) -> list[int]:
+def fair_parts(sizes: Sequence[int], most: int) -> list[int]:
     """How many of each lane: what small lanes leave over goes to the large ones."""
     room, left = [0] * len(sizes), most
     for done, i in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
@@ -197,7 +197,7 @@ def _fair(sizes: Sequence[int], most: int) -> list[int]:
     return room
 
 
-def _best(durations: Rows, own: Mask, count: int) -> Rows:
+def longest_of(durations: Rows, own: Mask, count: int) -> Rows:
     return np.sort(np.lexsort((np.arange(len(durations)), -durations, ~own))[:count])
 
 

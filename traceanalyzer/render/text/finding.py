@@ -149,7 +149,7 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     amounts = amount_words(finding, _step(finding, report), _before(number, report))
     if amounts:
-        alone = fault and _saves(amounts) and finding.saving and not finding.saving.beyond
+        alone = fault and amounts.startswith("saves") and finding.saving and not finding.saving.beyond
         page.put(f"fixing only this {amounts}" if alone else amounts, indent=3, style="dim")
 
 
@@ -177,10 +177,8 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
 
 def _advice(finding: Finding, report: Report) -> str:
     """What to do; of the GPU's work, after what it saves nothing for: the CPU that is the limit."""
-    step, of_gpu = (
-        _step(finding, report),
-        any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules()),
-    )
+    step = _step(finding, report)
+    of_gpu = any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules())
     waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
     vain = finding.saving is not None and probably_nothing(finding.saving)
     return _CPU_FIRST * (waits and vain) + finding.advice
@@ -196,10 +194,6 @@ def _before(number: int, report: Report) -> list[int]:
         if n != number and n not in gone and one.rank == own.rank and one.stream is None
         if one.severity is not Severity.INFO and one.saving is not None and not one.saving.beyond
     ]
-
-
-def _saves(amounts: str) -> bool:
-    return amounts.startswith("saves")
 
 
 def _in_vain(finding: Finding) -> bool:
@@ -247,15 +241,12 @@ def _step(finding: Finding, report: Report) -> StepEstimate | None:
 def _whose(finding: Finding, report: Report) -> str:
     """The rank or device that the finding is about, where there are several."""
     if len(report.traces) > 1:
-        every = len(finding.ranks) == len(report.traces)
-        own = finding.ranks or (() if finding.rank is None else (finding.rank,))
-        return f" ({_all_of(len(finding.ranks))})" if every else f" ({ranks_in_words(own)})"
+        count = len(finding.ranks)
+        if count == len(report.traces):
+            return " (both ranks)" if count == 2 else f" (all {count} ranks)"
+        return f" ({ranks_in_words(finding.ranks or (() if finding.rank is None else (finding.rank,)))})"
     several = any(len(trace.meta.devices) > 1 or len(trace.accounting) > 1 for trace in report.traces)
     return f" (device {finding.device})" if several and finding.device is not None else ""
-
-
-def _all_of(ranks: int) -> str:
-    return "both ranks" if ranks == 2 else f"all {ranks} ranks"
 
 
 def put_places(page: Page, findings: Mapping[int, Finding], traces: Sequence[TraceReport]) -> None:

@@ -50,13 +50,18 @@ def _group(name: str, one: Rate) -> str:
 
 def ranges(ranks: Sequence[int]) -> str:
     """`0-3,6`: ranks that follow each other by their first and last."""
-    parts: list[list[int]] = []
+    return ",".join("-".join(map(str, dict.fromkeys((run[0], run[-1])))) for run in _runs(ranks))
+
+
+def _runs(ranks: Sequence[int]) -> list[list[int]]:
+    """Ranks that follow each other, together."""
+    runs: list[list[int]] = []
     for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1][1:] = [rank]
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
         else:
-            parts.append([rank])
-    return ",".join("-".join(map(str, part)) for part in parts)
+            runs.append([rank])
+    return runs
 
 
 def _slow(name: str, one: Rate) -> Iterator[str]:
@@ -65,7 +70,7 @@ def _slow(name: str, one: Rate) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(f"{cell:>{size}}" for cell, size in zip(row, widths, strict=True))
 
@@ -89,15 +94,18 @@ def _speed(value: float) -> str:
 
 
 def _clock(rank: int, clock: Clock) -> tuple[str, ...]:
-    sign = "-" if clock.offset_ns < 0 else ""
     return (
         f"rank {rank}",
-        "reference" if rank == clock.reference else sign + format_ns(abs(clock.offset_ns)),
+        "reference" if rank == clock.reference else _offset(clock),
         format_ns(clock.uncertainty_ns),
         f"{clock.drift_ppm:.1f} µs/s",
         str(clock.pairs),
         str(clock.broken) if clock.broken else "",
     )
+
+
+def _offset(clock: Clock) -> str:
+    return "-" * (clock.offset_ns < 0) + format_ns(abs(clock.offset_ns))
 
 
 _RANKS = 16  # in the table: of more the ones that stand out
@@ -144,7 +152,7 @@ def put_iterations(page: Page, iterations: Iterations) -> None:
 def _difference(one: Iteration) -> str:
     told = []
     if one.more_ns is not None:
-        parts = [f"{_part(part.part)} {format_ns(abs(part.more_ns))}{_on(part.rank)}" for part in one.parts]
+        parts = [_part(part.part, part.more_ns, part.rank) for part in one.parts]
         what = f"a step takes {format_ns(abs(one.more_ns))} {'more' if one.more_ns > 0 else 'less'} than the others"
         told.append(f"{what}: {', '.join(parts)}" if parts else what)
     if one.program_share < _SAME_PROGRAM:
@@ -153,13 +161,11 @@ def _difference(one: Iteration) -> str:
     return "; ".join(told)
 
 
-def _part(part: str) -> str:
+def _part(part: str, more_ns: int, rank: int | None) -> str:
     kind, _, cause = part.partition(":")
-    return f"{kind} ({cause})" if cause else kind
-
-
-def _on(rank: int | None) -> str:
-    return "" if rank is None else f" on rank {rank}"
+    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(more_ns))}" + (
+        "" if rank is None else f" on rank {rank}"
+    )
 
 
 def put_ranks(page: Page, job: JobReport) -> None:
@@ -167,10 +173,8 @@ def put_ranks(page: Page, job: JobReport) -> None:
     rows = [_TITLES, *(_row(rank) for rank in _shown(job))]
     filled = [at for at in range(len(_TITLES)) if any(row[at] for row in rows[1:])]
     rows = [tuple(row[at] for at in filled) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     page.blank()
-    for place, row in enumerate(rows):
-        line = "  ".join(f"{cell:>{size}}" for cell, size in zip(row, widths, strict=True))
+    for place, line in enumerate(_table(rows)):
         page.lines.append(page.styled(line[: page.width], "dim") if not place else line[: page.width])
     page.put(_LEGEND, style="dim")
     left = len(job.ranks) - len(rows) + 1
@@ -221,11 +225,7 @@ def _row(rank: RankReport) -> tuple[str, ...]:
         format_ns(rank.waiting_ns),
         format_ns(rank.holding_up_ns),
         "" if rank.alone_ns is None else format_ns(rank.alone_ns),
-        ""
-        if clock is None
-        else format_ns(clock.offset_ns)
-        if clock.offset_ns >= 0
-        else f"-{format_ns(-clock.offset_ns)}",
+        "" if clock is None else _offset(clock),
         "" if clock is None or not clock.drift_ppm else f"{clock.drift_ppm:.1f} µs/s",
         "" if clock is None else format_ns(clock.uncertainty_ns),
     )
@@ -235,12 +235,7 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     """`rank 3`, `ranks 0 to 7`, `ranks 1, 4 and 12 more`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
+    runs = _runs(ranks)
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     shown = ", ".join(texts[:4])
     return f"ranks {shown}" + (f" and {sum(map(len, runs[4:]))} more" if len(runs) > 4 else "")

@@ -134,15 +134,11 @@ def _not_understood(meta: Meta) -> list[str]:
         "of unknown categories": meta.unknown_categories,
         "mended": meta.anomalies,
     }
-    return [f"{_total(counts)} {kind}: {_listed(counts)}" for kind, counts in kinds.items() if counts]
-
-
-def _total(counts: Mapping[str, int]) -> str:
-    return f"{sum(counts.values()):,}"
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    return [
+        f"{sum(counts.values()):,} {kind}: {', '.join(f'{name} {count:,}' for name, count in sorted(counts.items()))}"
+        for kind, counts in kinds.items()
+        if counts
+    ]
 
 
 def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:

@@ -84,7 +84,9 @@ def _columns(table: PrintedTable, size: TableSize) -> list[_Column]:
     columns.append(_Column("# of Calls", [str(calls) for calls in shown["calls"]]))
     columns += _input_columns(rows, shown)
     columns += _stack_columns(rows, shown)
-    place = _flops_place(columns)
+    place = len(columns) - (
+        columns[-1].title == "Source Location"
+    )  # the stacks' lines stay in the last column
     return [*columns[:place], *_flops_columns(rows, shown), *columns[place:]]
 
 
@@ -102,11 +104,6 @@ def _stack_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
     width = min(longest + 4, MAX_SOURCE_WIDTH)
     first = [_trimmed(stack[0], width) if len(stack) else "" for stack in shown["stack"]]
     return [_Column("Source Location", first, width, left=True)]
-
-
-def _flops_place(columns: Sequence[_Column]) -> int:
-    """Before the stacks, so that their lines stay in the last column."""
-    return len(columns) - (columns[-1].title == "Source Location")
 
 
 def _flops_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
