@@ -108,3 +108,16 @@ def test_perfetto_places_every_file_where_it_was_recorded(bases: list[int], form
 def test_names_in_the_archive(source: str, stem: str) -> None:
     """Perfetto passes over names that begin with a dot."""
     assert member_names([overlay(source=source)]) == [(f"{stem}.json", f"{stem}.findings.pftrace")]
+
+
+def test_one_trace_is_pinned_to_its_overlay() -> None:
+    said = manifest([overlay()])["perfetto_manifest"]
+    assert said["version"] == 1
+    assert said["trace_time"] == {"clock": "BOOTTIME", "file": "trace.findings.pftrace"}
+    assert said["files"] == [
+        {"path": "trace.findings.pftrace"},
+        {
+            "path": "trace.json",
+            "clocks": {"sync_to": {"file": "trace.findings.pftrace", "clock": "BOOTTIME"}, "offset_ns": 0},
+        },
+    ]

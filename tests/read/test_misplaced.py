@@ -167,3 +167,11 @@ def test_a_name_whose_rows_were_left_out_has_no_number() -> None:
     late = op(pid="gone", tid="away", ts=2 * LATE_US)
     trace = of(late, *[op(pid="worker", tid="main")] * 30)
     assert {*map(tuple, trace.cpu[["pid", "tid"]].values.tolist())} == {(-1000, -1001)}
+
+
+@pytest.mark.parametrize(("off", "kept"), [(19, 1), (20, 21)])
+def test_lane_clock_is_wrong_if_95_percent_lie_elsewhere(off: int, kept: int) -> None:
+    """Just beyond an hour after the ops; one kernel is beside them."""
+    ops = [op(ts=LATE_US + at) for at in range(50)]
+    trace = of(*ops, kernel(ts=LATE_US), *[kernel(ts=LATE_US + 3601e6) for _ in range(off)])
+    assert len(trace.gpu) == kept

@@ -161,3 +161,24 @@ def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
     for number in range(1, STEPS):
         trace.launch("cudaMalloc", (number * 1_000 + 600) * US, 10 * US, 950 + number)
     assert once(trace) == []
+
+
+@pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
+def test_single_call_of_a_name_must_stall_for_a_millisecond(
+    dur_us: int, found: list[tuple[str, int]]
+) -> None:
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        trace.step(number, number * 2_000 * US, 2_000 * US)
+        trace.launch("cudaLaunchKernel", (number * 2_000 + 1_500) * US, 5 * US, number + 1)
+        trace.kernel((number * 2_000 + 1_510) * US, 5 * US, number + 1)
+    trace.launch("cublasCreate", 100 * US, dur_us * US, 900, category="cuda_driver")
+    assert once(trace) == found
+
+
+def test_waiting_for_the_device_is_no_first_use() -> None:
+    trace = steps()
+    for number in range(3):
+        trace.launch("cudaDeviceSynchronize", (number * 1_000 + 1_500) * US, 5 * US, 900 + number)
+    trace.launch("cudaDeviceSynchronize", 400 * US, 400 * US, 910)
+    assert once(trace) == []
