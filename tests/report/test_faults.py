@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.report import report_samples as samples
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.report.finding_order import by_fault
@@ -57,14 +61,18 @@ def test_fault_asks_for_nothing_if_no_finding_does() -> None:
         assert fault.severity is severity
 
 
-def test_delaying_rank_leads_its_fault_unless_no_fault() -> None:
-    large = found("large", share=0.6)
-    for severity, order in ((LOW, ["late", "large"]), (INFO, ["large", "late"])):
-        late = found("late", severity, share=0.1, rule="straggler")
-        told, _ = by_fault([large, late], [faults(0, 0)], frozenset({"straggler"}))
-        assert names(told) == order
-        told, _ = by_fault([large, late], [faults(0, 1, severity=severity)], frozenset({"straggler"}))
-        assert names(told) == order
+@pytest.mark.parametrize("general", ["straggler", "host-gap", "launch-bound"])
+def test_the_specific_remedy_leads_its_fault(general: str) -> None:
+    late, why = found("late", share=0.6, rule=general), found("why", share=0.1, rule="implicit-sync")
+    late = replace(late, advice="Share that work among the ranks.")
+    told, _ = by_fault([late, why], [faults(0, 0)])
+    assert names(told) == ["why", "late"]
+    told, _ = by_fault([late, replace(why, severity=INFO)], [faults(0, 0)])
+    assert names(told) == ["late", "why"]
+    told, _ = by_fault(
+        [replace(late, rule="straggler", advice="Compute it on the device."), why], [faults(0, 0)]
+    )
+    assert names(told) == ["late", "why"]
 
 
 def test_explained_finding_follows_its_explanation() -> None:

@@ -58,7 +58,7 @@ def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: S
 @pytest.mark.parametrize(
     ("name", "rule", "rank"),
     [
-        ("ranks/hiccup.bad", "straggler", 0),
+        ("ranks/hiccup.bad", "host-gap", 0),
         ("ranks/imbalance.bad", "load-imbalance", 1),
         ("ranks2/slow_gpu.bad", "load-imbalance", 1),
         ("ranks2/rank0_metrics.bad", "straggler", 0),
@@ -132,7 +132,7 @@ def test_finding_of_all_ranks_is_one_with_the_jobs_saving(
 def test_a_pause_is_one_fault_whoever_names_it(shared: Shared) -> None:
     """As what its peers do not do, and as a gap without an op."""
     first, second = reported_pair(shared, "ranks/hiccup.bad").findings[:2]
-    assert (first.rule, second.rule) == ("straggler", "host-gap")
+    assert (first.rule, second.rule) == ("host-gap", "straggler")
     assert first.fault == second.fault
 
 
@@ -153,7 +153,8 @@ def test_work_on_the_host_is_said_with_the_copies_that_it_needs(shared: Shared) 
 def test_loader_delaying_one_rank_has_one_waiting_number(shared: Shared) -> None:
     """The findings count the waits of steps, as the table of ranks does: 5.91 ms a step with those outside of them."""
     report = reported_pair(shared, "ranks2/loader.bad")
-    first = report.findings[0]
+    loader, first = report.findings[:2]
+    assert (loader.rule, loader.fault) == ("dataloader-stall", first.fault)
     assert report.job is not None
     held_ns = max(one.holding_up_ns for one in report.job.ranks)
     assert (first.rule, first.evidence["waits_ns"]) == ("straggler", pytest.approx(held_ns, abs=1))

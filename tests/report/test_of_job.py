@@ -50,7 +50,8 @@ def found(
     rank: int, by: str = "aten::mm", severity: Severity = HIGH, share: float | None = 0.2, **changes: Any
 ) -> Finding:
     saving = None if share is None else samples.saving(share)
-    return samples.finding(0, rank=rank, by=by, severity=severity, saving=saving, advice="Fix it.", **changes)
+    given = {"message": "The GPU waits.", "advice": "Fix it.", **changes}
+    return samples.finding(0, rank=rank, by=by, severity=severity, saving=saving, **given)
 
 
 def joined(

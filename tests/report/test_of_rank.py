@@ -70,7 +70,6 @@ def test_finding_has_the_requested_number_of_occurrences() -> None:
 def test_a_finding_is_compared_by_what_it_saves_or_else_costs(saved: float | None, share: float) -> None:
     brief = Brief(0, 0, "host-gap", "late", None, Severity.HIGH, 0.2, 5, saved, fixable=True, fault=0)
     assert brief.share == share
-    assert brief.key == ("host-gap", "late", None)
 
 
 @pytest.mark.parametrize(("busy_us", "bound"), [(960, "gpu"), (700, "cpu")])

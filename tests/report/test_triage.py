@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.report import report_samples as samples
-from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
+from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Finding, Outcome, Severity, Status
 from traceanalyzer.model.report import Fault
 from traceanalyzer.report.finding_order import triage, triaged
 
@@ -18,16 +18,14 @@ def found(name: str, severity: Severity = HIGH, fault: str = "F1", **changes: An
     return samples.finding(0, by=name, severity=severity, fault=fault, **given)
 
 
-def listed(
-    findings: list[Finding], leading: frozenset[str] = frozenset(), outcomes: tuple[Outcome, ...] = ()
-) -> list[str | None]:
+def listed(findings: list[Finding], outcomes: tuple[Outcome, ...] = ()) -> list[str | None]:
     """Their names in order; the faults are as the findings say, one as severe as its first finding."""
     ids = list(dict.fromkeys(one.fault for one in findings))
     numbers = {name: [at for at, one in enumerate(findings, 1) if one.fault == name] for name in ids}
     faults = [
         Fault(str(name), "", None, findings[own[0] - 1].severity, tuple(own)) for name, own in numbers.items()
     ]
-    told, (renamed,) = triaged(findings, [faults], outcomes, leading)
+    told, (renamed,) = triaged(findings, [faults], outcomes)
     assert [one.id for one in renamed] == [f"F{number}" for number in range(1, len(ids) + 1)]
     assert {one.id: one.findings for one in renamed} == {
         one.id: tuple(at for at, of in enumerate(told, 1) if of.fault == one.id) for one in renamed
@@ -57,10 +55,25 @@ def test_evidence_without_request_precedes_other_faults() -> None:
     assert listed(given) == ["much", "little", "why", "none"]
 
 
-def test_delaying_rank_precedes_evidence_that_asks() -> None:
-    for severity, order in ((LOW, ["late", "why", "much"]), (INFO, ["late", "much", "why"])):
-        given = [found("late", rule="straggler"), found("why", severity), found("much", HIGH, "F2")]
-        assert listed(given, frozenset({"straggler"})) == order
+def test_doubtful_findings_come_last_and_are_hidden() -> None:
+    """A sure finding of their fault shows them."""
+    low = {"confidence": Confidence.LOW}
+    given = [found("guess", LOW, **low), found("much", HIGH, "F2"), found("none", INFO, "F3", cost_share=0.5)]
+    assert listed(given) == ["much", "none", "guess"]
+    for fault, hidden in (("F1", ["guess"]), ("F2", [])):
+        guess, much = found("guess", LOW, fault, **low), given[1]
+        of_guess = [Fault("F1", "", None, LOW, (1,)), Fault("F2", "", None, HIGH, (2,))]
+        of_both = [Fault("F2", "", None, HIGH, (1, 2))]
+        told, _ = triaged([guess, much], [of_guess if fault == "F1" else of_both], ())
+        assert [one.by for one in told if one.pedantic] == hidden
+    told, _ = triaged([found("large guess", MEDIUM, **low)], [[Fault("F1", "", None, MEDIUM, (1,))]], ())
+    assert not told[0].pedantic
+
+
+def test_pedantic_hides_no_finding() -> None:
+    report = samples.report(findings=(replace(found("guess", LOW), pedantic=True), found("much")))
+    assert [list(triage(report, pedantic=all_of).others) for all_of in (False, True)] == [[2], [1, 2]]
+    assert list(triage(report).pedantic) == [1]
 
 
 def test_settled_findings_come_last_but_with_their_fault() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ class Told:
     share: float
     low_share: float
     idle_share: float = 1.0
+    step: Any = field(default_factory=lambda: SimpleNamespace(basis=""))
+    program: Any = None
 
     def saving(self, _: Any, given: Any = ()) -> Saving:
         return Saving(1, 1, 1, self.share, self.low_share, self.share, "replayed")

@@ -32,6 +32,7 @@ from traceanalyzer.cli.report_output import (
     baseline_severities,
     failed_rules,
     failing,
+    print_failures,
     print_times,
     rendered,
     warn_of_measured,
@@ -67,6 +68,7 @@ class Request:
     no_config: bool = False
     quiet: bool = False
     verbose: bool = False
+    pedantic: bool = False
     profile: bool = False
     force: bool = False
     jobs: int | None = None
@@ -113,7 +115,12 @@ class Request:
 @click.option("--no-config", is_flag=True, help="Leave [tool.traceanalyzer] of pyproject.toml unread.")
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
 @click.option("--verbose", is_flag=True, help="The whole report; by default it is one screen.")
-@click.option("--profile", is_flag=True, help="Write to standard error how long each index and rule took.")
+@click.option("--pedantic", is_flag=True, help="Print findings of low confidence, too.")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Write to standard error how long each index and rule took, and which findings failed a check.",
+)
 @force_option
 @jobs_option
 @click.option(
@@ -230,6 +237,7 @@ def _say(
     warn_of_step(request.step_ms, ranks)
     if request.profile:
         print_times(ranks, read_from, read_to)
+        print_failures(report)
     if request.fail_on == "never":
         return 0
     return COULD_NOT_RUN if failed_rules(report) else int(bool(failed))
@@ -293,6 +301,7 @@ def _text(request: Request, report: Report) -> str:
         ascii_only=ascii_only(request.output),
         quiet=request.quiet,
         verbose=request.verbose,
+        pedantic=request.pedantic,
     )
 
 

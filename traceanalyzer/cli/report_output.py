@@ -126,7 +126,11 @@ def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) ->
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.render.data.ci import fingerprint
 
-    severe = [finding for finding in report.findings if finding.severity.rank <= Severity(fail_on).rank]
+    severe = [
+        finding
+        for finding in report.findings
+        if finding.severity.rank <= Severity(fail_on).rank and not finding.pedantic
+    ]
     if baseline is None:
         return severe
     return [finding for finding in severe if finding.severity.rank < baseline.get(fingerprint(finding), 99)]
@@ -205,6 +209,12 @@ def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
     total = ("in total", perf_counter_ns() - _STARTED_NS)
     for name, ns in [total, *around.items(), *sums.most_common(_MOST_LINES)]:
         print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
+
+
+def print_failures(report: Report) -> None:
+    """Prints the findings that were left out or demoted, with the check that each failed."""
+    for failure in report.failures:
+        print(f"{'check':>10}  {failure}", file=sys.stderr)
 
 
 def _times(analysis: Analysis, _: None, __: None) -> Mapping[str, int]:

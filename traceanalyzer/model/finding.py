@@ -112,6 +112,7 @@ class Finding:
         ranks: of a job, the ranks that have it; `rank` is the one that the rest of the finding is about.
         cost_by_rank_ns: `cost_per_step_ns` of each of these.
         fault: id of the fault that it is evidence of, in `TraceReport.faults`.
+        pedantic: printed with --pedantic only, as it is doubtful and no finding of its fault is sure.
     """
 
     rule: str
@@ -140,6 +141,12 @@ class Finding:
     fault: str | None = None
     ranks: tuple[int, ...] = ()
     cost_by_rank_ns: tuple[int, ...] = ()
+    pedantic: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether its cause is a guess, and worth little."""
+        return self.confidence is Confidence.LOW and self.severity.rank >= Severity.LOW.rank
 
     @property
     def settled(self) -> bool:

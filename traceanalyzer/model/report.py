@@ -243,7 +243,7 @@ class JobReport:
 
 
 IDLE = "idle"
-_DTYPES = {"int": "int64", "float": "float64", "str": "str"}  # of fields of `Finding`
+_DTYPES = {"int": "int64", "float": "float64", "str": "str", "bool": "bool"}  # of fields of `Finding`
 # Column of `Report.to_frame` -> field of `Saving`.
 _SAVED = {
     "saving_ns": "step_ns",
@@ -423,6 +423,7 @@ class Report:
         limits: `rule.limit` -> value in force.
         job: what is known of all ranks together; None of one trace, and of traces that have nothing in common.
         iterations: of several iterations of the job, of which one is diagnosed; None where there is but one.
+        failures: checks that findings failed, as text; these were left out or demoted.
     """
 
     traces: tuple[TraceReport, ...]
@@ -431,6 +432,7 @@ class Report:
     limits: Mapping[str, int | float]
     job: JobReport | None = None
     iterations: Iterations | None = None
+    failures: tuple[str, ...] = ()
     drawn: ClassVar[Callable[[Report], str] | None] = None
     """How a notebook shows it: set by the package, since the model knows no renderer."""
 

@@ -25,7 +25,7 @@ from traceanalyzer.report.finding_order import by_fault, triaged
 from traceanalyzer.report.iterations import iterations_of
 from traceanalyzer.report.job_findings import of_job, outcomes_of
 from traceanalyzer.report.job_replay import replayed_together, too_short
-from traceanalyzer.report.job_summary import compares_ranks, job_report
+from traceanalyzer.report.job_summary import job_report
 from traceanalyzer.report.rank_report import Asked, OfRank, Settings, judged, whole_findings
 from traceanalyzer.report.summary import attempt, span_of
 from traceanalyzer.report.verdict import verdict_of
@@ -147,23 +147,52 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     findings, faults = triaged(findings, faults, outcomes)
     return Report(
         traces=tuple(
-            _with_verdict(replace(left_together(one.head, findings), faults=own), findings, one.costs)
+            _with_verdict(
+                _agreeing_head(left_together(one.head, findings), own, findings), findings, one.costs
+            )
             for own, one in zip(faults, said, strict=True)
         ),
         findings=findings,
         outcomes=outcomes,
         limits=limits,
+        failures=tuple(str(failure) for one in said for failure in one.failures),
     )
+
+
+def _agreeing_head(head: TraceReport, faults: tuple[Fault, ...], findings: Sequence[Finding]) -> TraceReport:
+    return replace(head, faults=faults, together=agreeing(head.together, head.step, faults, findings))
 
 
 def left_together(head: TraceReport, findings: Sequence[Finding]) -> TraceReport:
     """The head without what its fixes give together, where none of them is above `info`."""
     left = any(
-        found.saving is not None and found.severity is not Severity.INFO
+        found.saving is not None and found.severity is not Severity.INFO and not found.pedantic
         for found in findings
         if found.rank == head.rank
     )
     return head if left or head.together is None else replace(head, together=head.step)
+
+
+def agreeing(
+    together: StepEstimate | None,
+    step: StepEstimate | None,
+    faults: Sequence[Fault],
+    findings: Sequence[Finding],
+) -> StepEstimate | None:
+    """The step with all fixes, which saves no less than the largest of them; with one fix exactly as much."""
+    printed = {n for n, one in enumerate(findings, 1) if not one.pedantic}
+    above = (
+        one for one in faults if one.severity is not Severity.INFO and printed.intersection(one.findings)
+    )
+    savings = [one.saving for one in above if one.saving is not None]
+    if together is None or step is None or not savings:
+        return together
+    most = max(savings, key=lambda one: one.step_ns)
+    if len(savings) > 1 and together.unprofiled_ns <= step.unprofiled_ns - most.step_ns:
+        return together
+    whole_ns = step.unprofiled_ns
+    left = whole_ns - most.step_ns, whole_ns - most.high_ns, whole_ns - most.low_ns
+    return replace(together, unprofiled_ns=left[0], low_ns=left[1], high_ns=left[2])
 
 
 def _broken(heads: Sequence[TraceReport]) -> Iterator[Outcome]:
@@ -188,10 +217,10 @@ def _of_job(
     job = of_job(ranks, said, forecast)
     outcomes = outcomes_of([one.outcomes for one in said])
     outcomes = (*outcomes, *_broken([replace(said[0].head, rank=None)]))
-    leading = compares_ranks()
-    findings, faults_of_all = by_fault(job.findings, [job.faults], leading)
-    findings, (faults,) = triaged(findings, faults_of_all, outcomes, leading)
+    findings, faults_of_all = by_fault(job.findings, [job.faults])
+    findings, (faults,) = triaged(findings, faults_of_all, outcomes)
     together = None if forecast is None else forecast.fixed(job.fixes)
+    together = None if forecast is None else agreeing(together, forecast.step, faults, findings)
     what_if = (
         attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
     )
@@ -205,6 +234,7 @@ def _of_job(
         outcomes=outcomes,
         limits=limits,
         job=replace(report, as_peers=what_if),
+        failures=tuple(map(str, (*(failure for one in said for failure in one.failures), *job.failures))),
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from traceanalyzer.job.links import RankLinks
+from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Fault, Report, fixed_along
+from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.registry import Kind, all_rules, kind_of
@@ -30,7 +34,7 @@ class _Members:
 
 
 def by_fault(
-    findings: Sequence[Finding], faults: Sequence[FaultOf], leading: frozenset[str] = frozenset()
+    findings: Sequence[Finding], faults: Sequence[FaultOf]
 ) -> tuple[tuple[Finding, ...], list[Faults]]:
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
@@ -40,11 +44,10 @@ def by_fault(
     Args:
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
         faults: one per trace.
-        leading: rules whose findings above `info` come before all others: who holds up a job.
     """
-    groups = list(_groups(findings, faults, leading))
+    groups = list(_groups(findings, faults))
     by_rank = ranked([one.stands for one in groups])
-    order = sorted(by_rank, key=lambda one: -1 if leads(one, leading) else turn_of(one.rule, one.severity))
+    order = sorted(by_rank, key=lambda one: turn_of(one.rule, one.severity))
     turn = {id(found): place for place, found in enumerate(order)}
     places = {id(found): turn[id(group.stands)] for group in groups for found in group.findings}
     last = {id(one.stands): max((places[reason] for reason in one.behind), default=-1) for one in groups}
@@ -75,12 +78,29 @@ def turn_of(rule: str, severity: Severity) -> int:
     return int(rest or severity.rank > Severity.MEDIUM.rank)
 
 
-def leads(one: Finding, leading: Set[str]) -> bool:
-    """Whether it is of the rules that lead: the culprit of a job stands before all else, however little it costs."""
-    return one.rule in leading and one.severity is not Severity.INFO
+@cache
+def compares_ranks() -> frozenset[str]:
+    """Rules whose evidence is that a rank differs from its peers."""
+    return frozenset(
+        rule.slug
+        for rule in all_rules()
+        if any(need.kind in (ExcessOverPeers, RankLinks, RankLoads) for need in rule.needs.values())
+    )
 
 
-def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf], leading: Set[str]) -> list[_Members]:
+# Remedies for a late rank whatever makes it late.
+_FOR_ANY_LATE_RANK = ("Share that work among the ranks", "Balance the work")
+
+
+def generality(finding: Finding) -> int:
+    """How far from its cause its remedy is: 0 of a specific one, 1 of what the CPU does, 2 of who is late."""
+    if finding.rule in compares_ranks():
+        return 2 * any(remedy in finding.advice for remedy in _FOR_ANY_LATE_RANK)
+    known = next((one for one in all_rules() if one.slug == finding.rule), None)
+    return int(known is not None and known.claims >= Claims.GENERAL)
+
+
+def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
     found: list[_Members] = []
     first = 0
     for trace, of_trace in enumerate(faults):
@@ -97,11 +117,14 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf], leading: Set
         for group, saving, severity in judged:
             inside = {id(one) for one in group}
             after = {one for one, reasons in behind.items() if reasons & inside}
-            order = tuple(sorted(ranked(group), key=lambda one: (not leads(one, leading), id(one) in after)))
+            quiet = {id(one) for one in group if one.severity is Severity.INFO}
+            turns = {id(one): (id(one) in quiet, id(one) in after, generality(one)) for one in group}
+            order = tuple(sorted(ranked(group), key=lambda one: turns[id(one)]))
             stands = order[0]
             if len(order) > 1:
-                quiet = all(one.severity is Severity.INFO for one in order)  # a job gains nothing by them
-                stands = replace(stands, saving=saving, severity=Severity.INFO if quiet else severity)
+                # A job gains nothing by findings that are all info.
+                level = Severity.INFO if len(quiet) == len(order) else severity
+                stands = replace(stands, saving=saving, severity=level)
             found.append(_Members(trace, order, stands, behind.get(id(order[0]), frozenset())))
     return found
 
@@ -125,20 +148,24 @@ class Triage:
     Attributes:
         profilers_own: what the profiler itself did and nobody can change.
         minor: what is too little to act on.
+        pedantic: what is printed with --pedantic only.
         others: all other findings, those that a report counts.
     """
 
     profilers_own: dict[int, Finding] = field(default_factory=dict)
     minor: dict[int, Finding] = field(default_factory=dict)
+    pedantic: dict[int, Finding] = field(default_factory=dict)
     others: dict[int, Finding] = field(default_factory=dict)
 
 
-def triage(report: Report) -> Triage:
-    """All findings of the report, each in one part, ranked as they are."""
+def triage(report: Report, *, pedantic: bool = False) -> Triage:
+    """All findings of the report, each in one part, ranked as they are; `pedantic` hides none."""
     parts = Triage()
     sides = _sides(report.findings, report.outcomes)
     for number, (finding, side) in enumerate(zip(report.findings, sides, strict=True), 1):
-        (parts.others, parts.minor, parts.profilers_own)[side][number] = finding
+        part = (parts.others, parts.minor, parts.profilers_own)[side]
+        part = parts.pedantic if finding.pedantic and not pedantic else part
+        part[number] = finding
     return parts
 
 
@@ -146,32 +173,27 @@ def triaged(
     findings: Sequence[Finding],
     faults: Sequence[Sequence[Fault]],
     outcomes: Sequence[Outcome],
-    leading: Set[str] = frozenset(),
 ) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
     """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
 
     Of those that are listed, what needs no fix stands last.
 
     Of faults that are worth much the first findings stand before what else these remove, and evidence that is worth
-    little stands after the next fault; that of who holds up a job follows at once: it says why.
-
-    Args:
-        leading: rules whose faults stand before all others.
+    little stands after the next fault.
 
     Returns:
         The findings, and the faults of each trace with the numbers that their findings have now.
     """
     sides = _sides(findings, outcomes)
+    sure = {one.fault for one in findings if not one.doubtful}
+    hidden = [one.doubtful and (one.fault is None or one.fault not in sure) for one in findings]
     every = [fault for own in faults for fault in own]
     ahead: dict[str, int] = {}  # fault -> its turn: never before one that it stands behind
     for fault in sorted(every, key=lambda one: one.findings):
         own = turn_of(findings[fault.findings[0] - 1].rule, fault.severity)
         ahead[fault.id] = max(own, *list(ahead.values())[-1:], -1)
     turns = {
-        number: -1
-        if leads(findings[fault.findings[0] - 1], leading)
-        and findings[number - 1].severity is not Severity.INFO
-        else max(
+        number: max(
             ahead[fault.id],
             min(turn_of(findings[number - 1].rule, findings[number - 1].severity), 1),
         )
@@ -183,12 +205,21 @@ def triaged(
     settled = {place for place, one in enumerate(findings) if one.settled and place + 1 not in joined}
     order = sorted(
         range(len(findings)),
-        key=lambda place: (sides[place] > 0, place in settled, turns[place + 1], place + 1 in further),
+        key=lambda place: (
+            hidden[place],
+            sides[place] > 0,
+            place in settled,
+            turns[place + 1],
+            place + 1 in further,
+        ),
     )
     number = {place + 1: new for new, place in enumerate(order, 1)}
     ids = dict.fromkeys(findings[place].fault for place in order)
     named = {old: f"F{new}" for new, old in enumerate((one for one in ids if one), 1)}
-    told = tuple(replace(findings[place], fault=named.get(findings[place].fault or "")) for place in order)
+    told = tuple(
+        replace(findings[place], fault=named.get(findings[place].fault or ""), pedantic=hidden[place])
+        for place in order
+    )
     renamed = [
         [
             replace(one, id=named[one.id], findings=tuple(sorted(number[n] for n in one.findings)))

@@ -9,11 +9,18 @@ from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
+from traceanalyzer.report.finding_order import compares_ranks, generality
 from traceanalyzer.report.rank_report import Brief, OfRank, whole_findings
+from traceanalyzer.rule.consistency import NOT_WORTH_IT, Claim, Failure, most_rates, passed
 from traceanalyzer.rule.faults import FaultOf
+from traceanalyzer.rule.grouping import without_warning
+from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import blocking_severity, fault_severity, job_severity
 
 _PACE = "Other ranks are slower: until they are fixed, this saves the job nothing. After that: "
+_EXPLAINS = (
+    1 / 3
+)  # of what balanced ranks save: a finding of the late rank that saves less is another; chosen
 _MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved most; 1 to 5 ms each
 
 Group = Sequence[Brief]
@@ -27,11 +34,13 @@ class OfJob:
         findings: one per rule, cause and `by`.
         faults: parallel to them.
         fixes: rank -> the numbers there of the findings of all faults above `info`.
+        failures: the checks that findings failed.
     """
 
     findings: tuple[Finding, ...]
     faults: FaultOf
     fixes: Fixes
+    failures: tuple[Failure, ...] = ()
 
 
 def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -> OfJob:
@@ -39,7 +48,9 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
     by_key: dict[tuple[str, str, str | None], list[Brief]] = {}
     for own in said:
         for brief in own.findings:
-            by_key.setdefault(brief.key, []).append(brief)
+            # A fact is one for all ranks, whatever limits it there.
+            cause = "" if kind_of(brief.rule) is Kind.FACT else brief.cause
+            by_key.setdefault((brief.rule, cause, brief.by), []).append(brief)
     groups = list(by_key.values())
     joined = [_first(group) for group in groups]
     whole = _whole(ranks, joined, groups)
@@ -49,11 +60,27 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
         for found, first, group in zip(whole, joined, groups, strict=True)
     ]
     findings = [replace(found, severity=blocking_severity(found)) for found in findings]
-    number = _numbers([(first.rank, first.fault) for first in joined])
+    findings, kept, failures = _checked(findings, said)
+    groups, joined = [groups[at] for at in kept], [joined[at] for at in kept]
+    number = _explained(_numbers([(first.rank, first.fault) for first in joined]), findings)
     faults = _faults(number, findings, groups, {own.head.rank: own.faults for own in said}, joined, forecast)
-    above = [faults.severities[own] is not Severity.INFO for own in number]
+    severities = zip((faults.severities[own] for own in number), findings, strict=True)
+    above = [severity is not Severity.INFO and not one.doubtful for severity, one in severities]
     told = [brief for group, said_of in zip(groups, above, strict=True) if said_of for brief in group]
-    return OfJob(tuple(findings), faults, _fixes(told))
+    return OfJob(tuple(findings), faults, _fixes(told), failures)
+
+
+def _checked(
+    findings: Sequence[Finding], said: Sequence[OfRank]
+) -> tuple[list[Finding], list[int], tuple[Failure, ...]]:
+    """(the findings that may be printed, their positions, the checks that findings failed)."""
+    heads = {own.head.rank: own.head.meta for own in said}
+    rates = most_rates(device.name for meta in heads.values() for device in meta.devices)
+    claims = [Claim(one, dialect=heads[one.rank].dialect, peaks=rates) for one in findings]
+    results = [passed(claim) for claim in claims]
+    failures = tuple(failure for _, failed in results for failure in failed)
+    kept = {at: one for at, (one, _) in enumerate(results) if one is not None}
+    return list(kept.values()), list(kept), failures
 
 
 def _first(group: Group) -> Brief:
@@ -98,6 +125,8 @@ def _fixes(group: Iterable[Brief]) -> Fixes:
 
 
 def _regraded(found: Finding, saving: Saving) -> Finding:
+    if found.advice.startswith(NOT_WORTH_IT) and saving.share > 0:
+        found = replace(found, advice=without_warning(found.advice), severity=Severity.of(saving.share))
     severity, alone = job_severity(found, saving), found.saving
     worth = alone is not None and Severity.of(alone.share).at_most(Severity.MEDIUM) is Severity.MEDIUM
     paced = worth and severity is Severity.INFO is Severity.of(saving.share)
@@ -107,6 +136,30 @@ def _regraded(found: Finding, saving: Saving) -> Finding:
 def _numbers(faults: Sequence[tuple[Rank, int]]) -> tuple[int, ...]:
     known: dict[tuple[Rank, int], int] = {}
     return tuple(known.setdefault(one, len(known)) for one in faults)
+
+
+def _explained(number: Sequence[int], findings: Sequence[Finding]) -> tuple[int, ...]:
+    """The faults, where what one rank alone does explains why it is late: these are one fault."""
+    merged = list(number)
+    comparing = compares_ranks()
+    fixable = [at for at, one in enumerate(findings) if one.severity is not Severity.INFO and one.saving]
+    late = [at for at in fixable if findings[at].rule in comparing]
+    for at in late:
+        reasons = [
+            other
+            for other in set(fixable).difference(late)
+            if findings[other].ranks == (findings[at].rank,) and kind_of(findings[other].rule) is Kind.FAULT
+            if _saved(findings[other]) >= _EXPLAINS * _saved(findings[at])
+        ]
+        for other in [other for other in reasons if not generality(findings[other])] or reasons:
+            merged = [merged[at] if fault == merged[other] else fault for fault in merged]
+    order = dict.fromkeys(merged)
+    places = {fault: place for place, fault in enumerate(order)}
+    return tuple(places[fault] for fault in merged)
+
+
+def _saved(finding: Finding) -> float:
+    return 0.0 if finding.saving is None else finding.saving.share
 
 
 def _faults(

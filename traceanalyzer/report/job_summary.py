@@ -9,8 +9,6 @@ from functools import partial
 import numpy as np
 
 from traceanalyzer.job.cross_rank_indexes import moved
-from traceanalyzer.job.links import RankLinks
-from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
@@ -22,12 +20,11 @@ from traceanalyzer.model.report import Clock, JobReport, RankReport, Slowdown, T
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
-from traceanalyzer.replay.peer_comparison import ExcessOverPeers
+from traceanalyzer.report.finding_order import compares_ranks
 from traceanalyzer.report.rank_report import OfRank
 from traceanalyzer.report.step_line import by_whom
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.words import format_span, listed
-from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.steps import Steps
 
 SAME_SHARE = 0.05
@@ -128,15 +125,6 @@ _OF_ALL = {
     "cpu": "the CPU of each rank",
     "wait": "CPU and GPU of each rank by turns (each waits for the other)",
 }
-
-
-def compares_ranks() -> frozenset[str]:
-    """Rules whose evidence is that a rank differs from its peers."""
-    return frozenset(
-        rule.slug
-        for rule in all_rules()
-        if any(need.kind in (ExcessOverPeers, RankLinks, RankLoads) for need in rule.needs.values())
-    )
 
 
 def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
@@ -281,7 +269,11 @@ def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | N
 
 
 def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Sequence[Finding]) -> str:
-    above = [number for number, one in enumerate(findings, 1) if one.severity is not Severity.INFO]
+    above = [
+        number
+        for number, one in enumerate(findings, 1)
+        if one.severity is not Severity.INFO and not one.pedantic
+    ]
     if not above:
         return _possible(findings)
     first = f"finding {above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")

@@ -19,6 +19,7 @@ from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.summary import attempt, scope_of, summarise
+from traceanalyzer.rule.consistency import Failure
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
 from traceanalyzer.rule.registry import Rule, configured, select_rules
@@ -107,11 +108,6 @@ class Brief:
     fault: int
 
     @property
-    def key(self) -> tuple[str, str, str | None]:
-        """Equal for the findings of several ranks that are one of the job."""
-        return self.rule, self.cause, self.by
-
-    @property
     def share(self) -> float:
         """What it saves, or else costs."""
         return self.cost_share if self.saved_share is None else self.saved_share
@@ -126,6 +122,7 @@ class OfRank:
     faults: FaultOf
     outcomes: tuple[Outcome, ...]
     costs: tuple[Cost, ...]
+    failures: tuple[Failure, ...] = ()
 
 
 def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> OfRank:
@@ -169,7 +166,7 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     none: tuple[Cost, ...] = ()
     costs = attempt({}, "costs", partial(largest_costs, analysis), none)
-    return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs)
+    return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs, said.failures)
 
 
 def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:

@@ -158,7 +158,8 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         findings: all of the report, in the order of their numbers.
         costs: as `largest_costs` gives them; without them the accounting's classes are named.
     """
-    numbered = {n: finding for n, finding in enumerate(findings, start=1) if finding.is_of(trace.rank)}
+    printed = ((n, finding) for n, finding in enumerate(findings, start=1) if not finding.pedantic)
+    numbered = {n: finding for n, finding in printed if finding.is_of(trace.rank)}
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
     if not trace.accounting:
         return _not_judged(trace)

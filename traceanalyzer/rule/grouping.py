@@ -18,13 +18,14 @@ from traceanalyzer.model.trace import ints_at
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.advice import adapt_to_recording, user_frame_hint
 from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import lengthens_step, severity_of
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 _COMMON = " Healthy models also have such work, so its severity is info."
-_NOT_HERE = "Not worth it here: the predicted step gets {more} longer. Elsewhere: "
+_NOT_HERE = f"{NOT_WORTH_IT} here: the predicted step gets {{more}} longer. Elsewhere: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,11 @@ def _not_here(saving: Saving | None) -> str:
     """After the advice where following it makes the step longer: by how much."""
     longer = saving is not None and lengthens_step(saving)
     return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
+
+
+def without_warning(advice: str) -> str:
+    """The advice without the warning that its rank's step gets longer: in a job, the step may get shorter."""
+    return advice.partition("Elsewhere: ")[2] if advice.startswith(NOT_WORTH_IT) else advice
 
 
 def _usual(hits: Hits, saving: Saving | None) -> str:

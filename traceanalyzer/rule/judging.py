@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.rule.claims import Claims, PendingFinding, resolve_claims
+from traceanalyzer.rule.consistency import Failure, Recording, passed
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.registry import Rule
@@ -41,12 +42,14 @@ class Judgement:
     Attributes:
         fixes: the edits of each finding, parallel to `findings`; those that take all launches off the CPU come last.
         faults: which fault each finding belongs to.
+        failures: the checks that findings failed, and what became of these.
     """
 
     findings: tuple[Finding, ...]
     fixes: tuple[tuple[Edit, ...], ...]
     faults: FaultOf
     outcomes: tuple[Outcome, ...]
+    failures: tuple[Failure, ...] = ()
 
     @property
     def to_fix(self) -> tuple[Edit, ...]:
@@ -56,6 +59,7 @@ class Judgement:
             fault
             for fault, finding in zip(number, self.findings, strict=True)
             if finding.severity is not Severity.INFO and severities[fault] is not Severity.INFO
+            if not finding.doubtful
         }
         fixes = zip(number, self.fixes, strict=True)
         return tuple(edit for fault, fix in fixes if fault in faults for edit in fix)
@@ -69,7 +73,8 @@ def indexes_of(rules: Iterable[Rule]) -> list[type]:
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
-    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast)
+    recording = Recording.of(analysis, forecast)
+    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast, recording)
     results, errors = _without_failed([pending for run in ran for pending in run.pending], judge)
     findings = {pending: result for pending, result in results.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
@@ -79,7 +84,8 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     for pending, result in results.items():
         by_rule[pending.rule].append(result)
     outcomes = tuple(_outcome(run, by_rule[run.rule.slug], errors.get(run.rule.slug)) for run in ran)
-    return Judgement(tuple(findings.values()), fixes, faults, outcomes)
+    failures = tuple(sorted(set(judge.failures), key=str))
+    return Judgement(tuple(findings.values()), fixes, faults, outcomes, failures)
 
 
 def _without_failed(
@@ -179,6 +185,8 @@ class _Judge:
     analysis: Analysis
     scope: Scope
     forecast: Forecast | None
+    recording: Recording
+    failures: list[Failure] = field(default_factory=list)
 
     def results(
         self, every: Sequence[PendingFinding], replayed: Set[PendingFinding], given: tuple[Edit, ...] = ()
@@ -199,7 +207,10 @@ class _Judge:
                 if not self._is_said(pending, saving):
                     return None
                 idle_share = None if forecast is None else forecast.idle_share
-                return build_finding(pending, self.scope, saving, idle_share)
+                finding = build_finding(pending, self.scope, saving, idle_share)
+                checked, failures = passed(self.recording.claim(finding, pending.hits))
+                self.failures.extend(failures)
+                return checked
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of the rule's edits or message

@@ -65,7 +65,8 @@ _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "no
 
 def render_sarif(report: Report, titles: Mapping[str, str]) -> bytes:
     """One SARIF document. `titles`: rule -> what it finds, of every rule that may be named."""
-    placed = [(finding, place) for finding in report.findings if (place := source_line(finding))]
+    printed = [finding for finding in report.findings if not finding.pedantic]
+    placed = [(finding, place) for finding in printed if (place := source_line(finding))]
     rules = sorted({finding.rule for finding, _ in placed})
     described = [{"id": rule, "shortDescription": {"text": titles.get(rule, rule)}} for rule in rules]
     driver = {"name": "traceanalyzer", "semanticVersion": __version__, "rules": described}
@@ -140,7 +141,7 @@ _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "
 
 def render_github(report: Report) -> str:
     """One command per finding above `info`, at the user's line where it is known."""
-    return "".join(_command(f) for f in report.findings if f.severity in _COMMANDS)
+    return "".join(_command(f) for f in report.findings if f.severity in _COMMANDS and not f.pedantic)
 
 
 def _command(finding: Finding) -> str:

@@ -24,7 +24,7 @@ def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
     yield f"## {_plain(trace.meta.source)}\n"
     if trace.verdict:
         yield f"{_plain(trace.verdict)}\n"
-    findings = [finding for finding in report.findings if finding.rank == trace.rank]
+    findings = [one for one in report.findings if one.rank == trace.rank and not one.pedantic]
     told = [finding for finding in findings if finding.severity is not Severity.INFO]
     if told:
         yield _table(told, trace)

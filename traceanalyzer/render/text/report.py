@@ -12,7 +12,7 @@ from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
 from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.screen import put_screen, put_title, put_verdict
+from traceanalyzer.render.text.screen import hidden_words, put_screen, put_title, put_verdict
 from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
 from traceanalyzer.report.finding_order import Triage, triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
@@ -38,7 +38,7 @@ def footer(page: Page, report: Report, parts: Triage) -> None:
             page.pair("damage", prefix + damage.message)
     if any(finding.saving is not None for finding in report.findings):
         page.put(OF_SAVINGS, style="dim")
-    page.put(times_count_from(report), style="dim")
+    page.put(times_count_from(report) + hidden_words(parts), style="dim")
 
 
 def times_count_from(report: Report) -> str:
@@ -226,18 +226,24 @@ def render_text(
     ascii_only: bool = False,
     quiet: bool = False,
     verbose: bool = False,
+    pedantic: bool = False,
 ) -> str:
-    """The report as text: one screen, or with `verbose` all that is known; `quiet` keeps the findings alone."""
+    """The report as text: one screen, or with `verbose` all that is known.
+
+    Args:
+        quiet: the findings alone.
+        pedantic: findings of low confidence, too.
+    """
     page = Page(width, colour, ascii_only)
+    parts = triage(report, pedantic=pedantic)
     if verbose:
-        _all(page, report, quiet=quiet)
+        _all(page, report, parts, quiet=quiet)
     else:
-        put_screen(page, report, quiet=quiet)
+        put_screen(page, report, parts, quiet=quiet)
     return page.text() if page.lines else ""
 
 
-def _all(page: Page, report: Report, *, quiet: bool) -> None:
-    parts = triage(report)
+def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
     findings = parts.others
     if not quiet:
         put_title(page, report, findings.values())

@@ -23,7 +23,7 @@ from traceanalyzer.render.words.savings import (
     probably_nothing,
     saves_nothing,
 )
-from traceanalyzer.report.finding_order import Triage, triage
+from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.messages import IN_OTHERS
@@ -92,9 +92,8 @@ _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 _OPEN = "traceanalyzer open {source} --finding {number}"
 
 
-def put_screen(page: Page, report: Report, *, quiet: bool) -> None:
+def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
     """All of it in at most `MOST_LINES` lines, of a job `MOST_OF_JOB`; `quiet` keeps the findings alone."""
-    parts = triage(report)
     head = Page(page.width, page.colour, page.ascii_only)
     tail = [] if quiet else _tail(page, report, parts, parts.others)
     if not quiet:
@@ -296,4 +295,10 @@ def _left_out(report: Report, parts: Triage) -> str:
     told += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
     own = " Findings about the profiler itself are not shown." * costly
-    return f"{', '.join(told)}.{own} --verbose shows all."
+    return f"{', '.join(told)}.{own} --verbose shows all.{hidden_words(parts)}"
+
+
+def hidden_words(parts: Triage) -> str:
+    """How many findings are hidden, a sentence after a space; empty where none is."""
+    count = len(parts.pedantic)
+    return f" {count} finding{'s' * (count != 1)} of low confidence: --pedantic." if count else ""

@@ -79,11 +79,12 @@ def masked_attention(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator
         remaining = np.where(attention, np.where(backward, limits.backward_share, limits.forward_share), 0.0)
         mask = max(masks, key=lambda shape: shape[-2:])
         converts = pieces[~attention]
+        part = ", {conversions} of this in conversions of the mask" if len(converts) else ""
         yield Hits(
             occurrences=pieces,
             lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining), np.int64)),
-            message="attention takes a mask of {mask}, the same for all heads: {gpu} of all GPU work{where}, "
-            "{conversions} of this in conversions of the mask. The trace does not show what the mask hides",
+            message="attention takes a mask of {mask}, the same for all heads: {gpu} of all GPU work{where}"
+            + f"{part}. The trace does not show what the mask hides",
             advice="If the mask hides nothing, pass no mask. If it is causal, pass is_causal=True. If it hides "
             "padding, cut the batch at its longest sequence. Else make one mask in the model's dtype for all "
             "layers.",

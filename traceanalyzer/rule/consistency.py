@@ -1,0 +1,295 @@
+"""Checks that every finding passes before it is printed: it contradicts neither itself nor the recording.
+
+What is false is left out. What rests on an assumption is demoted: `low` at most, and of low confidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from traceanalyzer.model.analysis import Analysis, Need
+from traceanalyzer.model.finding import Confidence, Finding, Severity
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.replay.edit_footprint import Footprint
+from traceanalyzer.roofline.peaks import device_peaks
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.signatures import tensor_types
+
+if TYPE_CHECKING:
+    from traceanalyzer.replay.saving import Forecast
+
+# Rounded numbers in a text exceed an exact bound by as much.
+_ROUNDING = 1.01
+# Share of the recorded time by which a replayed saving may exceed it: launches that follow each other more quickly.
+_QUICKER = 0.25
+# Times an op's work: as much do the ops take that read its result; more is other data. Chosen.
+_PASSES = 8
+_HALVES = frozenset({"c10::Half", "c10::BFloat16"})
+_ALIGNED = 8
+_RATE = re.compile(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")
+_EMPTY = re.compile(r"(?<![\d.,])0 (?:ns|times)\b|(?<![\d.,])1 times\b")
+_SIZES = re.compile(r"\d+")
+_FLASH = r"flash|fmha"
+NOT_WORTH_IT = "Not worth it"
+"""Begins the advice where following it makes the step longer."""
+OTHER_RANKS = "for other ranks' launching"
+"""Ends the basis of a step that rests on what other ranks are assumed to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A check that a finding failed.
+
+    Attributes:
+        check: its name in kebab case.
+        reason: what contradicts what.
+        dropped: the finding was left out; otherwise it was demoted.
+    """
+
+    rule: str
+    cause: str
+    by: str | None
+    rank: int | None
+    check: str
+    reason: str
+    dropped: bool
+
+    def __str__(self) -> str:
+        place = ", ".join(
+            filter(None, (self.cause, self.by, "" if self.rank is None else f"rank {self.rank}"))
+        )
+        effect = "left out" if self.dropped else "demoted"
+        return f"{self.rule}{f' ({place})' if place else ''} {effect}, {self.check}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A finding with what it is compared with; None for what is unknown.
+
+    Attributes:
+        hits: what the rule yielded.
+        dialect: `Meta.dialect` of the recording.
+        step_basis: how the step without the profiler was predicted.
+        peaks: unit of a rate -> the most that a device of the recording reaches.
+        inputs: of the ops around launches.
+        most_ns: the most that its fix can take off a step: the time of what it removes or moves.
+    """
+
+    finding: Finding
+    hits: Hits | None = None
+    dialect: str = ""
+    step_basis: str = ""
+    peaks: dict[str, float] | None = None
+    inputs: WorkInputs | None = None
+    most_ns: float | None = None
+
+    @property
+    def work(self) -> Work | None:
+        """The GPU work that the finding is about."""
+        return self.hits.occurrences if self.hits and isinstance(self.hits.occurrences, Work) else None
+
+
+def most_rates(devices: Iterable[str | None]) -> dict[str, float] | None:
+    """Unit -> the highest rate that one of the devices reaches; None if one is not in the table of peaks."""
+    known = [device_peaks(name) for name in devices]
+    peaks = [one for one in known if one is not None]
+    if not peaks or len(peaks) < len(known):
+        return None
+    tflops = max(rate for one in peaks for rate in one.tflops.values())
+    return {"GB/s": max(one.gbps for one in peaks), "TFLOP/s": tflops}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the findings of one trace are compared with."""
+
+    dialect: str
+    peaks: dict[str, float] | None
+    inputs: WorkInputs | None
+    forecast: Forecast | None
+
+    @classmethod
+    def of(cls, analysis: Analysis, forecast: Forecast | None) -> Self:
+        """Of one trace, with its replay."""
+        meta = analysis.trace.meta
+        inputs = analysis.resolve({"inputs": Need(WorkInputs, optional=True)})["inputs"]
+        return cls(meta.dialect, most_rates(device.name for device in meta.devices), inputs, forecast)
+
+    def claim(self, finding: Finding, hits: Hits) -> Claim:
+        """A finding of the trace with what it is compared with."""
+        basis = "" if self.forecast is None else self.forecast.step.basis
+        replayed = self.forecast is not None and self.forecast.program is not None
+        most_ns = self._removed_ns(finding, hits) if replayed and finding.saving else None
+        return Claim(finding, hits, self.dialect, basis, self.peaks, self.inputs, most_ns)
+
+    def _removed_ns(self, finding: Finding, hits: Hits) -> float | None:
+        """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
+        assert self.forecast is not None
+        program = self.forecast.program
+        taken = Footprint.of(program, hits.edits())
+        if taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
+            return None
+        whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
+        return whole_ns / max(len(program.sample.steps), 1) + finding.cost_per_step_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A property of findings.
+
+    Attributes:
+        reason: of a claim, what contradicts what; empty where it holds.
+        drops: a finding without it is false, and left out.
+    """
+
+    name: str
+    reason: Callable[[Claim], str]
+    drops: bool = True
+
+
+def _rate_above_peak(claim: Claim) -> str:
+    for rate in _RATE.finditer(claim.finding.message):
+        peak = (claim.peaks or {}).get(rate[2])
+        if peak is not None and float(rate[1].replace(",", "")) > _ROUNDING * peak:
+            return f"{rate[0]} is above the device's peak of {peak:,.0f} {rate[2]}"
+    return ""
+
+
+def _empty_number(claim: Claim) -> str:
+    empty = _EMPTY.search(claim.finding.message)
+    return f'"{empty[0]}" is no finding' if empty else ""
+
+
+def _worthless_and_saving(claim: Claim) -> str:
+    saving = claim.finding.saving
+    worthless = claim.finding.advice.startswith(NOT_WORTH_IT)
+    return "not worth it, and saves time" if worthless and saving is not None and saving.share > 0 else ""
+
+
+def _cost_above_its_op(claim: Claim) -> str:
+    """A finding named by an op claims no more work than that op and passes over its result."""
+    work, by = claim.work, claim.finding.by
+    if work is None or by is None or claim.hits is None:
+        return ""
+    named = work.op.name.one_of(by) | work.outer_op.name.one_of(by) | work.op.parent.name.one_of(by)
+    lost = claim.hits.losses()
+    start_ns = np.maximum(lost.start_ns, work.start_ns[lost.owner])
+    end_ns = np.minimum(lost.end_ns, work.end_ns[lost.owner])
+    known = work.op.there[lost.owner]  # a launch before the recording has no op
+    claimed_ns = int(np.maximum(end_ns - start_ns, 0)[known].sum())
+    named_ns = work[named].total_ns
+    if not named.any() or claimed_ns <= _PASSES * named_ns:
+        return ""
+    return f"claims {format_ns(claimed_ns)} of work, of which {by} takes {format_ns(named_ns)}"
+
+
+def _saving_above_its_time(claim: Claim) -> str:
+    saving, most_ns = claim.finding.saving, claim.most_ns
+    if saving is None or most_ns is None or saving.step_ns <= (1 + _QUICKER) * most_ns:
+        return ""
+    return f"saves {format_ns(saving.step_ns)} a step of the {format_ns(round(most_ns))} that it removes"
+
+
+def _padding_of_aligned(claim: Claim) -> str:
+    shapes = claim.finding.evidence.get("shapes")
+    sizes = _SIZES.findall(shapes) if isinstance(shapes, str) else []
+    aligned = bool(sizes) and all(int(size) % _ALIGNED == 0 for size in sizes)
+    pads = claim.finding.advice.startswith("Pad the odd dimension")
+    return f"{shapes} has no dimension to pad" if pads and aligned else ""
+
+
+def _lists_of_lists(claim: Claim) -> str:
+    if "write it with torch._foreach_" not in claim.finding.advice or claim.hits is None:
+        return ""
+    if not isinstance(claim.hits.occurrences, Calls):
+        return ""
+    launched, _ = claim.hits.occurrences.launched()
+    by_lists = launched.op.name.matches("_foreach_") | launched.op.parent.name.matches("_foreach_")
+    return "its ops are _foreach_ ops already" if len(by_lists) and 2 * by_lists.sum() > len(by_lists) else ""
+
+
+def _float32_of_halves(claim: Claim) -> str:
+    work, inputs = claim.work, claim.inputs
+    if work is None or inputs is None or not claim.finding.message.startswith("float32 "):
+        return ""
+    halves = inputs.meets(lambda op: bool(kinds := tensor_types(op)) and kinds <= _HALVES)[work.entries]
+    return "the recorded types of its inputs are half precision" if _mostly(work, halves) else ""
+
+
+def _flash_for_flash(claim: Claim) -> str:
+    asks = claim.finding.advice.startswith(("Enable the flash", "Use F.scaled_dot", "Replace"))
+    asks = asks and (
+        "flash" in claim.finding.advice or "scaled_dot_product_attention" in claim.finding.advice
+    )
+    work = claim.work
+    flash = asks and work is not None and _mostly(work, work.name.matches(_FLASH))
+    return "its kernels are flash attention already" if flash else ""
+
+
+def _mostly(work: Work, chosen: np.ndarray) -> bool:
+    """Whether most of the time is of the chosen pieces."""
+    return bool(2 * int(work.dur_ns[chosen].sum()) > work.total_ns > 0)
+
+
+def _cuda_graph_on_xpu(claim: Claim) -> str:
+    asks = "torch.cuda.graph" in claim.finding.advice
+    return "an XPU has no CUDA graph" if asks and claim.dialect.endswith("on XPU") else ""
+
+
+def _ranks_assumed(claim: Claim) -> str:
+    saving = claim.finding.saving
+    if saving is None or claim.work is not None or not claim.step_basis.endswith(OTHER_RANKS):
+        return ""
+    return "rests on what other ranks are assumed to launch"
+
+
+def _peak_guessed(claim: Claim) -> str:
+    guesses = "so this is a guess" in claim.finding.message
+    return "rests on a device that is not in the table of peaks" if guesses else ""
+
+
+CHECKS = (
+    Check("rate-above-peak", _rate_above_peak),
+    Check("empty-number", _empty_number),
+    Check("worthless-and-saving", _worthless_and_saving),
+    Check("cost-above-its-op", _cost_above_its_op, drops=False),
+    Check("padding-of-aligned", _padding_of_aligned),
+    Check("lists-of-lists", _lists_of_lists),
+    Check("float32-of-halves", _float32_of_halves),
+    Check("flash-for-flash", _flash_for_flash),
+    Check("cuda-graph-on-xpu", _cuda_graph_on_xpu, drops=False),
+    Check("saving-above-its-time", _saving_above_its_time, drops=False),
+    Check("ranks-assumed", _ranks_assumed, drops=False),
+    Check("peak-guessed", _peak_guessed, drops=False),
+)
+
+
+def failures_of(claim: Claim) -> list[Failure]:
+    """Every check that a finding fails."""
+    one = claim.finding
+    reasons = ((check, check.reason(claim)) for check in CHECKS)
+    return [
+        Failure(one.rule, one.cause, one.by, one.rank, check.name, reason, check.drops)
+        for check, reason in reasons
+        if reason
+    ]
+
+
+def passed(claim: Claim) -> tuple[Finding | None, list[Failure]]:
+    """(the finding as it may be printed, None if it is false; the checks that it failed)."""
+    failures = failures_of(claim)
+    if any(failure.dropped for failure in failures):
+        return None, failures
+    return (demoted(claim.finding) if failures else claim.finding), failures
+
+
+def demoted(finding: Finding) -> Finding:
+    """The finding as what may be: `low` at most, of low confidence."""
+    return replace(finding, severity=finding.severity.at_most(Severity.LOW), confidence=Confidence.LOW)
