@@ -210,6 +210,16 @@ def test_rules_count_once_and_three_failures_are_named() -> None:
     assert text.endswith("\n1 rule about the recording ran. --verbose shows all.\n")
 
 
+def test_hidden_findings_are_counted_and_printed_with_pedantic() -> None:
+    doubtful = samples.finding(0, by="aten::guess", severity=Severity.LOW, pedantic=True)
+    report = samples.report(findings=(samples.finding(0, by="aten::mm"), doubtful))
+    for verbose in (False, True):
+        text = render_text(report, verbose=verbose)
+        assert text.endswith(" 1 finding of low confidence: --pedantic.\n")
+        assert "aten::guess" not in text
+        assert "aten::guess" in render_text(report, verbose=verbose, pedantic=True)
+
+
 def second(trace: TraceReport) -> str:
     return render_text(samples.report(trace), width=120).splitlines()[1]
 

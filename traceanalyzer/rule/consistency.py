@@ -1,6 +1,6 @@
 """Checks that every finding passes before it is printed: it contradicts neither itself nor the recording.
 
-What is false is left out. What rests on an assumption is demoted: `low` at most, and of low confidence.
+What is false is left out. What rests on an assumption is demoted: `low` at most.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Rounded numbers in a text exceed an exact bound by as much.
 _ROUNDING = 1.01
-# Share of the recorded time by which a replayed saving may exceed it: launches that follow each other more quickly.
-_QUICKER = 0.25
+# Times what a fix removes: a replayed saving may be as much, since what waits for it comes earlier, too. Chosen.
+_MOST_TIMES = 2.0
 # Times an op's work: as much do the ops take that read its result; more is other data. Chosen.
 _PASSES = 8
 _HALVES = frozenset({"c10::Half", "c10::BFloat16"})
@@ -51,6 +51,7 @@ class Failure:
         check: its name in kebab case.
         reason: what contradicts what.
         dropped: the finding was left out; otherwise it was demoted.
+        doubted: it is of low confidence now.
     """
 
     rule: str
@@ -60,6 +61,7 @@ class Failure:
     check: str
     reason: str
     dropped: bool
+    doubted: bool = False
 
     def __str__(self) -> str:
         place = ", ".join(
@@ -146,12 +148,14 @@ class Check:
 
     Attributes:
         reason: of a claim, what contradicts what; empty where it holds.
-        drops: a finding without it is false, and left out.
+        drops: a finding without it is false, and left out; otherwise it is demoted.
+        doubts: a demoted finding is of low confidence, too.
     """
 
     name: str
     reason: Callable[[Claim], str]
     drops: bool = True
+    doubts: bool = False
 
 
 def _rate_above_peak(claim: Claim) -> str:
@@ -192,7 +196,7 @@ def _cost_above_its_op(claim: Claim) -> str:
 
 def _saving_above_its_time(claim: Claim) -> str:
     saving, most_ns = claim.finding.saving, claim.most_ns
-    if saving is None or most_ns is None or saving.step_ns <= (1 + _QUICKER) * most_ns:
+    if saving is None or most_ns is None or saving.step_ns <= _MOST_TIMES * most_ns:
         return ""
     return f"saves {format_ns(saving.step_ns)} a step of the {format_ns(round(most_ns))} that it removes"
 
@@ -259,14 +263,14 @@ CHECKS = (
     Check("rate-above-peak", _rate_above_peak),
     Check("empty-number", _empty_number),
     Check("worthless-and-saving", _worthless_and_saving),
-    Check("cost-above-its-op", _cost_above_its_op, drops=False),
+    Check("cost-above-its-op", _cost_above_its_op, drops=False, doubts=True),
     Check("padding-of-aligned", _padding_of_aligned),
     Check("lists-of-lists", _lists_of_lists),
     Check("float32-of-halves", _float32_of_halves),
     Check("flash-for-flash", _flash_for_flash),
     Check("cuda-graph-on-xpu", _cuda_graph_on_xpu, drops=False),
     Check("saving-above-its-time", _saving_above_its_time, drops=False),
-    Check("ranks-assumed", _ranks_assumed, drops=False),
+    Check("ranks-assumed", _ranks_assumed, drops=False, doubts=True),
     Check("peak-guessed", _peak_guessed, drops=False),
 )
 
@@ -276,7 +280,7 @@ def failures_of(claim: Claim) -> list[Failure]:
     one = claim.finding
     reasons = ((check, check.reason(claim)) for check in CHECKS)
     return [
-        Failure(one.rule, one.cause, one.by, one.rank, check.name, reason, check.drops)
+        Failure(one.rule, one.cause, one.by, one.rank, check.name, reason, check.drops, check.doubts)
         for check, reason in reasons
         if reason
     ]
@@ -287,9 +291,9 @@ def passed(claim: Claim) -> tuple[Finding | None, list[Failure]]:
     failures = failures_of(claim)
     if any(failure.dropped for failure in failures):
         return None, failures
-    return (demoted(claim.finding) if failures else claim.finding), failures
-
-
-def demoted(finding: Finding) -> Finding:
-    """The finding as what may be: `low` at most, of low confidence."""
-    return replace(finding, severity=finding.severity.at_most(Severity.LOW), confidence=Confidence.LOW)
+    if not failures:
+        return claim.finding, []
+    doubted = any(failure.doubted for failure in failures)
+    confidence = Confidence.LOW if doubted else claim.finding.confidence
+    severity = claim.finding.severity.at_most(Severity.LOW)
+    return replace(claim.finding, severity=severity, confidence=confidence), failures
