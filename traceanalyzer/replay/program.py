@@ -19,6 +19,7 @@ from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.hidden_waits import HiddenWaits
 from traceanalyzer.timeline.lost_records import unrecorded_graphs
 from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
@@ -173,4 +174,5 @@ def _device(
     is_communication = work.kind == KINDS.index("communication")
     waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
     calls_ns = np.sort(nesting.start_ns[waits])
-    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, trace, waiting)
+    hidden = HiddenWaits.build(trace, nesting, work)
+    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, hidden, trace, waiting)

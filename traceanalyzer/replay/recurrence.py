@@ -219,7 +219,9 @@ def _waited_for(schedule: Schedule) -> list[list[int]]:
 def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
     to, source = schedule.edge_to, schedule.edge_from
     at, ends = np.searchsorted(cuts, to).tolist(), np.searchsorted(cuts, source + 1) - 1
-    return _listed(at, len(cuts), (schedule.stream[to], ends, (schedule.dur_ns - before)[to]))
+    offset = (schedule.dur_ns - before)[to]
+    offset += schedule.edge_ns if len(schedule.edge_ns) else 0.0
+    return _listed(at, len(cuts), (schedule.stream[to], ends, offset))
 
 
 class _Runs:

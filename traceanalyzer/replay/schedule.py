@@ -33,6 +33,7 @@ class Schedule:
         edge_to, edge_from: int64 (edges,), positions of work: the first starts when the second has ended.
         streams: how many there are.
         meet: int64 (work,), number of the collective at which ranks meet, -1 for other work; may be empty.
+        edge_ns: float64 (edges,), least time from the end of the second to the start of the first; may be empty.
     """
 
     cpu_ns: float
@@ -49,6 +50,7 @@ class Schedule:
     edge_from: Rows
     streams: int
     meet: Rows = field(default_factory=no_rows)
+    edge_ns: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def taken_ns(self) -> Floats:
@@ -103,6 +105,7 @@ class Schedules:
             edge_from=self._edges[1],
             streams=edited.streams,
             meet=edited.program.work.meet[position],
+            edge_ns=ns(edited.program.work.held_ns[position][self._edges[0]]),
         )
 
     def unprofiled_cpu(self, slowdown: float) -> Floats:

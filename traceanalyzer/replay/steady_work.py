@@ -14,6 +14,7 @@ from traceanalyzer.replay.late_starts import late_starts_ns
 from traceanalyzer.replay.overlap_slowdown import undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.hidden_waits import HiddenWaits
 
 _QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200
 _TYPICAL_GAP_NS = 1_000.0  # between queued kernels where the trace has none; H200, torch 2.11
@@ -41,6 +42,7 @@ class SteadyWork:
         category: int64, kernel, copy or memset, as numbers below `len(pair_gap_ns)`.
         pair_gap_ns: float64 (categories, categories), gap from work of the first to queued work of the second.
         latency_ns: float64, from the call's start to the work's on an idle stream.
+        held_ns: float64, least time from the end of what it waits for on another stream.
         end_ns: when the last of it ended, as traced.
     """
 
@@ -57,6 +59,7 @@ class SteadyWork:
     category: Rows
     pair_gap_ns: Floats
     latency_ns: Floats
+    held_ns: Floats
     end_ns: int
 
     @cached_property
@@ -79,6 +82,7 @@ class SteadyWork:
         chosen: Mask,
         step: Rows,
         stream_waits: Rows,
+        hidden: HiddenWaits,
         trace: Trace,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
@@ -90,6 +94,7 @@ class SteadyWork:
             chosen: bool (entries,).
             step: int64 (entries,), sampled step in which each of them is launched.
             stream_waits: starts of the calls that make a stream wait for another, sorted.
+            hidden: which of them wait for another stream without such a call.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
         """
         entry = np.flatnonzero(chosen)
@@ -103,9 +108,12 @@ class SteadyWork:
         code, _ = numbered(category)
         gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
-        latency = _latencies(work, entry, idle) + late_starts_ns(work, entry, step[entry], stream_waits)
-        waits_for, edges = _edges(work, entry, stream, stream_waits, waited >= 0)
-        gap[waits_for] = np.minimum(gap[waits_for], _TYPICAL_GAP_NS)
+        late, held = late_starts_ns(work, entry, step[entry], stream_waits)
+        latency = _latencies(work, entry, idle) + late
+        waits_for, recorded = _edges(work, entry, stream, stream_waits, waited >= 0)
+        edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
+        waits_for = np.append(waits_for, edges[0, recorded.shape[1] :])
+        gap[waits_for] = np.maximum(np.minimum(gap[waits_for], _TYPICAL_GAP_NS), held[waits_for])
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
         if waiting is not None:
             dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
@@ -125,6 +133,7 @@ class SteadyWork:
             edges[2],
             *neighbours,
             latency,
+            held,
             end,
         )
 
@@ -230,6 +239,15 @@ def _unimplied(edges: Rows, stream: Rows) -> Rows:
     edges = edges[:, np.lexsort((-edges[2], edges[1], edges[0], stream[edges[0]]))]
     reached = np.maximum.accumulate(stream[edges[0]] * (len(stream) + 1) + edges[1])
     return edges[:, np.diff(reached, prepend=-1) > 0]
+
+
+def _hidden_edges(work: DeviceWork, entry: Rows, hidden: HiddenWaits) -> Rows:
+    """Edges that no call makes, as (3, edges); the launch of what waits stands for its call."""
+    place = np.full(len(work.call) + 1, -1, np.int64)
+    place[entry] = np.arange(len(entry))
+    source = place[hidden.after[entry]]
+    to = np.flatnonzero((source >= 0) & (source < np.arange(len(entry))))
+    return np.stack((to, source[to], work.call_start_ns[entry[to]]))
 
 
 def _ended(among: Rows, ends: Rows, instants: Rows) -> Rows:

@@ -11,11 +11,12 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.trace import texts_of
-from traceanalyzer.replay.edits import Drop, DropWork, Resize, Scale
+from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize, Scale
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
+from traceanalyzer.timeline.hidden_waits import HiddenWaits
 
 _SPLIT = "Split the batch in two, so that one half computes while the other communicates."
 _MOSTLY_HIDDEN = (
@@ -52,6 +53,10 @@ _JOIN_SOME = "Merge collectives whose inputs are ready at the same time; those o
 _PARTS = (
     "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
+)
+_SHARED_QUEUE = (
+    "The streams probably share a hardware queue: unset CUDA_DEVICE_MAX_CONNECTIONS=1. If tensor parallelism needs it, "
+    "launch the collective after the kernels that may run beside it."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _PIPELINE = (
@@ -115,12 +120,22 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("waiting", "transfer"))
-def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Limits) -> Iterator[Hits]:
+@rule(
+    since="0.1",
+    claims=Claims.PATTERN,
+    min_share=0.01,
+    limits=Limits,
+    causes=("serialised", "waiting", "transfer"),
+)
+def exposed_communication(
+    work: Work, waits: CollectiveWaits | None, hidden: HiddenWaits, limits: Limits
+) -> Iterator[Hits]:
     """Collectives run while the GPU computes nothing.
 
     What it looks for: time of NCCL and RCCL kernels during which no other kernel runs. The rule divides this
     time into transfer and waiting for other ranks.
+    Serialised: kernels that were queued on another stream start only after the collective, and no recorded
+    call makes them wait. Then streams share a hardware queue.
     With the traces of all ranks: waiting is measured. In each collective, the rank that arrives last does not
     wait. The other ranks' kernels take longer, and this extra time is waiting.
     With the trace of one rank: waiting is estimated. The rule assumes that the fastest collective of each
@@ -143,12 +158,39 @@ def exposed_communication(work: Work, waits: CollectiveWaits | None, limits: Lim
         exposed_part = lost[np.isin(lost.owner, members)]
         owner = np.searchsorted(members, exposed_part.owner)
         exposed_part, on_device = replace(exposed_part, owner=owner, spans=None), arrivals[members]
-        if collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
+        serial = _serialised(every[members], exposed_part, hidden)
+        if 2 * collectives.dur_ns[serial].sum() >= collectives.total_ns:
+            yield _serialised_hits(every[members][serial], name, exposed_part, serial)
+        elif collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
             yield from measured_hits(every[members], name, exposed_part, on_device, limits)
         else:
             yield from waiting_hits(
                 every[members], name, exposed_part, on_device, limits, single=waits is None
             )
+
+
+def _serialised(collectives: Work, lost: LostTime, hidden: HiddenWaits) -> Rows:
+    """Positions of collectives beside which nothing computes, while queued kernels of another stream wait for them."""
+    awaited = np.isin(collectives.entries, hidden.after)
+    exposed = lost.sums(len(collectives)) >= _WHOLE * collectives.dur_ns
+    return np.flatnonzero(awaited & exposed)
+
+
+def _serialised_hits(collectives: Work, name: str, lost: LostTime, serial: Rows) -> Hits:
+    """Hits for collectives that the order of the launches keeps from overlapping."""
+    exposed = lost[np.isin(lost.owner, serial)]
+    return Hits(
+        occurrences=collectives,
+        named_by=name,
+        cause="serialised",
+        lost=replace(exposed, owner=np.searchsorted(serial, exposed.owner), spans=None),
+        fix=MoveToSideStream(collectives.entries),
+        confidence=Confidence.MEDIUM,
+        message="{by} runs {times_a_step} for {all_a_step}, never beside compute; queued kernels of another stream "
+        "wait for it, though no recorded call makes them wait",
+        advice=_SHARED_QUEUE,
+        evidence={"all_ns": collectives.total_ns, "ops": collectives.outer_op.name.sums(collectives.dur_ns)},
+    )
 
 
 def measured_hits(

@@ -40,6 +40,9 @@ class Limits:
 
 _FORWARD = r"^DistributedDataParallel\.forward"
 _NORM = "SyncBatchNorm"
+_BROADCAST = r"^c10d::broadcast_"
+# What DistributedDataParallel does to send its buffers: one tensor is packed, sent, and copied back to the buffers.
+_PACKS = r"^(c10d::broadcast_|record_param_comms|aten::(un)?flatten_dense_tensors)$"
 _STACKABLE: dict[str, Any] = {
     "cause": "one-by-one",
     "message": "after the first call of each step, {by} runs {times_a_step} more, for at most {elements} elements: "
@@ -58,13 +61,17 @@ _NORMS: dict[str, Any] = {
 
 
 @rule(
-    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "one-by-one", "batch-norm")
+    since="0.1",
+    claims=Claims.EVENT,
+    limits=Limits,
+    causes=("every-micro-step", "buffers", "one-by-one", "batch-norm"),
 )
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ranks run more collectives than the step needs.
 
     What it looks for:
     - gradient accumulation without no_sync: the gradients are reduced after every micro-batch;
+    - buffers that DistributedDataParallel sends to all ranks before every forward pass;
     - small values that are reduced one by one, for example for logging;
     - SyncBatchNorm, which exchanges statistics in each layer.
     Why it costs: accumulated gradients need only one reduction per optimizer step. Every small collective
@@ -72,6 +79,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     Bad: `for micro in batch: loss(micro).backward()`. Good: `with model.no_sync():` around all micro-batches
     except the last.
     Bad: `for x in metrics: dist.all_reduce(x)`. Good: torch.stack(metrics), reduced once, or every 100 steps.
+    Bad: DistributedDataParallel(model) whose buffers are constants. Good: broadcast_buffers=False.
     Bad: SyncBatchNorm with 32 images per GPU. Good: BatchNorm, if the batch of one rank is large enough. Else
     GroupNorm or LayerNorm.
     How sure: collectives and their sizes are recorded. The trace does not show whether small collectives can
@@ -83,6 +91,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     members = every[(every.step >= 0) & every.op.there]
     elements = pick(ints(members.events.trace.lanes.cpu, "in_elements"), members.op.rows)
     yield from _every_micro_step(calls, members, work)
+    yield from _buffers(calls, members, work)
     small = (elements >= 0) & (elements <= limits.max_small_elements)
     statistics = members.outer_op.name.matches(_NORM)  # two numbers a channel: of wide layers, they are many
     yield from _each_tensor(members[small | statistics], calls, work, limits)
@@ -111,6 +120,26 @@ def _every_micro_step(calls: Calls, members: Work, work: Work) -> Iterator[Hits]
         "nothing",
         advice="Run all micro-batches except the last under model.no_sync().",
         evidence={"reductions": round(every), "ops": collectives.outer_op.name.sums(collectives.dur_ns)},
+    )
+
+
+def _buffers(calls: Calls, members: Work, work: Work) -> Iterator[Hits]:
+    """Broadcasts that DistributedDataParallel runs before the forward pass, with the copies that pack and unpack."""
+    forward = calls[calls.name.matches(_FORWARD)]
+    sent = members[members.outer_op.name.matches(_BROADCAST)]
+    sent = sent[sent.outer_op.index_of_enclosing(forward) >= 0]
+    packing = calls[calls.is_top_op & calls.name.matches(_PACKS)]
+    around = packing.index_of_enclosing(forward)
+    used = distinct(sent.outer_op.index_of_enclosing(forward))
+    yield Hits(
+        occurrences=sent,
+        cause="buffers",
+        lost=LostTime.uncovered(sent, work.of_kind("compute")),
+        fix=Drop(packing[np.isin(around, used)].rows),
+        confidence=Confidence.MEDIUM,
+        message="before each forward pass, DistributedDataParallel sends the buffers of rank 0 to all ranks: "
+        "{times_a_step}, {total_a_step} in which the GPU computes nothing",
+        advice="If the buffers are constants, or need not be equal on all ranks, pass broadcast_buffers=False.",
     )
 
 
