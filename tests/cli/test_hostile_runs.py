@@ -206,3 +206,12 @@ def test_names_and_grids_of_5000_digits_fail_no_rule(tmp_path: Path) -> None:
         trace.kernel(begin + 20_000, 800_000, number + 1, name=name)
         trace.events[-1]["args"]["grid"] = f"[{digits}, {digits}, 1]"
     assert "failed" not in call("diagnose", trace.write(tmp_path / "trace.json")).stderr
+
+
+def test_names_of_files_put_no_command_on_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "nl\n::error::pwn\x1b[31m.json"
+    path.write_text("x")
+    process = subprocess.run(
+        [*PROGRAM.split(), "diagnose", str(path)], capture_output=True, check=False, text=True
+    )
+    assert process.stderr.startswith(f"traceanalyzer: {tmp_path}/nl ::error::pwn\\x1b[31m.json: is not JSON")

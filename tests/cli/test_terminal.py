@@ -167,7 +167,7 @@ def test_the_code_of_a_command_is_that_of_the_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = written(tmp_path / "trace.json")
-    assert app.run(["diagnose", str(trace), "--fail-on", "low"]) == 1
+    assert app.run(["diagnose", str(trace), "--fail-on", "low", "--select", "idle-device"]) == 1
     assert app.run(["diagnose", str(trace)]) == 0
     assert app.run(["diagnose", str(trace), "--window", "90ms:95ms"]) == 2
     assert "outside the trace" in capsys.readouterr().err

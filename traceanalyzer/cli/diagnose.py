@@ -164,7 +164,8 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
       zstd -dc trace.json.zst | traceanalyzer diagnose - --format jsonl
 
     \b
-    Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run, or --fail-on is given and a rule failed.
+    Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run, or a rule
+    failed while --fail-on was given.
     """
     ctx.exit(_run(_configured(ctx, Request(**options))))
 

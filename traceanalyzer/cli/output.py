@@ -71,9 +71,13 @@ def put_page(render: Callable[..., str], output: Path | None) -> None:
 def tell(text: str, path: str | None = None) -> None:
     """Say on standard error: on a terminal wrapped to its width, elsewhere one line for each, which tools look for.
 
-    `path`, where it is in the text, stays on one line.
+    `path`, where it is in the text, stays on one line. Control characters of names are escaped.
     """
-    print(_fitted(text, path) if sys.stderr.isatty() else text, file=sys.stderr)
+    from traceanalyzer.render.words.escape import printable
+
+    shown = printable(path or "")
+    lines = "\n".join(map(printable, text.replace(path or "\0", shown).split("\n")))
+    print(_fitted(lines, shown) if sys.stderr.isatty() else lines, file=sys.stderr)
 
 
 def _fitted(text: str, path: str | None) -> str:

@@ -403,7 +403,7 @@ def _windows(
     begun, done = launcher.start_ns[members], launcher.end_ns[members]
     before = np.searchsorted(starts, begun, side="left") - 1
     after = np.searchsorted(starts, done, side="left")
-    previous = np.where(before >= 0, ends[np.maximum(before, 0)], 0) if len(calling) else np.zeros_like(begun)
-    following = np.where(after < len(starts), starts[np.minimum(after, max(len(starts) - 1, 0))], done)
+    previous = pick(ends, before, 0)
+    following = np.where(after < len(starts), np.append(starts, 0)[after], done)
     up = upward[members]
     return np.where(up, previous, done), np.where(up, begun, following)
