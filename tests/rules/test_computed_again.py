@@ -25,7 +25,8 @@ def findings(name: str) -> list[Finding]:
         ("seventh.char_rnn", "loop-invariant", 0.40),
         ("sixth.speech_two", "loop-invariant", 0.09),
         ("seventh.denoise_unet", "unread-results", 0.52),
-        ("sixth.linear_probe", "unread-gradients", 0.29),
+        ("sixth.linear_probe", "unread-gradients", 0.39),
+        ("sixth.prompt_pass", "partly-read", 0.39),
     ],
 )
 def test_a_fault_is_named_and_its_repair_is_not(name: str, cause: str, saved: float) -> None:
@@ -39,6 +40,15 @@ def test_a_fault_is_named_and_its_repair_is_not(name: str, cause: str, saved: fl
 def test_a_constant_graph_is_normalized_once() -> None:
     first, *_ = findings("fifth.gcn_uncached.bad")
     assert (first.cause, first.confidence) == ("unchanged-inputs", Confidence.HIGH)
+
+
+def test_gradients_of_the_other_network_are_unread() -> None:
+    first, *_ = findings("sixth.gan_two.bad")
+    assert (first.cause, first.confidence) == ("unread-gradients", Confidence.HIGH)
+
+
+def test_a_buffer_of_ones_in_each_backward_is_no_repetition() -> None:
+    assert findings("fifth.multi_backward.bad") == []
 
 
 def test_what_the_host_may_have_changed_is_no_repetition() -> None:

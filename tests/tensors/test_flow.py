@@ -109,6 +109,23 @@ def test_gradients_that_no_optimizer_reads_are_unread(tmp_path: Path) -> None:
     assert not flow(tmp_path, grads, grads).unread.any()
 
 
+def test_ops_on_rows_need_what_later_ops_read(tmp_path: Path) -> None:
+    """One row of eight is read of a cast of a product."""
+    rows, wide = Tensor(3, (8, 8)), Tensor(4, (8, 8))
+    calls = [
+        Call("aten::mul", (X, W), (rows,)),
+        Call("aten::to", (rows,), (wide,)),
+        Call("aten::argmax", (Tensor(4, (8,)),), (OUT,)),
+        Call("aten::mul", (X, X), (rows,)),
+        Call("aten::sort", (rows,), (wide,)),
+        Call("aten::argmax", (Tensor(4, (8,)),), (OUT,)),
+        Call("aten::mul", (X, X), (rows,)),
+        Call("aten::mul", (X, X), (wide,)),
+    ]
+    found = flow(tmp_path, calls, calls)
+    assert found.read_share[:5].tolist() == [1 / 8, 1 / 8, 1.0, 1.0, 1.0]
+
+
 def test_steps_are_joined_by_their_ops_and_shapes(tmp_path: Path) -> None:
     calls = [mul(X, W, Y), mul(Y, W, Z)]
     path = written(tmp_path, [calls, [mul(X, W, Y)], calls])

@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.trace import Trace
@@ -44,6 +45,7 @@ class Flow:
         again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
+        read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
     """
 
     ops: Calls
@@ -54,6 +56,7 @@ class Flow:
     again: Rows
     constant: Mask
     unread: Mask
+    read_share: Floats
 
     @classmethod
     def build(cls, trace: Trace, calls: Calls) -> Self:
@@ -78,6 +81,7 @@ class Flow:
             again=_computed_again(recorded, values, view, key),
             constant=_constant(recorded, values, view),
             unread=_unread(recorded, values, view),
+            read_share=_read_share(recorded, values, view),
         )
 
 
@@ -249,7 +253,30 @@ def _last_without_backward(recorded: ExecutionTrace, values: Values) -> list[int
     return ops
 
 
-def _as_step_before(recorded: ExecutionTrace, unread: Mask) -> Mask:
+def _read_share(recorded: ExecutionTrace, values: Values, view: Mask) -> Floats:
+    """Share of the result of each op on rows that later ops need; 1 of other ops, and of what may last.
+
+    An op on rows needs as much of its inputs as others need of its result.
+    """
+    ops = len(recorded)
+    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name]
+    lasts = (values.replaced == ops) | ~values.freed | values.on_cpu | (values.elements == 0)
+    share, needed = np.ones(ops), dict[int, dict[tuple[int, int], float]]()
+    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
+        made = values.made_by(op)
+        if on_rows[op] and len(made) == 1 and not lasts[made[0]] and not len(values.overwritten_by(op)):
+            share[op] = min(sum(needed.get(int(made[0]), {(0, 0): 1.0}).values()), 1.0)
+        begin, end = values.reads_from[op : op + 2]
+        for value, (offset, elements) in zip(
+            values.read[begin:end].tolist(), values.part[begin:end].tolist(), strict=True
+        ):
+            part = min(elements / max(int(values.elements[value]), 1), 1.0) * share[op]
+            parts = needed.setdefault(value, {})
+            parts[offset, elements] = max(part, parts.get((offset, elements), 0.0))
+    return _as_step_before(recorded, share)
+
+
+def _as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:
     """The same, with the last step as the one before it, where both run the same ops: nothing shows what it frees."""
     parts = {
         (int(recorded.thread[rows[0]]), step): rows for step, rows in _parts(recorded.step, recorded.thread)
@@ -258,5 +285,5 @@ def _as_step_before(recorded: ExecutionTrace, unread: Mask) -> Mask:
     for (thread, step), rows in parts.items():
         before = parts.get((thread, step - 1))
         if step == last and before is not None and np.array_equal(recorded.name[rows], recorded.name[before]):
-            unread[rows] = unread[before]
-    return unread
+            of_ops[rows] = of_ops[before]
+    return of_ops

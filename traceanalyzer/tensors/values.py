@@ -30,7 +30,9 @@ class Values:
         replaced: int64 (values,), op that began the storage's next version; the number of ops if none did.
         freed: bool (values,), whether that op had the storage as a new one.
         on_cpu: bool (values,).
+        elements: int64 (values,), of the tensor that the op made; 0 if it is not known.
         reads, read, argument: int64 (reads,), op, value and position among the op's inputs of each read, in order.
+        part: int64 (reads, 2), offset and elements of the tensor that is read.
         results, made: int64 (results,), op and value of each result or write, in order.
         written: int64 (writes,), values in whose storages ops write, in order of the ops.
         reads_from, results_from, written_from: int64 (ops + 1,), where those of each op begin.
@@ -42,9 +44,11 @@ class Values:
     replaced: Rows
     freed: Mask
     on_cpu: Mask
+    elements: Rows
     reads: Rows
     read: Rows
     argument: Rows
+    part: Rows
     results: Rows
     made: Rows
     written: Rows
@@ -90,10 +94,10 @@ def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Rows]:
 class _Tensors:
     """Tensors of one op: storages that it reads, writes, and has as results."""
 
-    read: list[tuple[int, int, int]] = field(default_factory=list)
+    read: list[tuple[int, int, int, int]] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
-    results: list[int] = field(default_factory=list)
+    results: dict[int, int] = field(default_factory=dict)
     on_cpu: set[int] = field(default_factory=set)
 
 
@@ -114,7 +118,7 @@ class _Walk:
         self._current: dict[int, int] = {}
         self._numbers: dict[Any, int] = {}
         self._values: list[list[int]] = []
-        self._reads: list[tuple[int, int, int]] = []
+        self._reads: list[tuple[int, int, int, int, int]] = []
         self._results: list[tuple[int, int]] = []
         self._writes: list[tuple[int, int]] = []
 
@@ -132,13 +136,8 @@ class _Walk:
         self.view[op] = bool(tensors.results) and not new and not written
         for each in inner:
             for place in {*each.results, *each.written} - {*each.held} - held - {*new}:
-                self._begin(
-                    op,
-                    place,
-                    self._number(op, place, len(self._values)),
-                    on_cpu=place in each.on_cpu,
-                    freed=True,
-                )
+                content = self._number(op, place, len(self._values))
+                self._begin(op, place, content, on_cpu=place in each.on_cpu, freed=True)
         if self.view[op]:
             return
         row, known = self._rows[self._name[op]], self._known[self._name[op]]
@@ -152,13 +151,9 @@ class _Walk:
             old = self._current.get(place)
             if place in held and old is not None:
                 self._writes.append((op, old))
-            made = self._begin(
-                op,
-                place,
-                self._number("result", number, which),
-                on_cpu=place in tensors.on_cpu,
-                freed=place not in held,
-            )
+            content = self._number("result", number, which)
+            made = self._begin(op, place, content, on_cpu=place in tensors.on_cpu, freed=place not in held)
+            self._values[made][6] = tensors.results.get(place, 0)
             self._results.append((op, made))
 
     def read(self, op: int) -> list[tuple[int, int]]:
@@ -167,9 +162,9 @@ class _Walk:
         for place in tensors.held:
             if place not in self._current:
                 self._begin(-1, place, -1 - len(self._values), on_cpu=place in tensors.on_cpu, freed=False)
-        for place, _, position in tensors.read:
-            self._reads.append((op, self._current[place], position))
-        return [(self._current[place], offset) for place, offset, _ in tensors.read]
+        for place, offset, position, elements in tensors.read:
+            self._reads.append((op, self._current[place], position, offset, elements))
+        return [(self._current[place], offset) for place, offset, _, _ in tensors.read]
 
     def _of(self, op: int) -> _Tensors:
         row, tensors = self._rows[self._name[op]], _Tensors()
@@ -181,13 +176,13 @@ class _Walk:
             if on_cpu:
                 tensors.on_cpu.add(storage)
             if access == Access.RESULT:
-                tensors.results.append(storage)
+                tensors.results[storage] = max(elements, tensors.results.get(storage, 0))
                 continue
             tensors.held.append(storage)
             if access == Access.WRITTEN or position in row.writes:
                 tensors.written.append(storage)
             if position not in row.unread:
-                tensors.read.append((storage, offset, position))
+                tensors.read.append((storage, offset, position, elements))
         return tensors
 
     def _number(self, *content: Any) -> int:
@@ -198,16 +193,16 @@ class _Walk:
         old = self._current.get(storage)
         if old is not None:
             self._values[old][3:5] = producer, freed
-        self._values.append([producer, content, storage, -1, False, on_cpu])
+        self._values.append([producer, content, storage, -1, False, on_cpu, 0])
         self._current[storage] = len(self._values) - 1
         return self._current[storage]
 
     def finished(self) -> Values:
         """All values."""
         ops = len(self.key)
-        columns = np.array(self._values, np.int64).reshape(-1, 6).T
-        producer, content, storage, replaced, freed, on_cpu = columns
-        read_op, read, argument = np.array(self._reads, np.int64).reshape(-1, 3).T
+        columns = np.array(self._values, np.int64).reshape(-1, 7).T
+        producer, content, storage, replaced, freed, on_cpu, elements = columns
+        read_op, read, argument, offset, read_elements = np.array(self._reads, np.int64).reshape(-1, 5).T
         result_op, made = np.array(self._results, np.int64).reshape(-1, 2).T
         write_op, written = np.array(self._writes, np.int64).reshape(-1, 2).T
         every = np.arange(ops + 1)
@@ -221,6 +216,8 @@ class _Walk:
             reads=read_op,
             read=read,
             argument=argument,
+            part=np.stack([offset, read_elements], axis=1),
+            elements=elements,
             results=result_op,
             made=made,
             written=written,

@@ -117,16 +117,17 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
 
 def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """By the ids of tensors."""
-    again, constant = flow.again[flow.number], flow.constant[flow.number]
+    computes = flow.ops.name.meets(lambda name: op_row(name).kind is not Kind.CREATION)
+    again = np.where(computes, flow.again[flow.number], -1)
+    constant = flow.constant[flow.number] & computes & (again < 0)
     causes = np.full(len(flow.ops), "", object)
-    times = np.bincount(again[again >= 0], minlength=len(flow.again))
+    times = np.bincount(flow.again[flow.again >= 0], minlength=len(flow.again))
     layers = flow.ops.name.meets(LAYER.search)
     of_pass = (again >= 0) & (times[again] < limits.min_iterations - 1)
     causes[(again >= 0) & ~of_pass] = "loop-invariant"
     enough = (of_pass & layers).sum() >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
     causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
     prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
-    constant &= again < 0
     causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
     for cause in _ADVICE:
         if (members := causes == cause).any():

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from traceanalyzer.model.arrays import distinct
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
+
+_ADVICE = {
+    "unread-results": "Remove this work, or do it only in the steps that use its result.",
+    "unread-gradients": "Call requires_grad_(False) on parameters that the optimizer does not train in this pass, or "
+    "run that part of the model under torch.no_grad().",
+    "partly-read": "Slice the input before the ops, for example head(hidden[:, -1:]).",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +27,13 @@ class Limits:
     min_ops: int = limit(
         2,
         "reported only if at least this many ops a step are unused; the loss that nobody prints is one; chosen",
+    )
+    max_read_share: float = limit(
+        0.5,
+        "cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen",
+    )
+    floor_ns: int = limit(
+        2_000, "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"
     )
 
 
@@ -25,7 +43,7 @@ class Limits:
     specificity=3,
     min_share=0.02,
     limits=Limits,
-    causes=("unread-results", "unread-gradients"),
+    causes=tuple(_ADVICE),
 )
 def computed_unused(flow: Flow, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
@@ -35,47 +53,85 @@ def computed_unused(flow: Flow, idle: IdleTime, limits: Limits) -> Iterator[Hits
     `unread-results`: forward work, for example statistics in hooks, or a head whose output is dropped.
     `unread-gradients`: backward work, for example gradients of a frozen backbone, or of the discriminator in
     the generator's step.
+    `partly-read`: work on rows of which later ops read a small part, such as logits of all positions.
     Why it costs: the GPU computes it, and the CPU launches it.
     Bad: optimizer over the head alone, but backbone parameters with requires_grad. Good: requires_grad_(False)
     on the backbone, or torch.no_grad() around it.
-    How sure: tensors are identified by their ids. In training, confidence is high. Without a backward pass it
-    is low: a benchmark may drop results that users read.
+    Bad: head(hidden)[:, -1]. Good: head(hidden[:, -1:]).
+    How sure: tensors are identified by their ids. For what is partly read, and in training, confidence is
+    high. Without a backward pass it is low for unread results: a benchmark may drop what users read.
     When it is wrong: host code reads the result without an op of PyTorch.
-    Saving: the time of these ops, and of everything that they launch.
+    Saving: the time of these ops, and of everything that they launch. Of results that are partly read, the
+    part that is not read.
     Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers).
     """
     unread = flow.unread[flow.number]
     backward = flow.recorded.backward[flow.number]
+    yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
+    yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
+    yield from _partly_read(flow, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits)
+
+
+def _unread_hits(cause: str, flow: Flow, chosen: Mask, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    members, steps = flow.ops[chosen], max(len(distinct(flow.ops[chosen].step)), 1)
+    if len(members) < limits.min_ops * steps:
+        return
     trained = bool(flow.recorded.backward.any())
-    for cause, members in (
-        ("unread-results", flow.ops[unread & ~backward]),
-        ("unread-gradients", flow.ops[unread & backward]),
-    ):
-        steps = max(len(distinct(members.step)), 1)
-        if len(members) < limits.min_ops * steps:
-            continue
-        spent, owner = members.launched()
-        lines = members.line.sums(members.dur_ns)
+    needless = _with_nodes(flow, chosen)
+    spent, owner = needless.launched()
+    yield Hits(
+        occurrences=needless,
+        cause=cause,
+        lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
+        fix=Drop(needless.rows),
+        message="no op reads the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. They take {cpu} of "
+        "CPU time, {gpu} of GPU time and {launches} launches a step" + _at(members),
+        advice=_ADVICE[cause],
+        confidence=Confidence.HIGH if trained else Confidence.LOW,
+        info=not trained,
+        evidence={**_evidence(members, spent), "cpu_ns": needless.total_ns // steps},
+    )
+
+
+def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
+    """The ops, or the node of backward around them if all of its ops are chosen."""
+    counted = ~flow.view[flow.number]
+    nodes = flow.ops.outer_op
+    around, place = np.unique(nodes.rows, return_inverse=True)
+    every = np.bincount(place, counted, len(around))
+    whole = np.bincount(place, chosen, len(around)) >= every
+    inside = chosen & whole[place]
+    rest = flow.ops[chosen & ~inside]
+    return rest.joined([rest, nodes[inside].distinct()]).distinct()
+
+
+def _partly_read(flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:
+    members, shares = flow.ops[chosen], flow.read_share[flow.number][chosen]
+    pieces, owner = members.launched()
+    for device, of_device in pieces.by_device():
+        on_device = pieces.device == device
+        needed = clamp_to_floor(of_device.dur_ns * shares[owner[on_device]], of_device, limits.floor_ns)
         yield Hits(
-            occurrences=members,
-            cause=cause,
-            lost=LostTime.joined([LostTime.launched_by(idle, members), LostTime.all_of(spent, owner)]),
-            fix=Drop(members.rows),
-            message="no op reads the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. They take {cpu} "
-            "of CPU time, {gpu} of GPU time and {launches} launches a step"
-            + (", at {lines}" if lines else ""),
-            advice="Remove this work, or do it only in the steps that use its result."
-            if cause == "unread-results"
-            else "Call requires_grad_(False) on parameters that the optimizer does not train in this pass, or run that "
-            "part of the model under torch.no_grad().",
-            confidence=Confidence.HIGH if trained else Confidence.LOW,
-            info=not trained,
-            evidence={
-                "ops_a_step": round(len(members) / steps),
-                "by_ops": members.name.sums(members.dur_ns),
-                "cpu_ns": members.total_ns // steps,
-                "gpu_ns": spent.total_ns // steps,
-                "launches": round(len(spent) / steps),
-                "lines": lines,
-            },
+            **reduce_to(of_device, needed),
+            cause="partly-read",
+            message="later ops read {read} of the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. "
+            "They take {gpu} of GPU time a step" + _at(members),
+            advice=_ADVICE["partly-read"],
+            confidence=Confidence.HIGH,
+            evidence={**_evidence(members, of_device), "read_share": float(shares.min())},
         )
+
+
+def _at(members: Calls) -> str:
+    return ", at {lines}" if members.line.sums(members.dur_ns) else ""
+
+
+def _evidence(members: Calls, spent: Work) -> dict[str, Any]:
+    steps = max(len(distinct(members.step)), 1)
+    return {
+        "ops_a_step": round(len(members) / steps),
+        "by_ops": members.name.sums(members.dur_ns),
+        "gpu_ns": spent.total_ns // steps,
+        "launches": round(len(spent) / steps),
+        "lines": members.line.sums(members.dur_ns),
+    }
