@@ -126,6 +126,16 @@ def test_ops_on_rows_need_what_later_ops_read(tmp_path: Path) -> None:
     assert found.read_share[:5].tolist() == [1 / 8, 1 / 8, 1.0, 1.0, 1.0]
 
 
+def test_ops_that_hand_values_on_to_each_other_alone_are_closed(tmp_path: Path) -> None:
+    """The first product is read by the second one, or by another op as well."""
+    calls = [mul(X, W, Y), mul(Y, W, Z), Call("aten::sum", (Z,), (OUT,))]
+    for more, closed in (([], True), ([Call("aten::neg", (Y,), (Tensor(6),))], False)):
+        found = flow(tmp_path, [*calls, *more], [*calls, *more])
+        products = found.ops[found.ops.name.one_of("aten::mul")]
+        assert found.is_closed(products) is closed
+        assert found.is_read_once(products) is closed
+
+
 def test_steps_are_joined_by_their_ops_and_shapes(tmp_path: Path) -> None:
     calls = [mul(X, W, Y), mul(Y, W, Z)]
     path = written(tmp_path, [calls, [mul(X, W, Y)], calls])

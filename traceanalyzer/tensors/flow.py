@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
+from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import signatures_of
@@ -29,6 +30,7 @@ _NODE = re.compile(r"Backward\d*$")
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 _LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
+_ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -83,6 +85,38 @@ class Flow:
             unread=_unread(recorded, values, view),
             read_share=_read_share(recorded, values, view),
         )
+
+    def is_closed(self, ops: Calls) -> bool:
+        """Whether these ops of the forward pass hand values on to each other, which no other op of forward reads."""
+        place = np.isin(self.ops.rows, ops.outer_op.rows)
+        chosen = np.zeros(len(self.recorded) + 1, bool)
+        chosen[self.number[place]] = True
+        reads = self.recorded.outer & ~self.view & ~self.recorded.backward
+        forward = reads[self.values.reads]
+        reader, producer = self.values.reads[forward], self.values.producer[self.values.read[forward]]
+        handed = chosen[producer] & chosen[reader]
+        passed_on = np.unique(self.values.read[forward][handed])
+        of_passed = np.isin(self.values.read[forward], passed_on)
+        return bool(handed.any()) and bool(chosen[reader[of_passed]].all())
+
+    def is_read_once(self, ops: Calls) -> bool:
+        """Whether one op of the forward pass reads what each of these ops makes, and takes it with any strides."""
+        place = np.isin(self.ops.rows, ops.outer_op.rows)
+        chosen = np.zeros(len(self.recorded) + 1, bool)
+        chosen[self.number[place]] = True
+        reads = self.recorded.outer & ~self.view & ~self.recorded.backward
+        reader, value = (column[reads[self.values.reads]] for column in (self.values.reads, self.values.read))
+        of_chosen = chosen[self.values.producer[value]]
+        kinds = np.array([op_row(name).kind in _ANY_STRIDES for name in self.recorded.names], bool)
+        times = np.bincount(value[of_chosen])
+        return (
+            len(times) > 0 and times.max() == 1 and bool(kinds[self.recorded.name[reader[of_chosen]]].all())
+        )
+
+
+def confidence_of(flow: Flow | None, ops: Calls) -> Confidence:
+    """High if an execution trace shows that these ops read each other's results alone, else medium."""
+    return Confidence.HIGH if flow is not None and flow.is_closed(ops) else Confidence.MEDIUM
 
 
 def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops, with_inputs
@@ -85,7 +86,9 @@ class _Late:
     limits=Limits,
     causes=("upsampled", "aggregated"),
 )
-def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def late_projection(
+    calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits
+) -> Iterator[Hits]:
     """A layer that reduces the channels runs after upsampling or after summing rows, not before.
 
     What it looks for: a 1x1 convolution or linear layer that at least halves the number of channels, in two
@@ -98,7 +101,8 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
     Bad: classifier(interpolate(x, size)); linear(index_add(x[source])). Good: interpolate(classifier(x),
     size); for rows, compute linear(x) first, then gather and sum its rows. Add a bias once, after the sum.
     How sure: names, shapes and order of ops are recorded. The trace does not show which tensor an op reads,
-    so confidence is medium.
+    so
+    confidence is medium. With an execution trace that shows it, confidence is high.
     When it is wrong: a custom kernel, which the trace does not show as an op, also reads the layer's input.
     Saving: the time of upsampling, gathering and summing shrinks with the number of channels.
     Source: calculated, not measured: (A X) W = A (X W).
@@ -115,10 +119,10 @@ def late_projection(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits
             limits.min_gpu_share
         ):
             needed = clamp_to_floor(pieces.dur_ns * part[pieces.entries], pieces, limits.floor_ns)
-            yield _hits(case, pieces, needed, share)
+            yield _hits(case, pieces, needed, share, flow)
 
 
-def _hits(late: _Late, pieces: Work, needed: np.ndarray, share: float) -> Hits:
+def _hits(late: _Late, pieces: Work, needed: np.ndarray, share: float, flow: Flow | None) -> Hits:
     upsampled = late.cause == "upsampled"
     return Hits(
         **reduce_to(pieces, needed),
@@ -138,7 +142,7 @@ def _hits(late: _Late, pieces: Work, needed: np.ndarray, share: float) -> Hits:
         if upsampled
         else "Apply the linear layer first, then gather and sum its narrow results; add its bias after the sum. The "
         "result is the same.",
-        confidence=Confidence.MEDIUM,
+        confidence=confidence_of(flow, pieces.op),
         evidence={
             **gpu_time_evidence(pieces),
             "gpu_share": share,

@@ -17,6 +17,7 @@ from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, tensors
 
@@ -33,7 +34,7 @@ _PRODUCTS = {"aten::mul": 0, "aten::mm": 0, "aten::addmm": 1}
 
 # Dice loss over 152 classes of 4x512x512, H100: gather and scatter_add save 6.8 of the 25.6 ms of a step.
 @rule(since="0.1", claims=Claims.WORK)
-def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterator[Hits]:
+def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None) -> Iterator[Hits]:
     """One-hot tensors are written out, though the index is enough.
 
     What it looks for: calls of torch.nn.functional.one_hot, and ops that use the result to count
@@ -64,7 +65,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus) -> Iterato
     parts = making, converted, read
     spent = work[np.sort(np.concatenate([part.entries for part in parts]))]
     for device, pieces in spent.by_device():
-        yield _hits(pieces, needed_ns[pieces.entries], *(part[part.device == device] for part in parts))
+        yield _hits(flow, pieces, needed_ns[pieces.entries], *(part[part.device == device] for part in parts))
 
 
 def _needed(read: Work, instead: list[Signature], gpus: Gpus) -> Floats:
@@ -119,7 +120,9 @@ def _reached_ns(op: Signature, peaks: Peaks | None) -> float:
     return math.inf if bound is None or peaks is None else float(reached_ns(bound, peaks, None))
 
 
-def _hits(pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: Work) -> Hits:
+def _hits(
+    flow: Flow | None, pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: Work
+) -> Hits:
     parts = [
         f"{{{name}_of_step}} {text}"
         for name, text, part in (
@@ -137,7 +140,7 @@ def _hits(pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: 
         advice="Use the index itself. To pick or add along the classes: gather, scatter_add. As a target: "
         "cross_entropy takes class indices. For a product with a table: torch.nn.functional.embedding. "
         "For counts: torch.bincount. For sums of rows: index_add.",
-        confidence=Confidence.MEDIUM if len(read) else Confidence.HIGH,
+        confidence=confidence_of(flow, pieces.op) if len(read) else Confidence.HIGH,
         evidence={
             **gpu_time_evidence(pieces),
             "spent_ns": pieces.total_ns,

@@ -13,6 +13,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
+from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import require_shapes
@@ -66,7 +67,7 @@ class _Pair:
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("long-side",))
-def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
+def product_order(work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Two matrix products in a row take far fewer operations in the other order.
 
     What it looks for: two matrix products (mm, bmm) in a row, (A B) C or A (B C). The other order takes at
@@ -78,7 +79,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
     Bad: (q @ k.T) @ v for linear attention without softmax. Good: q @ (k.T @ v). For `long-side`: X (X' X)(X'
     X) instead of (X X')(X X') X.
     How sure: the rule concludes from shapes and the order of ops that the second product reads the first
-    product's result. So confidence is medium.
+    product's result. So confidence is medium. With an execution trace that shows it, confidence is high.
     When it is wrong: the second product reads another matrix of the same shape.
     Saving: the time of these products, minus the time of the other order.
     Source: torch.linalg.multi_dot in PyTorch's documentation, on the order of products.
@@ -105,7 +106,7 @@ def product_order(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hi
         chosen = work.kind.one_of("compute") & inputs.meets(partial(_works_on, pair=pair))
         for pieces, share in work[chosen].device_shares(limits.min_gpu_share):
             needed = clamp_to_floor(np.asarray(pieces.dur_ns * pair.share), pieces, limits.floor_ns)
-            yield _hits(pair, pieces, needed, share)
+            yield _hits(pair, pieces, needed, share, flow)
 
 
 def _long_sides(
@@ -180,7 +181,7 @@ def _used_as_gram(shape: Shape, following: list[Signature]) -> dict[int, float]:
     return {}
 
 
-def _hits(pair: _Pair, pieces: Work, needed: np.ndarray, share: float) -> Hits:
+def _hits(pair: _Pair, pieces: Work, needed: np.ndarray, share: float, flow: Flow | None) -> Hits:
     first, second, third = (shape_text(shape) for shape in pair.matrices)
     return Hits(
         **reduce_to(pieces, needed),
@@ -188,7 +189,7 @@ def _hits(pair: _Pair, pieces: Work, needed: np.ndarray, share: float) -> Hits:
         message=f"products of {first}, {second} and {third} first make {{by}}, with {{times}} times the operations "
         f"of the other order: {{gpu}} of all GPU work{{where}}",
         advice="Multiply in the other order: q @ (k.T @ v) instead of (q @ k.T) @ v. The result is the same.",
-        confidence=Confidence.MEDIUM,
+        confidence=confidence_of(flow, pieces.op),
         evidence={**gpu_time_evidence(pieces), "gpu_share": share, "times": 1 / pair.operations},
     )
 

@@ -30,6 +30,7 @@ from traceanalyzer.rules.copies.strided_copy.repeated_readers import (
     write_count_text,
     write_counts,
 )
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline import kernel_families as families
 
@@ -133,7 +134,9 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
-def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def strided_copy(
+    work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None, limits: Limits
+) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
@@ -152,7 +155,8 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
     place.
     Bad: x.permute(...).contiguous() back and forth. Good: one layout for the whole network.
-    How sure: kernel names identify such copies.
+    How sure: kernel names identify such copies. Confidence is high if an execution trace shows that one op
+    reads each copy, and takes any strides.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
     Saving: the time of these copies. For a cat, the time of writing the new part into a buffer is subtracted.
@@ -184,7 +188,7 @@ def strided_copy(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         for device, on_device in copies.by(copies.device):
             share = on_device.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
-                hits = _hits(cause, on_device, inputs, share, limits)
+                hits = _hits(cause, on_device, inputs, share, flow, limits)
                 if cause == "repetition":
                     hits = _read_once(
                         hits, on_device, readers_of(on_device, work, inputs, gpus, limits.memory_share)
@@ -213,10 +217,13 @@ def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
     )
 
 
-def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, limits: Limits) -> Hits:
+def _hits(
+    cause: str, copies: Work, inputs: WorkInputs, share: float, flow: Flow | None, limits: Limits
+) -> Hits:
     grows = cause == "growing-buffer"
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
+    certain = grows or (flow is not None and flow.is_read_once(copies.op))
     what, advice = TEXTS[cause]
     if cause == "transposition" and keeps_order(copies, inputs, limits.norms_share):
         advice = KEPT_ORDER
@@ -233,7 +240,7 @@ def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, limits: Li
         fix=in_place if joins else DropWork(copies.entries),
         message=what + ": {gpu} of all GPU work{where}",
         advice=advice,
-        confidence=Confidence.HIGH if grows else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(copies),
             "gpu_share": share,

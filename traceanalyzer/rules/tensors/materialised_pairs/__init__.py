@@ -26,6 +26,7 @@ from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     shapes_in,
     weighs,
 )
+from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, number_bytes, shape_text
@@ -75,7 +76,7 @@ class _Pairs:
     since="0.1", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=("selected", "gathered", "listed")
 )
 def materialised_pairs(
-    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None, limits: Limits
 ) -> Iterator[Hits]:
     """Two tensors are broadcast to all pairs of their rows, and the large result is written only to be reduced.
 
@@ -115,10 +116,12 @@ def materialised_pairs(
     yield from hits
     for shape, pairs in origins.items():
         if shape in reduced_shapes - listed:
-            yield from _pair_hits(pairs, work, inputs, gpus, limits)
+            yield from _pair_hits(pairs, work, inputs, gpus, flow, limits)
 
 
-def _pair_hits(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def _pair_hits(
+    pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None, limits: Limits
+) -> Iterator[Hits]:
     mixed = any(_mixes(op, pairs.shape) for op in inputs.signatures)
     rest = set() if mixed else _reduced_pairs(pairs, limits)
     masks = bool(_COMPARES.search(pairs.op)) and not any(weighs(op, pairs.shape) for op in inputs.signatures)
@@ -154,7 +157,7 @@ def _pair_hits(pairs: _Pairs, work: Work, inputs: WorkInputs, gpus: Gpus, limits
             + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if count else "")
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
             advice=_OF_MASKS if masks else (_LIST if count else "") + _ADVICE,
-            confidence=Confidence.MEDIUM,
+            confidence=confidence_of(flow, members.op),
             evidence={
                 **gpu_time_evidence(members),
                 "gpu_share": share,
