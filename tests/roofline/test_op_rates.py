@@ -151,6 +151,9 @@ def test_each_type_of_a_tensor_is_named_once() -> None:
         ("fp32", "sgemm then tf32", "tf32"),
         ("fp32", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n", "fp32"),
         ("fp32", "conv_depthwise2d_forward_kernel", "fp32"),
+        ("fp32", "cutlass_80_tensorop_s16816gemm", "tf32"),
+        ("fp32", "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1", "fp32"),
+        ("fp32", "igemm_fwd_gtcx_nhwc_fp32_bx0", "fp32"),
         ("fp32", "nvjet", None),
     ],
 )

@@ -60,7 +60,7 @@ def test_what_is_normal_is_less_than_the_normal_share(share: float, severity: Se
 def hits_of(**fields: Any) -> Any:
     """What severity looks at of hits."""
     usual = {"info": False, "normal_share": 0.0, "max_severity": Severity.HIGH, "measured_share": None}
-    usual["guessed"] = False
+    usual["evidence"] = {}
     return SimpleNamespace(**{**usual, "occurrences": (), **fields})
 
 
@@ -157,3 +157,14 @@ def test_what_others_wait_for_long_is_low_at_least(
     severity: Severity, late: float | None, expected: Severity
 ) -> None:
     assert blocking_severity(finding(severity, late=late)) is expected
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"), [({}, Severity.HIGH), ({"guessed_rate": True}, Severity.LOW)]
+)
+def test_guessed_rates_of_a_device_give_a_job_no_more_than_low(
+    evidence: dict[str, Any], expected: Severity
+) -> None:
+    guessed = finding(Severity.LOW)
+    guessed.evidence |= evidence
+    assert job_severity(guessed, saved(0.2, 0.2)) is expected

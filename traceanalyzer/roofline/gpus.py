@@ -17,6 +17,9 @@ _CONVOLUTIONS_OF_ITS_OWN = (
     9,
     0,
 )  # before Hopper cuDNN's float32 convolutions reach what its matrix products do
+GUESSED_RATE = "guessed_rate"
+"""Evidence of a finding whose saving rests on the guessed rate of an unknown device: it may be nothing."""
+
 _UNKNOWN_GBPS = 300.0  # the L4, the slowest device for servers
 
 
@@ -61,6 +64,11 @@ class Gpu:
     def shown(self) -> str:
         """Its name, or what stands for it in a sentence."""
         return self.name or "this device"
+
+    @property
+    def guess(self) -> dict[str, bool]:
+        """Evidence of a finding about its rates; empty if they are known."""
+        return {} if self.peaks else {GUESSED_RATE: True}
 
 
 _UNKNOWN = Gpu(None, None, None, None)

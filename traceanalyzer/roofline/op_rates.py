@@ -22,6 +22,7 @@ from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import ITEM_BYTES, NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -58,9 +59,8 @@ def _kernels(number: Rows, names: Texts) -> dict[int, list[str]]:
     return together
 
 
-# Names of kernels that compute float32 on tensor cores, and of those that do not.
-_TF32 = re.compile(r"tf32|s1688|xf32", re.IGNORECASE)
-_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|FFMA|conv_depthwise", re.IGNORECASE)
+# Names of kernels that compute in full float32, beside those of products.
+_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|conv_depthwise", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
 # Look at a part of their inputs, or at none: their shapes say nothing of what they read.
@@ -301,9 +301,9 @@ def arithmetic_of(work: OpCost, kernels: str) -> str | None:
     """Kind of arithmetic: for float32 the kernels' names tell whether it was TF32; None where they do not."""
     if work.arithmetic != "fp32":
         return work.arithmetic
-    if _TF32.search(kernels):
+    if TENSOR_CORES_FP32.search(kernels):
         return "tf32"
-    return "fp32" if _FP32.search(kernels) else None
+    return "fp32" if _FP32.search(kernels) or FP32_ARITHMETIC.search(kernels) else None
 
 
 def _why_unknown(op: Signature) -> str:

@@ -41,8 +41,6 @@ class Hits:
         info: worth saying, but nobody's loss: the severity stays info.
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
-        guessed: the saving rests on the guessed rate of an unknown device: it may be nothing, and the severity is low
-            at most.
         measured_share: share of the step (0 to 1) that the recorder measured without the profiler. It decides the
             severity, and goes before what is predicted. None where nothing was measured.
         fault_key: findings of two rules with the same key are one fault of the program, whatever their fixes take.
@@ -66,7 +64,6 @@ class Hits:
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
-    guessed: bool = False
     measured_share: float | None = None
     recurring_share: float = 0.0
     normal_share: float = 0.0

@@ -14,6 +14,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
+from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.claims import Claims, PendingFinding, resolve_claims
 from traceanalyzer.rule.consistency import Failure, Recording, passed
 from traceanalyzer.rule.faults import FaultOf, faults_of
@@ -203,7 +204,7 @@ class _Judge:
             with self.analysis.timed(FINDINGS):
                 edits = pending.hits.edits()
                 saving = forecast.saving(edits, given) if forecast is not None and edits else None
-                saving = saving.unsure() if saving is not None and pending.hits.guessed else saving
+                saving = saving.unsure() if saving and pending.hits.evidence.get(GUESSED_RATE) else saving
                 if not self._is_said(pending, saving):
                     return None
                 idle_share = None if forecast is None else forecast.idle_share

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.peer_comparison import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
+from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import IdleTime
 
@@ -35,7 +36,7 @@ def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share
         return Severity.INFO
     if saving is not None:
         return graded(cost_share, saving)
-    most = Severity.LOW if hits.guessed else hits.max_severity
+    most = Severity.LOW if hits.evidence.get(GUESSED_RATE) else hits.max_severity
     return graded(cost_share, None).at_most(most).at_most(_of_idle_time(hits, idle_share))
 
 
@@ -82,7 +83,8 @@ def job_severity(finding: Finding, saving: Saving | None) -> Severity:
         saving: of the job's step; None where there is none to grade by, as of waiting, which is others' doing.
     """
     if saving is not None and finding.severity is not Severity.INFO:
-        return graded(finding.cost_share, saving)
+        most = Severity.LOW if finding.evidence.get(GUESSED_RATE) else Severity.HIGH
+        return graded(finding.cost_share, saving).at_most(most)
     return Severity.INFO if saving is None and finding.cause == _WAITING else finding.severity
 
 

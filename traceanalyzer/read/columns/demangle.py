@@ -66,9 +66,9 @@ class _Reader:
 
     def _skip(self, word: str) -> bool:
         """Whether the word comes next, which is passed over then."""
-        found = self.text.startswith(word, self.at)
-        self.at += len(word) * found
-        return found
+        follows = self.text.startswith(word, self.at)
+        self.at += len(word) * follows
+        return follows
 
     def _expect(self, word: str) -> None:
         if not self._skip(word):

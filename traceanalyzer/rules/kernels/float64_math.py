@@ -182,12 +182,12 @@ def _hits(
         + "."
         + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
-        guessed=gpu.peaks is None and bool(product.any()),
         evidence={
             **gpu_time_evidence(pieces),
             "spent_ns": pieces.total_ns,
             "first_op": first,
             "casts": int(casts.sum()),
+            **(gpu.guess if product.any() else {}),
         },
     )
 

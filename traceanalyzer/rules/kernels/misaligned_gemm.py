@@ -115,8 +115,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
-        guessed=gpu.peaks is None,
-        evidence={**gpu_time_evidence(pieces), "spent_ns": pieces.total_ns, "sizes": odd},
+        evidence={**gpu_time_evidence(pieces), "spent_ns": pieces.total_ns, "sizes": odd, **gpu.guess},
     )
 
 

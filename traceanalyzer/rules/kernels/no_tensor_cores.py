@@ -130,9 +130,9 @@ def _hits(
         f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        guessed=gpu.peaks is None,
         evidence={**gpu_time_evidence(pieces), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
-        | {"target": target},
+        | {"target": target}
+        | gpu.guess,
     )
 
 

@@ -69,6 +69,5 @@ def _hits(pieces: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
         "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
         confidence=Confidence.MEDIUM,
-        guessed=gpu.peaks is None,
-        evidence={**gpu_time_evidence(pieces), "gpu_share": share},
+        evidence={**gpu_time_evidence(pieces), "gpu_share": share, **gpu.guess},
     )
