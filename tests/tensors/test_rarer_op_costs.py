@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, signature
@@ -63,6 +65,32 @@ def test_sequential_kinds_have_no_usual_time() -> None:
     assert peaks is not None
     assert needed is not None
     assert (needed.flops, reached_ns(needed, peaks, "fp32")) == (512**3 // 3, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "kinds", "strides", "bytes_"),
+    [
+        # An index of one number for each row, and a table that is read many times.
+        ("gather", [[64, 8], [], [64, 8]], [F32, "", "long int"], [[8, 1], [], [1, 0]], 2 * 512 * 4 + 64 * 8),
+        (
+            "gather",
+            [[4, 8], [], [64, 8]],
+            [F32, "", "long int"],
+            [[8, 1], [], [8, 1]],
+            (32 + 512) * 4 + 512 * 8,
+        ),
+        ("bmm", [[16, 4, 8], [16, 8, 2]], [F32, F32], [[32, 8, 1], [0, 2, 1]], (512 + 16 + 128) * 4),
+        # 100 windows of 10 numbers that overlap, of a signal of 109.
+        ("abs", [[100, 10]], [F32], [[1, 1]], (109 + 1000) * 4),
+        ("abs", [[100, 10]], [F32], [[10, 1]], (1000 + 1000) * 4),
+    ],
+)
+def test_bytes_count_each_element_in_memory_once(
+    op: str, dims: list[Any], kinds: list[str], strides: list[Any], bytes_: int
+) -> None:
+    bound = bound_of(signature(op, dims, kinds, strides=strides))
+    assert bound is not None
+    assert bound.bytes == bytes_
 
 
 def test_what_is_expanded_is_read_once() -> None:
