@@ -38,6 +38,11 @@ from traceanalyzer.model.short_names import marked_functions, plain_kernel, shor
             "GemmUniversal<cute::tuple<int, int, int, int>, x>>>(y)",
             "kernel::GemmUniversal",
         ),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass__5x_cudnn::conv::kernel::ImplicitGemmConvolution<x>>(y)",
+            "ImplicitGemmConvolution",
+        ),
+        ("void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<float>>(ck_tile::Kargs)", "Rmsnorm2dFwd"),
         ("k" * 61, "k" * 60),
         (f"void {'k' * 61}<4>(int)", "k" * 60),
     ],

@@ -9,7 +9,8 @@ ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before 
 
 _ANONYMOUS = "(anonymous namespace)::"
 _WRAPPED = re.compile(
-    r"cutlass::(?:Kernel2?<\s*([\w:]+)|device_kernel<\s*(?:[\w:]+::enable_\w+<\s*)?(?:\w+::)*?(\w+::\w+|\w+)(?![\w:]))"
+    r"(?:cutlass\w*::Kernel2?<\s*|ck_tile::kentry<(?:\d+,\s*)*)(?:\w+::)*(\w+)"
+    r"|cutlass\w*::(?:device_kernel<\s*(?:[\w:]+::enable_\w+<\s*)?(?:\w+::)*?(\w+::\w+|\w+)(?![\w:]))"
 )
 _LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")

@@ -311,9 +311,8 @@ def gather(op: Signature) -> OpCost:
 
 
 def _looked_up(op: Signature, written: int, index: int) -> OpCost:
-    """Writes so many elements of the first input, each of which is read from memory once."""
-    read = min(written, op.elements(0))
-    return OpCost("gather", None, (read + written) * op.item_bytes(0) + op.elements(index) * INDEX_BYTES)
+    """Reads and writes so many elements of the first input, and the index as far as it is in memory."""
+    return OpCost("gather", None, 2 * written * op.item_bytes(0) + op.elements(index) * INDEX_BYTES)
 
 
 def scatter(op: Signature) -> OpCost:

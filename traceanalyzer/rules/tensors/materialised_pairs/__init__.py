@@ -230,7 +230,7 @@ def _pairs_of(op: Signature, limits: Limits) -> _Pairs | None:
     try:
         tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
         shape = tuple(np.broadcast_shapes(*(op.shape(i) for i in tensors)))
-        small = sum(op.elements(i) for i in tensors)
+        small = sum(math.prod(_unexpanded(op, i)) for i in tensors)
     except (LookupError, ValueError):
         return None
     size = math.prod(shape)
