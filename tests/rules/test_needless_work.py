@@ -171,6 +171,16 @@ def test_a_real_field_has_half_a_spectrum() -> None:
     assert one.cost_ns == 6 * (199 + 100 + 200) * US // 2
 
 
+def test_a_real_field_that_was_just_made_complex_has_half_a_spectrum() -> None:
+    """The conversion is needless, too."""
+    widened = Op("aten::copy_", MOVE, 60, [FIELD, FIELD], [C64, F32], inside="aten::to")
+    (one,) = found(program([widened, *spectral(kind=C64)]), "full-spectrum")
+    (plain,) = found(program(spectral()), "full-spectrum")
+    assert one.cost_ns == plain.cost_ns + 6 * 60 * US
+    between = Op("aten::mul", ADD, 100, [FIELD, FIELD], [C64, C64])
+    assert found(program([widened, between, *spectral(kind=C64)]), "full-spectrum") == []
+
+
 def test_complex_fields_need_their_whole_spectrum() -> None:
     other = Op("aten::fft_fft2", "void vector_fft<1024u>(float)", 50, [FIELD], [C64])
     for ops in (spectral(kind=C64), spectral(inverse="aten::abs"), [*spectral(), other]):

@@ -109,9 +109,7 @@ class Flow:
         of_chosen = chosen[self.values.producer[value]]
         kinds = np.array([op_row(name).kind in _ANY_STRIDES for name in self.recorded.names], bool)
         times = np.bincount(value[of_chosen])
-        return (
-            len(times) > 0 and times.max() == 1 and bool(kinds[self.recorded.name[reader[of_chosen]]].all())
-        )
+        return bool(times.max(initial=0) == 1 and kinds[self.recorded.name[reader[of_chosen]]].all())
 
 
 def confidence_of(flow: Flow | None, ops: Calls) -> Confidence:

@@ -13,6 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, Wor
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 
@@ -59,7 +60,8 @@ class Limits:
 def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """Complex Fourier transforms are used, although the data is real.
 
-    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor. The rule also looks for ifft, ifft2 or
+    What it looks for: torch.fft.fft, fft2 or fftn of a real tensor, or of one that the op before has made
+    complex. The rule also looks for ifft, ifft2 or
     ifftn if the next op takes the real part.
     Why it costs: the spectrum of real numbers has each value twice: once as it is, and once conjugated. The
     transforms, and every op on the spectrum, compute and move both values.
@@ -83,6 +85,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     real = np.array(
         [signature.types[:1] != () and _COMPLEX not in signature.types[0] for signature in signatures], bool
     )[number]
+    widens, widened_transforms = _widened_before(calls)
+    real |= np.isin(ops.rows, widened_transforms.rows)
     wasted = np.where(ops.name.matches(_FORWARD), real, _real_part_follows(calls, ops))
     shapes = [next(iter(tensors(signature)), ()) for signature in signatures]
     full = {shapes[which] for which in number[wasted].tolist()}
@@ -90,7 +94,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs, limits: Limits) 
     full = {shape for shape in full if elements_of(shape) >= limits.min_elements}
     if full:
         member = inputs.meets(lambda op: _on_spectrum(op, full))
-        widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(ops[wasted]) >= 0)
+        converting = ops.joined([ops[wasted], widens])
+        widened = inputs.meets(_from_real) & (work.op.index_of_enclosing(converting) >= 0)
         yield from _spectrum_hits(ops[wasted], max(full, key=elements_of), work, member, widened, limits)
 
 
@@ -127,6 +132,20 @@ def _real_part_follows(calls: Calls, ops: Calls) -> Mask:
     every = calls[calls.is_top_op].in_order()
     after = np.append(every.name.matches(_REAL_PART)[1:] & (every.thread[1:] == every.thread[:-1]), False)
     return np.isin(ops.rows, every.rows[after])
+
+
+def _widened_before(calls: Calls) -> tuple[Calls, Calls]:
+    """(ops that convert real numbers to complex ones for the transform right after them, these transforms)."""
+    every = calls[calls.is_top_op].in_order()
+    copies = calls[calls.name.one_of("aten::copy_")]
+    number, signatures = signatures_of(calls.events.trace, copies.rows)
+    widens = copies[np.array([_from_real(op) for op in signatures], bool)[number]].outer_op
+    converts = np.isin(every.rows, widens.rows) & every.name.meets(
+        lambda name: op_row(name).kind is Kind.COPY
+    )
+    together = (every.thread[1:] == every.thread[:-1]) & (every.step[1:] == every.step[:-1])
+    before = converts[:-1] & every.name.matches(_FORWARD)[1:] & together
+    return every[:-1][before], every[1:][before]
 
 
 def _spectrum_hits(
