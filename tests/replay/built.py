@@ -112,7 +112,7 @@ def beyond(*hours: Any) -> dict[int, Any]:
     )
 
 
-SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0}
+SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0, "recorded": 9_000.0}
 
 
 def forecast_of(

@@ -203,6 +203,8 @@ def test_step_interval_covers_its_replays_and_their_error(
         segments=SimpleNamespace(slowed=slowed), sample=_Sample(left_out=0.3), awaited=awaited
     )
     monkeypatch.setattr(saving, "slow_steps", lambda *_: None)
+    monkeypatch.setattr(saving, "EditedProgram", lambda _: None)
+    monkeypatch.setattr(saving, "run", lambda *_: SimpleNamespace(ns=0.75 * traced))  # a quarter is not much
     nothing: Any = SimpleNamespace()
     found = Forecast.build(nothing, nothing, nothing, nothing, program)
     assert (found.step.unprofiled_ns, found.step.low_ns, found.step.high_ns) == told

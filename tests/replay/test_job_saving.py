@@ -137,3 +137,17 @@ def test_each_rank_has_its_recorded_and_the_jobs_step() -> None:
         (2_002, 20, 2),
     ]
     assert [one.unprofiled_ns for one in steps] == [1_000] * 3
+
+
+def test_what_no_replay_of_the_recording_has_stays() -> None:
+    """Recorded are 2,001 ns, of which the ranks replayed as recorded take 1,010: the rest stays whatever is fixed."""
+
+    def made(fixes: Fixes, side: Side) -> dict[int, Block]:
+        return {rank: rank_of([200.0 if done else 1_000.0]) for rank, done in fixes.items()}
+
+    known = JobForecast.of({rank: forecast_of(rank, 1_010) for rank in (0, 1)}, made, [0, 1])
+    assert known.lacking_ns == known.step.unexplained_ns == 2_001 - 1_010
+    assert known.step.unprofiled_ns == 2_001
+    assert known.step.low_ns < 1_010
+    alone = Saving(0, 0, 0, 0.5, 0.4, 0.6, "alone")
+    assert known.saving({0: (0,), 1: (0,)}, alone).share == pytest.approx(800 / 2_001)

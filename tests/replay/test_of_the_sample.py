@@ -70,7 +70,7 @@ def test_job_steps_before_and_after_a_fix_divide_alike() -> None:
 
 def test_the_typical_slowdown_may_be_the_end_of_the_interval() -> None:
     """At the low and at the high slowdown the step is shorter than at the typical one."""
-    took = {"typical": 990.0, "low": 890.0, "high": 790.0}
+    took = {"typical": 990.0, "low": 890.0, "high": 790.0, "recorded": 1_990.0}
 
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
         return {rank: rank_of([took[side]]) for rank in fixes}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.paths import REPORTS
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import diagnose
+from traceanalyzer import compare, diagnose, load_job
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Report, TraceReport
 
@@ -267,3 +267,68 @@ def test_what_a_trace_without_steps_leaves_out_is_said(before_ms: int, after_ms:
     said = head(diagnose(trace.load())).summary.step  # type: ignore[union-attr]
     assert ("before the first GPU work" in said) == (before_ms > 0)
     assert ("after the last GPU work" in said) == (after_ms > 0)
+
+
+def test_late_submission_is_named_and_makes_savings_unsure() -> None:
+    """Without the read-backs work may start as late: nobody knows."""
+    report = reported("late_start_wddm")
+    first = report.findings[0]
+    assert (first.rule, first.cause) == ("scheduler-gap", "unknown")
+    assert "nvidia-smi" in first.advice
+    assert "WDDM" in first.advice
+    (read_back,) = [one for one in report.findings if one.rule == "implicit-sync"]
+    assert read_back.saving is not None
+    assert not read_back.saving.sure
+
+
+def job_of(name: str) -> Report:
+    folder = REPORTS / name
+    if not folder.exists():
+        pytest.skip("no rebuilt reports beside the shared traces")
+    return diagnose(load_job(folder))
+
+
+def test_waits_by_turns_that_nothing_explains_stay_in_the_step() -> None:
+    """Both GPUs stop for 2.4 to 4.5 ms at a time: their ranks wait for each other in turn."""
+    report = job_of("moe_job_b")
+    assert report.job is not None
+    step, summary = report.job.step, report.job.summary
+    assert step is not None
+    assert step.unprofiled_ns / 1e6 == pytest.approx(20.2, rel=0.1)
+    assert step.low_ns < 5 * MS
+    assert "nothing in the trace explains 14.9 ms of the recorded step" in summary.limit
+    assert "shared with another process" in summary.limit
+    assert not [one for one in report.findings if one.rule == "cold-start"]
+
+
+def test_a_single_cold_iteration_is_no_side_of_a_comparison() -> None:
+    if not REPORTS.exists():
+        pytest.skip("no rebuilt reports beside the shared traces")
+    verdict = compare(REPORTS / "moe_job_a", REPORTS / "moe_job_b").verdict
+    assert (verdict.word, verdict.why) == ("unknown", "the one step of BASE is a cold start")
+
+
+def jumping(stall_us: int) -> TraceBuilder:
+    """Five steps of 200 queued kernels of 10 us; in each the device stands still once, though work is queued."""
+    trace, cpu, device, number = TraceBuilder(), 0, 100 * US, 0
+    for step in range(5):
+        begun = cpu
+        for place in range(200):
+            number += 1
+            stream = 7 if place % 2 else 8
+            trace.launch("cudaLaunchKernel", cpu, 3 * US, number)
+            device = max(device, cpu + 8 * US) + (stall_us * US if place == 150 else 0)
+            trace.kernel(device, 10 * US, number, stream=stream)
+            device += 11 * US
+            cpu += 4 * US
+        trace.launch("cudaDeviceSynchronize", cpu, device - cpu + 5 * US, 90_000 + step)
+        cpu = device + 10 * US
+        trace.step(step, begun, cpu - begun)
+    return trace
+
+
+@pytest.mark.parametrize("stall_us", [0, 2_400, 6_000])
+def test_a_device_that_stands_still_with_queued_work_keeps_that_time(stall_us: int) -> None:
+    assert predicted_ms(diagnose(jumping(stall_us).load())) == pytest.approx(
+        (2_200 + stall_us) / 1e3, rel=0.1
+    )

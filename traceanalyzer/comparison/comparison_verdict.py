@@ -48,7 +48,16 @@ def verdict_of(
         why = "steps are marked on one side only"
         settle = "call prof.step() once an iteration on both"
         return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
+    if cold := [name for name, side in zip(("BASE", "NEW"), sides, strict=True) if _is_cold(side)]:
+        why = f"the one step of {' and '.join(cold)} is a cold start"
+        settle = "record both after a warm-up, several steps each"
+        return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
     return _of_step(axes, step, because, times, waterfall)
+
+
+def _is_cold(side: Snapshot) -> bool:
+    """Whether all that is known of a side is one step, a large part of which is a cold start."""
+    return side.steps == 1 and any("cold-start" in one.rules for one in side.faults)
 
 
 def _of_step(

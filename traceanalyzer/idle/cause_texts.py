@@ -58,7 +58,7 @@ TEXTS: dict[str, CauseText] = {
         "not explained",
         "for reasons that the trace does not show",
         "work was launched in time and started late, without a recorded reason",
-        "Record with {enable_cuda_sync_events=True}.",
+        "Look for another process on the GPU (nvidia-smi), and for a driver that submits in batches (WDDM, WSL).",
     ),
     "profiler-overhead": CauseText(
         "profiler overhead",

@@ -193,6 +193,7 @@ class StepEstimate:
         left_out_share: of the time of the steps after the first, that of steps unlike those that are replayed (0 to 1).
         timed: whether the user or the recorder measured it: the interval is then what was measured.
         slow: a few steps that take far longer and are not replayed.
+        unexplained_ns: what the replay of the recording itself lacks of the recorded step, if much: it stays.
     """
 
     traced_ns: int
@@ -207,6 +208,7 @@ class StepEstimate:
     left_out_share: float = 0.0
     timed: bool = False
     slow: SlowSteps | None = None
+    unexplained_ns: int = 0
 
     @property
     def open(self) -> bool:

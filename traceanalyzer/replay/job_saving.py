@@ -13,11 +13,11 @@ from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.joint_replay import JobStep, job_step
 from traceanalyzer.replay.recurrence import Block
-from traceanalyzer.replay.run import LEAST
+from traceanalyzer.replay.run import LEAST, RECORDED, unexplained_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
 
-Side = Literal["typical", "low", "high"]  # of the slowdown's range
+Side = Literal["typical", "low", "high", "recorded"]  # of the slowdown's range, or none
 Fixes = Mapping[int, tuple[int, ...]]  # rank -> the numbers there of the findings that are fixed
 Blocks = Callable[[Fixes, Side], dict[int, Block]]
 """Each rank's program, with these findings fixed, at this slowdown."""
@@ -61,6 +61,7 @@ class JobForecast:
         blocks: rank -> its program at the typical slowdown; of the ranks that are replayed together.
         base: the job's step at that.
         step: the same with its interval.
+        lacking_ns: of the recorded step, what the replay of the recording lacks; it stays whatever is fixed.
     """
 
     forecasts: Mapping[int, RankForecast]
@@ -68,6 +69,7 @@ class JobForecast:
     blocks: Mapping[int, Block]
     base: JobStep
     step: StepEstimate
+    lacking_ns: float = 0.0
 
     @classmethod
     def of(cls, forecasts: Mapping[int, RankForecast], made: Blocks, waited_for: Sequence[int]) -> Self:
@@ -91,7 +93,10 @@ class JobForecast:
         base = job_step(blocks, steps)
         sides: tuple[Side, ...] = () if pinned else ("low", "high")
         ends = [job_step(made(chosen, side), steps).ns for side in sides]
-        return cls(forecasts, made, blocks, base, _estimate(forecasts, base, [*ends, base.ns]))
+        estimate, lacking = _estimate(forecasts, base, [*ends, base.ns]), 0.0
+        if not pinned:
+            lacking = unexplained_ns(estimate.traced_ns, job_step(made(chosen, "recorded"), steps).ns)
+        return cls(forecasts, made, blocks, base, _with_lacking(estimate, lacking), lacking)
 
     def edited(self, fixes: Fixes) -> JobStep:
         """The job's step after the fixes of some findings of some of its ranks."""
@@ -106,7 +111,7 @@ class JobForecast:
         Args:
             alone: what they save a rank whose peers come in time: as wide is the interval.
         """
-        share = 1 - self.edited(fixes).ns / self.base.ns
+        share = (self.base.ns - self.edited(fixes).ns) / (self.base.ns + self.lacking_ns)
         scale = math.sqrt(abs(share) * abs(1 - share) / max(alone.share * (1 - alone.share), LEAST**2, 1e-9))
         low = share - max((alone.share - alone.low_share) * min(scale, 1.0), LEAST)
         high = min(share + max((alone.high_share - alone.share) * min(scale, 1.0), LEAST), 1.0)
@@ -136,7 +141,8 @@ class JobForecast:
         return self._scaled(job_step(blocks, self.base.steps), basis)
 
     def _scaled(self, after: JobStep, basis: str) -> StepEstimate:
-        factor, whole = after.ns / self.base.ns, self.step
+        whole = self.step
+        factor = (after.ns + self.lacking_ns) / (self.base.ns + self.lacking_ns)
         low, typical, high = (round(ns * factor) for ns in (whole.low_ns, whole.unprofiled_ns, whole.high_ns))
         return replace(whole, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
 
@@ -152,12 +158,28 @@ class JobForecast:
 def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
     """The rank's program after the edits as it is replayed, without the profiler; in whole ns, so that it is short."""
     edited = forecast.replays.edited(list(edits))
-    return Block.of(Schedules(edited).at(getattr(forecast.replays.slowdown, side), whole=True), meeting=True)
+    slowdown = RECORDED if side == "recorded" else getattr(forecast.replays.slowdown, side)
+    return Block.of(Schedules(edited).at(slowdown, whole=True), meeting=True)
 
 
 def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:
     some = f"the {len(blocks)} most awaited of {len(forecasts)} ranks"
     return some if len(blocks) < len(forecasts) else f"all {len(forecasts)} ranks"
+
+
+def _with_lacking(step: StepEstimate, lacking_ns: float) -> StepEstimate:
+    """The estimate with what no replay has of the recorded step, which may go or stay."""
+    if not lacking_ns:
+        return step
+    high, lacking = round(lacking_ns * (1 + STEP_RESIDUAL)), round(lacking_ns)
+    return replace(
+        step,
+        unprofiled_ns=step.unprofiled_ns + lacking,
+        high_ns=step.high_ns + high,
+        bound="wait",
+        bounds=("wait",),
+        unexplained_ns=lacking,
+    )
 
 
 def _estimate(forecasts: Mapping[int, RankForecast], base: JobStep, ends: Sequence[float]) -> StepEstimate:

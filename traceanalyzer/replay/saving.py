@@ -23,7 +23,17 @@ from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import DropWork, Edit, merge_edits
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
-from traceanalyzer.replay.run import LEAST, PROCESS, Bound, Step, run, run_at, unknown
+from traceanalyzer.replay.run import (
+    LEAST,
+    PROCESS,
+    RECORDED,
+    Bound,
+    Step,
+    run,
+    run_at,
+    unexplained_ns,
+    unknown,
+)
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.replay.step_breakdown import slow_steps
@@ -96,20 +106,24 @@ class Forecast:
         if program.awaited >= LEAST:
             basis += "; what collectives wait for is taken for other ranks' launching"
         traced = round(_traced_ns(steps, program))
-        low, high = min(times) * (1 - STEP_RESIDUAL), max(times) * (1 + STEP_RESIDUAL)
+        lacking = unexplained_ns(traced, run(EditedProgram(program), RECORDED).ns)
+        low, high = min(times) * (1 - STEP_RESIDUAL), (max(times) + lacking) * (1 + STEP_RESIDUAL)
+        wholes = [ns + lacking for ns in times]
         step = StepEstimate(
             traced,
-            min(round(typical.ns), traced),  # recording makes no step shorter
+            min(round(wholes[0]), traced),  # recording makes no step shorter
             min(round(low), traced),
             round(high),
-            typical.bound,
+            "wait" if lacking else typical.bound,
             basis,
-            _bounds(base),
+            ("wait",) if lacking else _bounds(base),
             *typical.on_device,
             program.sample.left_out,
             slow=slow_steps(trace, nesting, work, steps, program),
+            unexplained_ns=round(lacking),
         )
-        return cls(replays, step, _wider(trace, program))
+        given_ns = (wholes[0], wholes[1], wholes[2]) if lacking else (0.0, 0.0, 0.0)
+        return cls(replays, step, _wider(trace, program), given_ns)
 
     def pinned(self, measured: GivenStep) -> Self:
         """The same where the step without the profiler is measured: the slowdowns that make it so.
@@ -184,6 +198,9 @@ class Forecast:
         if (self.program.segments.driver & ~left.kept).any():
             most = 1.0  # the driver's own calls take up to twice as long without the profiler: the step may be longer
         high = min(max(*shares, min(share + max(_spread(share, above, process), rare), most)), 1.0)
+        if not left.waits.all():  # whether work starts as late after other work, nobody knows
+            steps = len(self.program.sample) * self.program.sample.part
+            low = min(low, share - self.program.work.late_ns / steps / max(wholes[0], 1.0))
         if self.base[0].bound != "gpu":
             low = min(low, self._surely_idle(fixed[0]))
         unit = self.step.unprofiled_ns

@@ -10,7 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.late_starts import late_starts_ns
+from traceanalyzer.replay.late_starts import LATE_NS, late_starts_ns
 from traceanalyzer.replay.overlap_slowdown import undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -72,6 +72,11 @@ class SteadyWork:
     def streams(self) -> int:
         """How many streams there are."""
         return int(self.stream.max(initial=-1)) + 1
+
+    @property
+    def late_ns(self) -> float:
+        """How late work starts after its launch or in its queue, for no reason that the trace shows; of all of it."""
+        return float(self.latency_ns[self.latency_ns > LATE_NS].sum() + self.held_ns.sum())
 
     @classmethod
     def of(

@@ -22,7 +22,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.finding_order import compares_ranks
 from traceanalyzer.report.rank_report import OfRank
-from traceanalyzer.report.step_line import by_whom
+from traceanalyzer.report.step_line import by_whom, unexplained_text
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.timeline.steps import Steps
@@ -250,7 +250,8 @@ def _summary(
 ) -> Verdict:
     whom = _whom(ranks, culprits, step)
     pace = _pace(ranks, step) if whom or step is None else _OF_ALL.get(step.bound, step.bound)
-    limit = "; ".join(part for part in (pace, whom or _NO_ONE) if part)
+    lacking = unexplained_text(step) if step is not None and step.unexplained_ns else ""
+    limit = "; ".join(part for part in (lacking or pace, whom or _NO_ONE) if part)
     return Verdict(_step(head, ranks, step), limit, _fix(step, together, findings))
 
 

@@ -103,6 +103,14 @@ def _slow_steps(slow: SlowSteps) -> str:
     return where + ", blocked in the driver by another thread or process" * slow.blocked
 
 
+def unexplained_text(step: StepEstimate) -> str:
+    """What of the recorded step nothing in the trace explains, so that it is not taken off."""
+    return (
+        f"nothing in the trace explains {format_ns(step.unexplained_ns)} of the recorded step: the GPU may be shared "
+        "with another process"
+    )
+
+
 def by_whom(trace: TraceReport) -> str:
     """Who measured the step; of the recorder's times both where they differ."""
     measured = trace.measured

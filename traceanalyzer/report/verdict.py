@@ -13,7 +13,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
 from traceanalyzer.report.finding_order import is_minor
-from traceanalyzer.report.step_line import percent, step_line
+from traceanalyzer.report.step_line import percent, step_line, unexplained_text
 from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
@@ -243,6 +243,8 @@ def _alike(step: StepEstimate) -> bool:
 
 def _unseen(trace: TraceReport) -> str:
     """What no replay can tell, where it is much: time in which the device waits for what was not recorded."""
+    if trace.step is not None and trace.step.unexplained_ns:
+        return unexplained_text(trace.step)
     parts = [device.parts_ns for device in trace.accounting]
     whole = max(sum(sum(part.values()) for part in parts), 1)
     share = sum(part.get(name, 0) for part in parts for name in _UNSEEN) / whole

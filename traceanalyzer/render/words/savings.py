@@ -20,7 +20,7 @@ _REST = {
 }  # whether the GPU sets the pace
 OF_SAVINGS = (
     "Savings are shares of a step without the profiler, and may overlap. A saving may be larger than the GPU time in "
-    "its finding, because a fix may also save CPU time and waiting. In about 9 of 10 cases the true saving is in the "
+    "its finding, because a fix may also save CPU time and waiting. In about 4 of 5 cases the true saving is in the "
     "range in brackets."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
