@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.idle import reference
 from tests.idle.generated import traces
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.containment import depths, nearest_reaching, thread_order
+from traceanalyzer.model.containment import depths
 from traceanalyzer.timeline.nesting import CalledOps, Nesting
 
 few = examples(200)
@@ -20,23 +19,6 @@ few = examples(200)
 
 # A small range, so that spans tie, touch, cross and last no time.
 spans = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=14)
-
-
-@few
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)), max_size=20))
-def test_parents_are_the_innermost_rows_that_contain(rows: list[tuple[int, int, int]]) -> None:
-    lane, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    order = thread_order(lane, start, dur, np.arange(len(rows)).take)
-    end = (start + dur)[order]
-    placed = nearest_reaching(end, end, lane[order])
-    begin = 0
-    for number in range(3):
-        mine = [row for row in order.tolist() if rows[row][0] == number]
-        assert mine == sorted(mine, key=lambda row: (start[row], -dur[row], row))
-        expected = reference.parents([(rows[row][1], rows[row][1] + rows[row][2]) for row in mine])
-        found = placed[begin : begin + len(mine)]
-        assert found.tolist() == [begin + parent if parent >= 0 else -1 for parent in expected]
-        begin += len(mine)
 
 
 @few

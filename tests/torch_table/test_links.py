@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.trace_builder import PID, TraceBuilder
-from traceanalyzer.model.containment import (
-    depths,
-    inherited,
-    innermost,
-    running_at,
-    still_open,
-    subtree_sums,
-)
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.torch_table.function_events import all_events, annotation_margin_ns
 from traceanalyzer.torch_table.key_averages import key_averages
@@ -163,84 +153,6 @@ def test_gpu_annotation_margin_follows_its_work(margin: tuple[int, int]) -> None
     start = np.array([5_000, 9_000, 5_000 - shift])
     end = np.array([6_000, 9_500, 9_500 - shift + growth])
     assert annotation_margin_ns(start, end, np.array([False, False, True])) == margin
-
-
-def naive_parents(spans: list[tuple[int, int]]) -> list[int]:
-    """The table's nesting with a stack: what cannot contain the row is taken off for good."""
-    stack: list[int] = []
-    found = []
-    for i, (start, end) in enumerate(spans):
-        while stack and (start >= spans[stack[-1]][1] or end > spans[stack[-1]][1]):
-            stack.pop()
-        found.append(stack[-1] if stack else -1)
-        stack.append(i)
-    return found
-
-
-def naive_open(spans: list[tuple[int, int]]) -> list[int]:
-    """The call stack: what has ended is taken off, and all that is above it."""
-    stack: list[int] = []
-    found = []
-    for i, (start, _) in enumerate(spans):
-        ended = [place for place, row in enumerate(stack) if spans[row][1] < start]
-        del stack[min(ended, default=len(stack)) :]
-        found.append(stack[-1] if stack else -1)
-        stack.append(i)
-    return found
-
-
-spans_strategy = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=40).map(
-    lambda spans: sorted([(start, start + dur) for start, dur in spans], key=lambda s: (s[0], -s[1]))
-)
-
-
-@given(spans_strategy)
-def test_nesting_equals_a_stack(spans: list[tuple[int, int]]) -> None:
-    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
-    lane = np.zeros(len(spans), np.int64)
-    parent = innermost(start, end, lane)
-    assert parent.tolist() == naive_parents(spans)
-    depth = depths(parent)
-    for row, of in enumerate(parent.tolist()):
-        assert depth[row] == (0 if of < 0 else depth[of] + 1)
-    sums = subtree_sums(parent, np.ones(len(spans), np.int64))
-    rows = range(len(spans))
-    assert sums.tolist() == [1 + sum(_within(parent, other, row) for other in rows) for row in rows]
-    marked = start % 3 == 0
-    expected = [_marked_above(parent, marked, row) for row in range(len(spans))]
-    assert inherited(parent, marked).tolist() == expected
-
-
-@given(spans_strategy)
-def test_the_open_call_is_the_stacks_top(spans: list[tuple[int, int]]) -> None:
-    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
-    lane = np.zeros(len(spans), np.int64)
-    assert still_open(start, end, lane, np.arange(len(spans))).tolist() == naive_open(spans)
-    some = np.arange(0, len(spans), 3)
-    assert still_open(start, end, lane, some).tolist() == naive_open(spans)[::3]
-
-
-@given(spans_strategy, st.lists(st.integers(0, 70), max_size=10))
-def test_what_runs_at_an_instant(spans: list[tuple[int, int]], instants: list[int]) -> None:
-    start, end = (np.array([span[i] for span in spans], np.int64) for i in (0, 1))
-    at = np.array(instants, np.int64)
-    found = running_at(start, end, np.zeros(len(spans), np.int64), at, np.zeros(len(at), np.int64))
-    for instant, row in zip(instants, found.tolist(), strict=True):
-        inside = [i for i, (low, high) in enumerate(spans) if low <= instant <= high]
-        assert row == (inside[-1] if inside else -1)
-
-
-def _within(parent: np.ndarray, row: int, of: int) -> bool:
-    while (row := int(parent[row])) >= 0:
-        if row == of:
-            return True
-    return False
-
-
-def _marked_above(parent: np.ndarray, marked: np.ndarray, row: int) -> int:
-    while row >= 0 and not marked[row]:
-        row = int(parent[row])
-    return row
 
 
 def test_calls_and_work_with_the_id_zero_are_of_no_op() -> None:
