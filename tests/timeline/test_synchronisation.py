@@ -57,6 +57,16 @@ def test_a_copy_call_that_ends_after_its_copy_blocks(name: str, call_ends: int, 
 
 
 @pytest.mark.parametrize(
+    ("call", "blocking"), [("cudaMemcpyAsync", []), ("cudaMemcpy", [True]), ("hipMemcpyWithStream", [True])]
+)
+def test_a_slow_asynchronous_copy_on_the_device_never_blocks(call: str, blocking: list[bool]) -> None:
+    trace = TraceBuilder()
+    trace.launch(call, 100, 200, 1)
+    trace.memcpy(150, 10, 1, name="Memcpy DtoD (Device -> Device)")
+    assert Analysis(trace.load()).index(SyncCalls).copy.tolist() == blocking
+
+
+@pytest.mark.parametrize(
     ("name", "waits"),
     [
         ("cudaDeviceSynchronize", True),

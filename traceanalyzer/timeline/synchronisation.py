@@ -71,7 +71,10 @@ class SyncCalls:
 
 def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
     """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
-    feeds piece by piece, and most of the time until the copy's end was spent in the call."""
+    feeds piece by piece, and most of the time until the copy's end was spent in the call.
+
+    An asynchronous call for a copy on the device never waits, even if it is slow and the copy is short.
+    """
     blocking = np.zeros(len(trace.lanes.cpu), bool)
     rows = np.flatnonzero(calls & matching(trace.lanes.cpu, "name", COPY_CALL.search))
     copies = np.flatnonzero(matching(trace.lanes.gpu, "category", "gpu_memcpy".__eq__))
@@ -81,6 +84,8 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
     starts = ints(trace.lanes.gpu, "start_ns")[copies]
     ends = starts + ints(trace.lanes.gpu, "dur_ns")[copies]
     unpinned = pageable(trace)[copies]
+    on_device = matching(trace.lanes.gpu, "name", lambda name: "DtoD" in name)[copies]
+    asynchronous = matching(trace.lanes.cpu, "name", lambda name: name.endswith("Async"))[rows]
     position = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
     fed = (
@@ -88,7 +93,8 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
         & (returned > starts[position])
         & (returned - begun >= _MOST * (ends[position] - begun))
     )
-    blocking[rows] = (position >= 0) & ((ends[position] <= returned) | fed)
+    never = on_device[position] & asynchronous
+    blocking[rows] = (position >= 0) & ((ends[position] <= returned) | fed) & ~never
     return blocking
 
 

@@ -26,8 +26,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _DIFFERENT = "all steps launch the same kernels and grids (pad inputs, and use caches of a fixed size)"
 _IN_TWO = (
-    " Between the step's launches the CPU waits for the GPU once, and no graph can contain this wait: move it to the "
-    "end of the step, or capture the step in two graphs, one before and one after it."
+    "Between its launches the step waits for the GPU once, and no CUDA graph can contain this wait: move it to the end "
+    "of the step, or capture the step in two graphs, one before and one after it."
 )
 # Causes of idle time in the accounting's table.
 _DISPATCHING = ("dispatching", "launch-latency")
@@ -187,7 +187,8 @@ def launch_bound(
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = gaps.total_ns + awaited * steps.window_ns < least_ns
     cause = _cause(remedy, forecast, limits, minor=minor)
-    advice = remedy.advice + (graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else "")
+    parts = graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else ""
+    advice = f"{parts} {remedy.advice}".strip()
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     # Most of the waiting is estimated: the launches are within collectives.
     guessed = awaited * steps.window_ns > gaps.total_ns
@@ -342,7 +343,7 @@ def obstacles(
 
 
 def graph_parts_advice(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
-    """Further advice for a step with one wait between its launches: the wait cuts the graph."""
+    """What to do first in a step with one wait between its launches: the wait cuts the graph."""
     return _IN_TWO if _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
 
 
