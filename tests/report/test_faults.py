@@ -61,7 +61,7 @@ def test_fault_asks_for_nothing_if_no_finding_does() -> None:
         assert fault.severity is severity
 
 
-@pytest.mark.parametrize("general", ["straggler", "host-gap", "launch-bound"])
+@pytest.mark.parametrize("general", ["straggler", "host-gap"])
 def test_the_specific_remedy_leads_its_fault(general: str) -> None:
     late, why = found("late", share=0.6, rule=general), found("why", share=0.1, rule="implicit-sync")
     late = replace(late, advice="Share that work among the ranks.")

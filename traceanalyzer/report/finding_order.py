@@ -47,7 +47,12 @@ def by_fault(
     """
     groups = list(_groups(findings, faults))
     by_rank = ranked([one.stands for one in groups])
-    order = sorted(by_rank, key=lambda one: turn_of(one.rule, one.severity))
+    turns = {id(one): turn_of(one.rule, one.severity) for one in by_rank}
+    least = _LAUNCHES_BEFORE * max((saved_share(one) for one in by_rank if not turns[id(one)]), default=0.0)
+    for one in by_rank:
+        if turns[id(one)] == 1 and one.severity.rank <= Severity.MEDIUM.rank and saved_share(one) >= least:
+            turns[id(one)] = -1
+    order = sorted(by_rank, key=lambda one: turns[id(one)])
     turn = {id(found): place for place, found in enumerate(order)}
     places = {id(found): turn[id(group.stands)] for group in groups for found in group.findings}
     last = {id(one.stands): max((places[reason] for reason in one.behind), default=-1) for one in groups}
@@ -62,6 +67,15 @@ def by_fault(
         numbers = tuple(range(first, len(told) + 1))
         by_trace[group.trace].append(Fault(name, _title(stands), stands.saving, stands.severity, numbers))
     return tuple(told), [tuple(own) for own in by_trace]
+
+
+# A fix of all launches comes before faults if it saves this many times as much as the largest of them; chosen.
+_LAUNCHES_BEFORE = 4.0
+
+
+def saved_share(finding: Finding) -> float:
+    """Share of the step that it saves; 0 where it has no saving."""
+    return 0.0 if finding.saving is None else finding.saving.share
 
 
 def turn_of(rule: str, severity: Severity) -> int:
@@ -97,7 +111,8 @@ def generality(finding: Finding) -> int:
     if finding.rule in compares_ranks():
         return 2 * any(remedy in finding.advice for remedy in _FOR_ANY_LATE_RANK)
     known = next((one for one in all_rules() if one.slug == finding.rule), None)
-    return int(known is not None and known.claims >= Claims.GENERAL)
+    # What takes all launches off the CPU is a remedy of its own.
+    return int(known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES)
 
 
 def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:

@@ -9,7 +9,7 @@ from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
-from traceanalyzer.report.finding_order import compares_ranks, generality
+from traceanalyzer.report.finding_order import compares_ranks, generality, saved_share, turn_of
 from traceanalyzer.report.rank_report import Brief, OfRank, whole_findings
 from traceanalyzer.rule.consistency import NOT_WORTH_IT, Claim, Failure, most_rates, passed
 from traceanalyzer.rule.faults import FaultOf
@@ -149,17 +149,18 @@ def _explained(number: Sequence[int], findings: Sequence[Finding]) -> tuple[int,
             other
             for other in set(fixable).difference(late)
             if findings[other].ranks == (findings[at].rank,) and kind_of(findings[other].rule) is Kind.FAULT
-            if _saved(findings[other]) >= _EXPLAINS * _saved(findings[at])
+            if saved_share(findings[other]) >= _EXPLAINS * saved_share(findings[at])
         ]
-        for other in [other for other in reasons if not generality(findings[other])] or reasons:
+        specific = [
+            other
+            for other in reasons
+            if not generality(findings[other]) and not turn_of(findings[other].rule, Severity.HIGH)
+        ]
+        for other in specific or (reasons if generality(findings[at]) else ()):
             merged = [merged[at] if fault == merged[other] else fault for fault in merged]
     order = dict.fromkeys(merged)
     places = {fault: place for place, fault in enumerate(order)}
     return tuple(places[fault] for fault in merged)
-
-
-def _saved(finding: Finding) -> float:
-    return 0.0 if finding.saving is None else finding.saving.share
 
 
 def _faults(

@@ -32,9 +32,6 @@ _EXPLAINS = 1 / 3
 _SHARED = 0.2
 # A CUDA graph comes before fused chains if it saves this many times as much; chosen.
 _GRAPH_BEFORE_CHAINS = 2.0
-# A CUDA graph comes before any other fault if it saves this many times as much. Faults that were put into
-# programs with such overhead are worth 12 % where the graph saves 67 % or more (pairs4/amp_scaler, H200).
-_GRAPH_BEFORE_OTHERS = 6.0
 # Share of what a CUDA graph saves. A fault that saves as much comes before the graph; chosen.
 _BEFORE_GRAPH = 0.25
 # Only so many findings of a trace are compared pair by pair: those that save most.
@@ -220,9 +217,9 @@ class FindingOrder:
         return bool(self.worth[i] >= _EXPLAINS * self.worth[chain] and shared_ns >= _SHARED * work_ns.sum())
 
     def _before(self, i: int) -> frozenset[int]:
-        """Launches that are worth far more; of launches the faults worth about as much, as they save what is left."""
+        """Of launches the faults worth about as much, as they save what is left."""
         if i not in self.launches:
-            return self._launches_worth(_GRAPH_BEFORE_OTHERS * self.saved[i])
+            return frozenset()
         return frozenset(
             other
             for other in self.saved.keys() - self.chains - self.launches
