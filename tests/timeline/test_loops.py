@@ -1,4 +1,4 @@
-"""Exact and approximate loops, loops around layers, and edges of steps."""
+"""Exact, approximate and nested loops, and edges of steps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from traceanalyzer.timeline.loops import (
     Loop,
     approximate_loops,
     exact_loops,
-    layer_loops,
     nested_loops,
     step_edges,
-    whole_loops,
 )
 
 START, END, EXTRA = 100, 101, 102
@@ -144,85 +142,6 @@ def test_approximate_loops_cover_the_least_share(others: int, found: int) -> Non
     """80 members in 8 repeats, of 200 or of one more: 0.4 of them."""
     head = list(range(1_000, 1_000 + others + 9))
     assert len(approximate([*head, *spaced(*[10] * 7)])) == found
-
-
-def coded(ops: str) -> tuple[Any, Any]:
-    """(kind of each, which are products)."""
-    return np.array([*map(ord, ops)], np.int64), np.array([one.isupper() for one in ops], bool)
-
-
-def layered(ops: str, least: int, low: int = 0, high: int | None = None, names: str = "") -> list[Loop]:
-    kind, products = coded(ops)
-    alike = coded(names)[0] if names else None
-    return layer_loops(low, len(ops) if high is None else high, kind, products, least, alike)
-
-
-@pytest.mark.parametrize(
-    ("ops", "loops"),
-    [
-        ("AbCAbCxY" * 3, [Loop(0, 8, 3, 24)]),  # two layers, and what is around
-        ("qAbCAbCxY" + "AbCAbCxY" * 2 + "q", [Loop(1, 8, 3, 25)]),
-        ("AbCAbCxY" * 2 + "AbCAbCq", [Loop(0, 8, 3, 22)]),  # the last ends early
-        ("AbCAbCxY" * 2 + "AbCAbC", [Loop(0, 8, 3, 22)]),
-        ("AbCAbCxY" * 2, []),  # too few
-        ("AbCAbCAbC" * 3, []),  # layers alone
-        ("AbCAbC" * 3, []),
-        ("AbCAbCAbD" * 3, [Loop(0, 9, 3, 27)]),
-        ("AbCAbCAb" * 3, [Loop(0, 8, 3, 24)]),
-        ("AxAxY" * 3, []),  # of one product each
-        ("AbCxAbCxY" * 3, [Loop(0, 9, 3, 27)]),
-        ("AbCAbDxY" * 3, []),  # of nothing that comes twice
-        ("AbCAbCxY" * 2 + "AbCxAbCY", []),
-    ],
-)
-def test_layer_loops_begin_with_repeated_layers(ops: str, loops: list[Loop]) -> None:
-    assert layered(ops, 3) == loops
-
-
-def test_layer_loops_need_the_least_iterations() -> None:
-    ops = "AbCAbCxY" * 4
-    assert layered(ops, 4) == [Loop(0, 8, 4, 32)]
-    assert layered(ops, 5) == []
-
-
-def test_layer_loops_end_with_their_step() -> None:
-    """The next step begins with what an iteration would go on with."""
-    ops = "q" + "AbCAbCxY" * 2 + "AbCAbCx"
-    assert layered(ops + "Yq", 3, 1, len(ops)) == [Loop(1, 8, 3, len(ops))]
-    assert layered("AbC" + ops, 3, 4) == [Loop(4, 8, 3, len(ops) + 3)]
-
-
-def test_layer_loops_may_compare_names_alone() -> None:
-    """What is around the layers grows from iteration to iteration."""
-    ops, names = "AbCAbCxYAbCAbCyYAbCAbCzY", "AbCAbCxY" * 3
-    assert layered(ops, 3) == []
-    assert layered(ops, 3, names=names) == [Loop(0, 8, 3, 24)]
-    assert layered("AbCAbCxYAbCAbCyYAbCAbCz", 3, names=names[:-1]) == [Loop(0, 8, 3, 23)]
-
-
-@pytest.mark.parametrize(
-    ("ops", "loops"),
-    [
-        ("zzaBcaBcaBcaBcq", [Loop(2, 3, 4, 14)]),
-        ("aBcaBcaBcaBc", [Loop(0, 3, 4, 12)]),
-        ("BBBB", [Loop(0, 1, 4, 4)]),
-        ("zBcBcBcBcq", [Loop(1, 2, 4, 9)]),
-        ("aBcaBcaBcaB", [Loop(0, 3, 3, 9)]),  # the fourth is not whole
-        ("aBcaBcaBcq", [Loop(0, 3, 3, 9)]),
-        ("aBcaBcq", []),
-        ("aBcDaBcDaBcD", [Loop(0, 4, 3, 12)]),
-        ("aBBcaBBcaBBc", [Loop(0, 4, 3, 12)]),  # twice in each
-        ("aBcaBccaBc", []),
-        ("abcabcabc", []),
-    ],
-)
-def test_whole_loops_end_with_a_whole_iteration(ops: str, loops: list[Loop]) -> None:
-    """Wherever the step lies among others."""
-    for before, after in (("", ""), ("cq", "aBc")):
-        kind, products = coded(before + ops + after)
-        low, high = len(before), len(before) + len(ops)
-        found = whole_loops(low, high, kind, products, 3)
-        assert found == [Loop(one.first + low, one.period, one.repeats, one.end + low) for one in loops]
 
 
 def test_step_edges_separate_steps_and_threads() -> None:

@@ -1,4 +1,4 @@
-"""Loops in sequences of ops: exact, approximate, and around layers that repeat."""
+"""Loops in sequences of ops: exact, approximate, and nested."""
 
 from __future__ import annotations
 
@@ -369,80 +369,3 @@ def _twice(kind: Rows, places: Rows, stretch: Rows) -> list[tuple[Rows, int, Row
             starts = places[loop.members[:, 0]]
             found.append((starts, int(starts[-1]) + loop.period, body))
     return found
-
-
-def layer_loops(
-    low: int, high: int, kind: Rows, layers: Mask, min_repeats: int, alike: Rows | None = None
-) -> list[Loop]:
-    """Loops of one thread's step whose iterations hold repeated layers and other ops. Each loop is listed once.
-
-    Args:
-        low, high: positions of the step's first op, and after its last.
-        kind: int64 (ops,), equal for ops of equal name and shapes.
-        layers: bool (ops,).
-        min_repeats: fewer iterations make no loop.
-        alike: what iterations have in common if that is less than `kind`, such as the name alone.
-    """
-    alike = kind if alike is None else alike
-    loops: dict[tuple[int, int], Loop] = {}
-    for places in _places_by_kind(low, high, kind, layers):
-        begin, end = int(places[0]), int(places[-1]) + 1
-        for each, period, repeats in _even_periods(places, len(places) // 2, min_repeats):
-            if (alike[begin : end - period] != alike[begin + period : end]).any():
-                continue
-            rest = min(begin + period * repeats, high)
-            more = int(np.argmin(np.append(alike[end:rest] == alike[end - period : rest - period], False)))
-            if _holds_layers(places[:each], begin + period, kind, layers):
-                loops.setdefault((period, repeats), Loop(begin, period, repeats, end + more))
-            break
-    return list(loops.values())
-
-
-def whole_loops(low: int, high: int, kind: Rows, layers: Mask, min_repeats: int) -> list[Loop]:
-    """Loops of one thread's step, whatever they hold, from the first op that recurs in each iteration.
-
-    Arguments as in `layer_loops`.
-    """
-    loops: dict[tuple[int, int], Loop] = {}
-    for places in _places_by_kind(low, high, kind, layers):
-        for _, period, _ in _even_periods(places, len(places), min_repeats):
-            same = np.append(kind[low : high - period] == kind[low + period : high], False)
-            offset = int(places[0]) - low
-            first = offset - int(np.argmin(np.append(same[:offset][::-1], False)))
-            repeats = 1 + int(np.argmin(same[first:])) // period
-            if repeats >= min_repeats:
-                begin = low + first
-                loops.setdefault((begin, period), Loop(begin, period, repeats, begin + period * repeats))
-            break
-    return list(loops.values())
-
-
-def _places_by_kind(low: int, high: int, kind: Rows, layers: Mask) -> Iterator[Rows]:
-    """Positions of the layers of each kind within a step."""
-    places = low + np.flatnonzero(layers[low:high])
-    for which in distinct(kind[places]).tolist():
-        yield places[kind[places] == which]
-
-
-def _even_periods(places: Rows, most: int, least: int) -> Iterator[tuple[int, int, int]]:
-    """(layers of an iteration, ops of an iteration, iterations) for every even division, most iterations first."""
-    for repeats in range(most, least - 1, -1):
-        each, rest = divmod(len(places), repeats)
-        if rest or each == len(places):
-            continue
-        period = int(places[each] - places[0])
-        if (places[each:] - places[:-each] == period).all():
-            yield each, period, repeats
-
-
-def _holds_layers(places: Rows, end: int, kind: Rows, layers: Mask) -> bool:
-    """True if an iteration begins with ops that run twice in a row, which are layers, and holds other ops, too."""
-    begin = int(places[0])
-    for later in places[1:].tolist():
-        size = later - begin
-        block = kind[begin:later]
-        twice = later + size <= end and (block == kind[later : later + size]).all()
-        if twice and len(distinct(block[layers[begin:later]])) > 1:
-            tail = kind[later + size : end]
-            return not (len(tail) % size == 0 and (tail == np.tile(block, len(tail) // size)).all())
-    return False
