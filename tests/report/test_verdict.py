@@ -130,14 +130,6 @@ def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:
     assert verdict_of(samples.trace(step=step), []).limit.startswith("CPU and GPU equally: ")
 
 
-def test_fixes_that_save_nothing_say_so() -> None:
-    head = samples.trace(step=samples.estimate(18 * MS), together=samples.estimate(18 * MS - 50_000))
-    assert (
-        verdict_of(head, graded(HIGH, HIGH)).fix
-        == "findings 1 and 2 (scheduler-gap): together they save almost nothing"
-    )
-
-
 def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
     first, second = graded(HIGH, HIGH)

@@ -39,14 +39,12 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
     own, others = [number for number in replayed if number not in gone], sorted(gone)
     several = len(own) > 1
-    own, idle = _adding(trace, wrong, own, saved)
+    own = _adding(trace, wrong, own, saved)
     which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
     also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""
     span = format_span(then_ns, now_ns, "instead of")
     takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}){_then(trace)}"
-    gives = f"{takes}{_doubt(trace, wrong, own)}{_adds_nothing(idle)}"
-    if Severity.of(saved) is Severity.INFO:
-        gives = f"{'together they save' if len(own) > 1 else 'it saves'} almost nothing"
+    gives = f"{takes}{_doubt(trace, wrong, own)}"
     later = [number for number in wrong if number not in (first, *replayed, *others)]
     unknown = "what finding{} {} would save cannot be predicted"
     if first in replayed:
@@ -72,22 +70,12 @@ def named_findings(numbers: Sequence[int], rules: Mapping[int, str]) -> str:
     return f"findings {first}{rule}, {listed(more)}"
 
 
-def _adding(
-    trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int], saved: float
-) -> tuple[list[int], list[int]]:
-    """(those that together save this much, the others): the first alone where the rest save the same time again."""
-    first, *rest = own
+def _adding(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int], saved: float) -> list[int]:
+    """Those that together save this much: the first alone where the rest save the same time again."""
+    first, *_ = own
     saving = _saving(trace, wrong, first)
     alone = saving is not None and saving.share >= saved - Severity.LOW.least_share
-    return ([first], rest) if alone and Severity.of(saved) is not Severity.INFO else (list(own), [])
-
-
-def _adds_nothing(others: Sequence[int]) -> str:
-    several = len(others) > 1
-    return (
-        f"; finding{'s' * several} {listed(others)} add{'s' * (not several)} almost nothing to this"
-        * bool(others)
-    )
+    return [first] if alone else list(own)
 
 
 def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:
