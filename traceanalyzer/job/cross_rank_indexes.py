@@ -103,8 +103,13 @@ def _apart(values: Floats) -> Floats:
     return np.asarray(own - own.mean(axis=0))
 
 
-def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
+def measured(
+    runs: Mapping[int, CollectiveRuns], base_ns: Mapping[int, int] | None = None
+) -> dict[int, CollectiveWaits]:
     """Rank -> its waiting; without the ranks none of whose collectives any other trace has.
+
+    Args:
+        base_ns: rank -> base time of its file, which its times are relative to; None where that is unknown.
 
     Where ranks of a group are missing the waiting is what it is at least: one of them may have come later still.
     """
@@ -115,7 +120,7 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
     begin = 0
     for group in dict.fromkeys(name for run in runs.values() for name in run.group if name is not None):
         members = {rank: np.flatnonzero(run.group == group) for rank, run in runs.items()}
-        table = _table(runs, {rank: member for rank, member in members.items() if len(member)})
+        table = _table(runs, {rank: member for rank, member in members.items() if len(member)}, base_ns)
         if not table:
             continue
         least, comer, ranks = _last(runs, table)
@@ -139,14 +144,18 @@ def measured(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveWaits]:
     }
 
 
-def _table(runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows]) -> dict[int, Rows]:
+def _table(
+    runs: Mapping[int, CollectiveRuns], members: Mapping[int, Rows], base_ns: Mapping[int, int] | None
+) -> dict[int, Rows]:
     """Rank -> position in its runs of each collective of the rank that has most, -1 where it has none."""
     if len(members) < 2:
         return {}
     longest = max(members, key=lambda rank: len(members[rank]))
-    own = members[longest]
+    own, apart = members[longest], {}
+    if base_ns is not None:
+        apart = {rank: base_ns[rank] - base_ns[longest] for rank in members}
     return {
-        rank: own if rank == longest else partners(runs[longest], own, runs[rank], other)
+        rank: own if rank == longest else partners(runs[longest], own, runs[rank], other, apart.get(rank))
         for rank, other in members.items()
     }
 
@@ -183,10 +192,11 @@ def introduce(ranks: Ranks) -> JobView | None:
     names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
     found = ranks.each(runs, dict.fromkeys(every), tuple(sorted(names)))
     own = told_apart({rank: wait for rank, (wait, _) in found.items()})
-    waits = measured(own) if len(own) > 1 else {}
+    base_ns = {rank: base for rank, (_, base) in found.items()}
+    waits = measured(own, base_ns) if len(own) > 1 else {}
     if not waits:
         return None
-    base_ns = {rank: found[rank][1] for rank in waits}
+    base_ns = {rank: base_ns[rank] for rank in waits}
     view = JobView(own, waits, clocks_of(own, waits, base_ns), base_ns)
     links = _links(ranks, view)
     view = replace(
