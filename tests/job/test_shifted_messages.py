@@ -10,22 +10,24 @@ import pytest
 
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.pairing import partners
-from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.runs import PAIR, CollectiveRuns
 
 US = 1_000
 
 
-def messages(first: int, count: int, *, ahead_us: int = 0, seq: bool = False) -> CollectiveRuns:
+def messages(
+    first: int, count: int, *, ahead_us: int = 0, seq: bool = False, what: str = PAIR
+) -> CollectiveRuns:
     """Messages of 50 us every 1.5 ms, from that number on; a clock that is so far ahead, and 3 us of noise."""
     number = np.arange(first, first + count)
     start = number * 1_500 * US + ahead_us * US + (number * 7 % 4) * US
     none = np.full(count, -1, np.int64)
-    what, group = (np.full(count, text, object) for text in ("sendrecv", "pair"))
+    named, group = (np.full(count, text, object) for text in (what, "pair"))
     return CollectiveRuns(
         np.arange(count),
         start,
         start + 50 * US,
-        what,
+        named,
         group,
         np.full(count, 64),
         number if seq else none,
@@ -47,6 +49,12 @@ def test_clocks_choose_among_shifts_that_fit(missing: int, ahead_us: int) -> Non
 def test_without_absolute_times_counts_decide() -> None:
     mine, theirs, own = messages(0, 40), messages(4, 40), np.arange(40)
     assert partners(mine, own, theirs, own).tolist() == own.tolist()
+
+
+def test_collectives_are_paired_whatever_the_clocks() -> None:
+    """No rank is at another collective than its peers: clocks of two hosts may be 6 ms apart."""
+    mine, theirs = messages(0, 40, what="allreduce"), messages(4, 40, what="allreduce")
+    assert partners(mine, np.arange(40), theirs, np.arange(40), apart_ns=0).tolist() == list(range(40))
 
 
 def test_numbers_of_calls_outweigh_clocks() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.job.runs import OF_ONE_SIZE, CollectiveRuns
+from traceanalyzer.job.runs import OF_ONE_SIZE, PAIR, CollectiveRuns
 from traceanalyzer.model.arrays import Mask, Rows, starts_of_runs
 
 _SLACK_NS = (
@@ -53,7 +53,10 @@ def partners(
         if (count := int((found >= 0).sum())) > most:
             best, most, chosen = found, count, shift
     numbered = (mine.seq[own] >= 0).any() and (theirs.seq[other] >= 0).any()
-    if most == 0 or numbered or apart_ns is None:
+    in_flight = bool(
+        (mine.what[own] == PAIR).all()
+    )  # ranks are at the same collective, not at the same message
+    if most == 0 or numbered or not in_flight or apart_ns is None:
         return best
     return _by_clocks(mine, own, theirs, other, best, chosen, apart_ns)
 
