@@ -36,9 +36,6 @@ class _NoRepairs(Repairs):
     def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> Batch:
         raise Unsplittable
 
-    def skip(self, size: int, offset: int) -> list[None]:
-        raise Unsplittable
-
 
 class Part:
     """Batches of the events between two bytes of a file.

@@ -180,11 +180,11 @@ class Batches:
         return self._oversized() if len(self.text) > _MAX_EVENT_BYTES else []
 
     def _oversized(self) -> Batch:
-        """A lost event for a text that is too long for one; what stands before blanks is read."""
-        self._cut = len(self.text)
-        text = self.text.text().strip()
-        if len(text) > self._batch_bytes:
-            return self._repairs.skip(self._cut, self.text.offset)
+        """The events that can be mended in a text that is too long for one; none in blanks, else one that is lost."""
+        self._cut = next(self.text.likely_cuts(), len(self.text))
+        text = self.text.text(0, self._cut).strip()
+        if text and b"}" not in text:
+            text = b"}"  # no event ends in it: it stands for one that is lost
         return self._repairs.mend(text, self.text.offset)
 
     def end_at(self, cut: int) -> None:
@@ -234,8 +234,6 @@ class Batches:
         self.ended = end is not None
         self._cut = len(self.text) if end is None else end
         body = self.text.text(0, self._cut).rstrip().removesuffix(b",")
-        if len(body) > _MAX_EVENT_BYTES:
-            return self._repairs.skip(len(body), self.text.offset)
         return self._repairs.mend(body, self.text.offset, truncated=end is None) if body.strip() else []
 
     def _close(self, blocks: Iterator[bytes]) -> None:

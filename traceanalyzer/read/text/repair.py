@@ -35,7 +35,6 @@ class Repairs:
     def __init__(self) -> None:
         self._events: Counter[str] = Counter()
         self._places: dict[str, list[int]] = {}
-        self._skipped_to = -1
 
     def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> list[Any]:
         """The events of a damaged stretch, None for each that is lost.
@@ -63,19 +62,6 @@ class Repairs:
         if lost_at:
             self._note("lost", len(lost_at), offset + len(mended[: lost_at[0]].encode()))
         return events
-
-    def skip(self, size: int, offset: int) -> list[None]:
-        """One lost event for text that is too long for one; none where it goes on after such text.
-
-        Args:
-            size: bytes of the text.
-            offset: as of `mend`.
-        """
-        goes_on, self._skipped_to = offset == self._skipped_to, offset + size
-        if goes_on:
-            return []
-        self._note("lost", 1, offset)
-        return [None]
 
     def _note(self, what: str, events: int, offset: int) -> None:
         self._events[what] += events
