@@ -16,6 +16,7 @@ from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.finding import Confidence, Finding, Severity
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
+from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, Work
@@ -205,7 +206,7 @@ def _padding_of_aligned(claim: Claim) -> str:
     shapes = claim.finding.evidence.get("shapes")
     sizes = _SIZES.findall(shapes) if isinstance(shapes, str) else []
     aligned = bool(sizes) and all(int(size) % _ALIGNED == 0 for size in sizes)
-    pads = claim.finding.advice.startswith("Pad the odd dimension")
+    pads = claim.finding.advice.startswith("Pad the dimension")
     return f"{shapes} has no dimension to pad" if pads and aligned else ""
 
 
@@ -255,8 +256,9 @@ def _ranks_assumed(claim: Claim) -> str:
 
 
 def _peak_guessed(claim: Claim) -> str:
-    guesses = "so this is a guess" in claim.finding.message
-    return "rests on a device that is not in the table of peaks" if guesses else ""
+    one = claim.finding
+    high = one.severity.rank < Severity.LOW.rank and one.evidence.get(GUESSED_RATE)
+    return "rests on a device that is not in the table of peaks" if high else ""
 
 
 CHECKS = (
