@@ -215,3 +215,10 @@ def test_names_of_files_put_no_command_on_standard_error(tmp_path: Path) -> None
         [*PROGRAM.split(), "diagnose", str(path)], capture_output=True, check=False, text=True
     )
     assert process.stderr.startswith(f"traceanalyzer: {tmp_path}/nl ::error::pwn\\x1b[31m.json: is not JSON")
+
+
+def test_without_a_home_folder_nothing_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert call("diagnose", "--cache", written(tmp_path / "trace.json")).exit_code == 0

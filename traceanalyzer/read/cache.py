@@ -51,10 +51,14 @@ def cached(path: Path, read: Callable[[Path], Trace]) -> Trace:
 
 
 def place_of(path: Path, suffix: str) -> Path | None:
-    """Where something of the file in its present state is kept; None for what has no state, such as a pipe."""
+    """Where something of the file in its present state is kept; None for a pipe, or without a home folder."""
     if not path.is_file():
         return None
-    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    home = (
+        os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/.cache")
+    )
+    if str(home).startswith("~"):  # no such folder is known
+        return None
     state = path.stat()
     parts = (state.st_size, state.st_mtime_ns, SCHEMA_VERSION, __version__)
     return Path(home, "traceanalyzer", f"{_hash(path.resolve())}-{_hash(parts)}{suffix}")

@@ -21,7 +21,7 @@ from traceanalyzer.read.text.source import BATCH_BYTES, Source
 Batch = list[Any]
 
 _MAX_HEADER_BYTES = 64 << 20  # bytes without events before the file is given up; 25 times any seen
-_MAX_EVENT_BYTES = 16 << 20  # bytes without a cut before they are treated as damage; 250 times any seen
+_MAX_EVENT_BYTES = 4 << 20  # bytes without a cut before they are treated as damage; 60 times any seen
 
 
 class Style(NamedTuple):
