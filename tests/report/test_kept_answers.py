@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.errors import Unavailable, UnreadableTrace
+from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.job_ranks import Declared
 from traceanalyzer.report.rank_pool import Task
@@ -194,6 +198,61 @@ def test_the_folder_of_answers_is_the_user_s_own(tmp_path: Path, monkeypatch: py
     pool = Counting()
     assert answer(pool, task()) == answer(pool, task()) == [b"a 1"]
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+class Command:
+    """Unpickled without a check it leaves a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_code_in_a_stored_answer_is_not_run(places: Path, tmp_path: Path, nested: bool) -> None:
+    """The answer is asked again."""
+    command = Command(str(tmp_path / "ran"))
+    stored: Any = {"rank": [command]} if nested else command
+    place = places / "a-state.answers"
+    answer(Counting(), task())
+    content = pickle.dumps(stored)
+    key = place.read_bytes()[:32]
+    place.write_bytes(key + struct.pack("<II", len(content), zlib.crc32(content)) + content)
+    assert answer(Counting(), task()) == [b"a 1"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_records_and_arrays_are_read_from_the_cache(places: Path) -> None:
+    stored = (DECLARED, Severity.HIGH, np.arange(3), {"a": {1, 2}}, Unavailable("no steps"))
+
+    class Recording(Counting):
+        def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
+            return dict.fromkeys(super().run(tasks, told), stored)
+
+    pool = Recording()
+    for _ in range(2):
+        (found,) = answer(pool, task())
+        assert found[:2] == stored[:2]
+        assert found[2].tolist() == [0, 1, 2]
+        assert (found[3], str(found[4])) == ({"a": {1, 2}}, "no steps")
+    assert pool.asked == ["a"]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners on this system")
+def test_answers_of_another_user_are_not_read(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(Counting(), task())
+    monkeypatch.setattr(os, "getuid", lambda: 65_534)
+    assert answer(Counting(), task(), task("b")) == [b"a 1", b"b 2"]
+    assert [path.name for path in places.iterdir()] == ["a-state.answers"]
+
+
+def test_answers_that_others_may_write_are_not_read(places: Path) -> None:
+    pool = Counting()
+    answer(pool, task())
+    (places / "a-state.answers").chmod(0o666)
+    assert answer(pool, task()) == [b"a 2"]
 
 
 def test_answers_that_cannot_be_kept_are_given_all_the_same(

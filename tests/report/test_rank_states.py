@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from traceanalyzer.read.folders import layout_of
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report import rank_states
 from traceanalyzer.report.rank_pool import Elsewhere, Lost, Task, in_pool
-from traceanalyzer.report.rank_states import Call, RankFile, States, packed, unpacked, used_bytes
+from traceanalyzer.report.rank_states import Call, RankFile, States, used_bytes
 
 US = 1_000
 ASKED: Counter[tuple[str, str]] = Counter()
@@ -52,10 +51,6 @@ def failing(analysis: Analysis, own: Any, _: Any) -> int:
 
 def call(own: Any, shared: Any = None) -> Call:
     return Call(seen, pickle.dumps(own), pickle.dumps(shared))
-
-
-def said(answer: Any) -> Any:
-    return pickle.loads(unpacked(answer))
 
 
 @pytest.fixture
@@ -89,20 +84,20 @@ def test_rank_answers_once_and_anew_as_another(
     states, path = begun(most_bytes), files[0]
     file = RankFile(path, rank=0)
     states.open(file)
-    assert said(states.answer(file, [call(1, "all")])) == (0, 0, None, 1, "all")
-    assert said(states.answer(file, [call(1, "all"), call(2)])) == (0, 0, None, 2, None)
-    assert said(states.answer(file, [call(1, "all"), call(2)])) == (0, 0, None, 2, None)
+    assert states.answer(file, [call(1, "all")]) == (0, 0, None, 1, "all")
+    assert states.answer(file, [call(1, "all"), call(2)]) == (0, 0, None, 2, None)
+    assert states.answer(file, [call(1, "all"), call(2)]) == (0, 0, None, 2, None)
     assert [ASKED["rank0.json", number] for number in "12"] == [1, 1]
     noted = file._replace(rank=5, note=Damage("skipped", "b.json was skipped", None, 1), turn=1)
-    assert said(states.answer(noted, [call(1), call(2)])) == (5, 1, None, 2, None)
+    assert states.answer(noted, [call(1), call(2)]) == (5, 1, None, 2, None)
     assert [ASKED["rank0.json", number] for number in "12"] == [2, 2]
 
 
 def test_a_rank_is_asked_within_its_window(files: list[str]) -> None:
     file = RankFile(files[0], rank=0, window=(0, 300 * US))
-    assert said(States().answer(file, [call(1)]))[2] == 300 * US
-    assert said(States().once(file, call(1)))[2] == 300 * US
-    assert said(States().once(file._replace(window=None), call(1)))[2] is None
+    assert States().answer(file, [call(1)])[2] == 300 * US
+    assert States().once(file, call(1))[2] == 300 * US
+    assert States().once(file._replace(window=None), call(1))[2] is None
 
 
 @pytest.mark.parametrize(("held", "stored"), [(99, 0), (100, 2), (500, 2)])
@@ -120,18 +115,6 @@ def test_from_its_limit_on_the_older_half_goes_to_disk(
     alone = begun(100)
     alone.open(RankFile(files[0]))
     assert len(alone._stored) == (held >= 100)
-
-
-def test_answers_are_packed_if_worth_it() -> None:
-    small, plain = pickle.dumps(bytes(900)), pickle.dumps(bytes(9_000))
-    assert packed(small) == small
-    assert len(packed(plain)) < 100
-    assert unpacked(packed(small)) == small
-    assert unpacked(packed(plain)) == plain
-    noise = pickle.dumps(Random(1).randbytes(5_000))
-    assert len(packed(noise)) > 5_000
-    assert len(packed(noise, noise)) < 200
-    assert unpacked(packed(noise, noise), noise) == noise
 
 
 def test_memory_is_that_of_the_process() -> None:

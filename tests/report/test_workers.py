@@ -1,116 +1,133 @@
-"""Processes that have the ranks, without any: who is asked, how often, and what a process does with its tasks."""
+"""Processes that have the ranks: who is asked, what becomes of one that ends, and what they begin with."""
 
 from __future__ import annotations
 
-import io
-import pickle
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.read.job_ranks import Declared
-from traceanalyzer.report.rank_pool import Lost, Task
-from traceanalyzer.report.rank_states import RankFile
-from traceanalyzer.runtime import processes as workers
-from traceanalyzer.runtime.processes import Processes, serve
+from traceanalyzer.report.rank_pool import Lost
+from traceanalyzer.runtime.processes import Processes
 
 
-class Noting:
-    """Stands for a process: notes what it is asked."""
+@dataclass
+class Memory:
+    """What a process of these tests keeps between tasks."""
 
-    def __init__(self, states: str, most_bytes: int | None) -> None:
-        self.most_bytes, self.asked, self.ended = most_bytes, list[str](), False
-
-    def answer(self, task: Task) -> str:
-        time.sleep(0.003)  # so that none of them does all
-        self.asked.append(task.file.path)
-        return f"answer of {task.file.path}"
-
-    def end(self) -> None:
-        self.ended = True
+    most_bytes: int | None
+    asked: int = 0
 
 
-def tasks(*paths: str) -> list[Task]:
-    return [Task(RankFile(path)) for path in paths]
+@dataclass(frozen=True)
+class Ask:
+    """A task: what the process says of itself; some end it."""
+
+    key: str
+    ends: str = "never"
+    once: bool = False
+
+    def run(self, states: Memory) -> Any:
+        if self.ends == "first" and not Path(self.key).exists():
+            Path(self.key).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.ends == "always":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.ends == "unpicklable":
+            return lambda: None
+        states.asked += 1
+        print("printed by a process")
+        return os.getpid(), states.most_bytes, sys.path, dict(os.environ)
+
+    def questions(self) -> bytes:
+        return self.key.encode()
 
 
-def test_a_rank_is_asked_by_the_process_that_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_Worker", Noting)
-    pool, told = Processes(2, "traceanalyzer.report.rank_states:States", 77), list[str]()
-    every: list[Any] = pool._workers
-    assert [one.most_bytes for one in every] == [77, 77]
-    found = pool.run(tasks(*"abcdef"), lambda task: told.append(task.file.path))
-    assert found == {name: f"answer of {name}" for name in "abcdef"}
-    assert sorted(told) == list("abcdef")
-    first = [set(one.asked) for one in every]
-    assert all(first)
-    assert first[0] | first[1] == set("abcdef")
-    for _ in range(5):
-        assert pool.run(tasks(*"fcab"), lambda _: None).keys() == set("fcab")
-    assert [set(one.asked) for one in every] == first
-    pool.close()
-    assert [one.ended for one in every] == [True, True]
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """Two, which may hold 77 bytes each."""
+    with closing(Processes(2, f"{__name__}:Memory", 77)) as pool:
+        yield pool
 
 
-def process_of(answers: bytes, log: list[str]) -> Any:
-    """One that answers this, and then ends."""
-    return SimpleNamespace(
-        stdin=io.BytesIO(),
-        stdout=io.BytesIO(answers),
-        kill=lambda: log.append("killed"),
-        __exit__=lambda *_: None,
-    )
+def answers(pool: Processes, *tasks: Ask) -> dict[str, Any]:
+    """What is answered, each task told once."""
+    told: list[Any] = []
+    found = pool.run(tasks, told.append)
+    assert sorted(task.key for task in told) == sorted(task.key for task in tasks)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("answers", "said", "begun"),
-    [
-        ([b"", pickle.dumps("answer")], "answer", 2),
-        ([b"no pickle", pickle.dumps("answer")], "answer", 2),
-        ([pickle.dumps("answer")], "answer", 1),
-        ([b"", b"", pickle.dumps("late")], None, 3),
-    ],
-)
-def test_ended_process_restarts_once_then_loses_the_rank(
-    monkeypatch: pytest.MonkeyPatch, answers: list[bytes], said: str | None, begun: int
+def test_a_file_stays_with_its_process(processes: Processes) -> None:
+    tasks = [Ask(name) for name in "abcdef"]
+    first = {key: answer[0] for key, answer in answers(processes, *tasks).items()}
+    assert set(first.values()) <= {worker.pid for worker in processes.workers}
+    for _ in range(3):
+        again = answers(processes, *reversed(tasks))
+        assert {key: answer[0] for key, answer in again.items()} == first
+
+
+def test_a_process_begins_without_threads_and_the_current_folder(
+    processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """After which there is one again, for other ranks."""
-    log: list[str] = []
-    left = [process_of(one, log) for one in answers]
-    monkeypatch.setattr(workers._Worker, "_begun", lambda _: left.pop(0))
-    worker = workers._Worker("traceanalyzer.report.rank_states:States", None)
-    (task,) = tasks("rank3.json")
-    found = worker.answer(task)
-    assert len(answers) - len(left) == begun
-    assert log == ["killed"] * (begun - 1)
-    if said is not None:
-        assert found == said
-        assert pickle.loads(worker.process.stdin.getvalue()) == task  # type: ignore[union-attr]
-    else:
-        assert isinstance(found, Lost)
-        assert found.where == "rank3.json"
-        assert worker.answer(task) == "late"
+    _, most_bytes, path, environment = answers(processes, Ask("a"))["a"]
+    assert most_bytes == 77
+    assert "" not in path
+    assert {environment[name] for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")} == {"1"}
+    assert environment["PYTHONSAFEPATH"] == "1"
+    assert "PYTHONSAFEPATH" not in os.environ
+    assert capfd.readouterr().out == ""
 
 
-def test_process_does_its_tasks_in_turn_until_none_is_left(tmp_path: Path) -> None:
-    """A file that is not there is an answer, too."""
-    made = TraceBuilder(distributedInfo={"rank": 3, "world_size": 4})
-    made.kernel(0, 1_000, 1)
-    path = str(made.write(tmp_path / "a.json"))
-    given = [Task(RankFile(path)), Task(RankFile(f"{path}.gone")), Task(RankFile(path))]
-    out = io.BytesIO()
-    serve(
-        io.BytesIO(b"".join(map(pickle.dumps, (("traceanalyzer.report.rank_states:States", None), *given)))),
-        out,
+def test_a_process_that_ends_once_begins_again(processes: Processes, tmp_path: Path) -> None:
+    found = answers(processes, Ask(str(tmp_path / "flag"), "first"), Ask("b"))
+    assert [answer[1] for answer in found.values()] == [77, 77]
+
+
+def test_a_file_that_ends_its_process_twice_is_lost(processes: Processes, tmp_path: Path) -> None:
+    answers(processes, Ask("a"), Ask("b"), Ask("c"))
+    found = answers(processes, Ask("b"), Ask("a", "always"), Ask("c"))
+    assert isinstance(found["a"], Lost)
+    assert found["a"].where == "a"
+    assert [found[key][1] for key in "bc"] == [77, 77]
+
+
+def test_an_idle_process_that_was_killed_is_replaced(processes: Processes) -> None:
+    before = answers(processes, Ask("a"))["a"][0]
+    os.kill(before, signal.SIGKILL)
+    assert answers(processes, Ask("a"))["a"][0] != before
+
+
+def test_an_answer_that_cannot_be_sent_is_an_error(processes: Processes) -> None:
+    assert isinstance(answers(processes, Ask("a", "unpicklable"))["a"], Exception)
+
+
+def test_processes_end_when_their_parent_is_killed() -> None:
+    code = (
+        "import sys, time; sys.path[:0] = ['.']\n"
+        "from tests.report.test_workers import Ask, Processes\n"
+        "if __name__ == '__main__':\n"
+        "    pool = Processes(1, 'tests.report.test_workers:Memory')\n"
+        "    print(pool.run([Ask('a')], lambda _: None)['a'][0], flush=True); time.sleep(60)"
     )
-    out.seek(0)
-    first, gone, again = (pickle.load(out) for _ in given)
-    assert isinstance(first, Declared)
-    assert (first.rank, first.source, again) == (3, path, first)
-    assert isinstance(gone, UnreadableTrace)
-    assert out.read() == b""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    for _ in range(200):
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{worker}/stat").exists() and ") Z " in Path(f"/proc/{worker}/stat").read_text():
+            return  # ended; nobody waits for it
+        time.sleep(0.05)
+    pytest.fail("the process outlives its parent")

@@ -7,19 +7,20 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import load_all, name_iteration, warn_of_unranked
+from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, warn_of_unranked
 from traceanalyzer.model.interpreter import cores
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.read.folders import Layout
     from traceanalyzer.report.diagnosis import Offsets
+    from traceanalyzer.report.rank_states import States
     from traceanalyzer.runtime.pool import Pool
 
 T = TypeVar("T")
 
-# A name: the processes begin before this one imports it.
-_STATES = "traceanalyzer.report.rank_states:States"
+# Names: the processes begin before this one imports them. Workers of a cluster have an allocator of their own.
+_STATES, _STATES_HERE = "traceanalyzer.report.rank_states:States", f"{__name__}:states_of_process"
 
 WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core reads and analyses 24 MB
 _RANK_BYTES = (
@@ -129,7 +130,18 @@ def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Poo
         return None
     from traceanalyzer.runtime.processes import Processes
 
-    return Processes(count, _STATES, most_bytes)
+    try:
+        return Processes(count, _STATES_HERE, most_bytes)
+    except OSError:  # a container without shared memory has no semaphores: this process reads
+        return None
+
+
+def states_of_process(most_bytes: int | None) -> States:
+    """What a process keeps between tasks."""
+    from traceanalyzer.report.rank_states import States
+
+    reuse_freed_memory()
+    return States(most_bytes)
 
 
 def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from threading import Lock, RLock, local
@@ -132,6 +132,7 @@ class Analysis:
         self.window = Window(window)
         self._shared: dict[type, Any] = {Trace: trace}
         self._own: dict[type, Any] = {Window: self.window}
+        self._given: set[type] = set()
         self._locks: defaultdict[type, RLock] = defaultdict(
             RLock
         )  # one for each index: a build takes others' only
@@ -143,7 +144,7 @@ class Analysis:
         return f"Analysis({self.trace!r}, window={self.window.asked_ns})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.trace, self.window.asked_ns, self._shared, self._own, self.times)
+        return _again, (self.trace, self.window.asked_ns, self._shared, self._own, self._given, self.times)
 
     def within(self, window: tuple[int, int] | None) -> Analysis:
         """The same trace with another window; indexes that do not depend on it are shared."""
@@ -161,6 +162,14 @@ class Analysis:
     def provide(self, index: Any) -> None:
         """An index that this trace alone could not build: what is known of it from other traces of its job."""
         self._shared[type(index)] = frozen(index)
+        self._given.add(type(index))
+
+    def forget(self, but: Sequence[type]) -> None:
+        """Let go all indexes except these and those that were provided; who asks for one again has it built."""
+        kept = {Trace, Window, *self._given, *but}
+        for known in (self._shared, self._own):
+            for kind in known.keys() - kept:
+                del known[kind]
 
     def index(self, kind: type[I]) -> I:
         """The index of that type, built at the first call.
@@ -239,9 +248,10 @@ def _again(
     window: tuple[int, int] | None,
     shared: dict[type, Any],
     windowed: dict[type, Any],
+    given: set[type],
     times: dict[str, int],
 ) -> Analysis:
     """An analysis as it was when it was pickled."""
     analysis = Analysis(trace, window)
-    analysis._shared, analysis._own, analysis.times = shared, windowed, times
+    analysis._shared, analysis._own, analysis._given, analysis.times = shared, windowed, given, times
     return analysis

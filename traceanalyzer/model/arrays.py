@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, overload
+from functools import cache
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +35,21 @@ def pick(values: NDArray[Any], rows: Rows | Small, missing: int = -1) -> NDArray
     return picked
 
 
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Of a dataclass; none of other classes."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
 def frozen(value_object: Made) -> Made:
     """The same object, its arrays read-only, also those in tuples, lists and mappings that it has: all see the same."""
-    if is_dataclass(value_object):
-        for field in fields(value_object):
-            value = getattr(value_object, field.name)
-            parts = value.values() if isinstance(value, Mapping) else value
-            for part in parts if isinstance(value, Mapping | tuple | list) else (value,):
-                if not isinstance(part, np.ndarray):  # nor are those after it
-                    break
-                part.flags.writeable = False
+    for name in _field_names(cast(type, type(value_object))):
+        value = getattr(value_object, name)
+        parts = value.values() if isinstance(value, Mapping) else value
+        for part in parts if isinstance(value, Mapping | tuple | list) else (value,):
+            if not isinstance(part, np.ndarray):  # nor are those after it
+                break
+            part.flags.writeable = False
     return value_object
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from traceanalyzer.model.lanes import Coded, Columns, Lane, Lanes
+from traceanalyzer.model.private_files import create_private, make_private, open_private
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT, Damage, Device, Meta, Trace
 from traceanalyzer.read.columns.collector import Collector
@@ -72,7 +73,8 @@ def _hash(what: object) -> str:
 
 
 def _keep(trace: Trace, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if not make_private(place.parent):
+        return
     partial = place.with_suffix(f".{os.getpid()}.part")
     try:
         with _checksummed(partial) as sink:
@@ -106,7 +108,7 @@ class _Checksummed(io.RawIOBase):
 
 @contextmanager
 def _checksummed(path: Path) -> Iterator[_Checksummed]:
-    with path.open("xb") as file:
+    with create_private(path) as file:
         sink = _Checksummed(file)
         yield sink
         file.write(sink.checksum.to_bytes(_CHECKSUM_BYTES, "little"))
@@ -132,9 +134,10 @@ def _opened(place: Path, path: Path) -> Trace | None:
 
 def _verified(place: Path) -> memoryview | None:
     """The content without its checksum, mapped rather than read; None where the two do not fit."""
-    if not place.exists():
+    file = open_private(place)
+    if file is None:
         return None
-    with place.open("rb") as file:
+    with file:
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     content, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
     return content if isal_zlib.crc32(content) == int.from_bytes(checksum, "little") else None

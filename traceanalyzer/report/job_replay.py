@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -150,7 +151,8 @@ def forecast(analysis: Analysis, _: None, step_ms: GivenStep | None) -> RankFore
 
 def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> Block:
     """The rank's program once these of its findings are fixed."""
-    edits = [edit for number in fixed for edit in analysis.index(Said).judged.fixes[number]] if fixed else []
+    fixes = analysis.index(Said).judged.fixes if fixed else ()
+    edits = [edit for number in fixed for edit in fixes[number]]
     return block_of(analysis.index(InJob).forecast, edits, side)
 
 
@@ -171,9 +173,25 @@ class InJob:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the rules said of a rank, kept where its trace is, since fixes are edits of its program."""
+    """What the rules said of a rank, kept where its trace is, since fixes are edits of its program.
 
-    judged: Judgement
+    Attributes:
+        content: the judgement, or its pickle, which takes a fifth of the memory.
+    """
+
+    content: Judgement | bytes
+
+    @property
+    def judged(self) -> Judgement:
+        """Findings, fixes and faults."""
+        if not isinstance(self.content, bytes):
+            return self.content
+        judgement: Judgement = pickle.loads(self.content)
+        return judgement
+
+    def packed(self) -> Self:
+        """The same in less memory."""
+        return type(self)(pickle.dumps(self.judged, pickle.HIGHEST_PROTOCOL))
 
     @classmethod
     def build(cls) -> Self:

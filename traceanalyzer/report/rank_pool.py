@@ -18,8 +18,7 @@ from traceanalyzer.read.folders import Layout
 from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_traces
 from traceanalyzer.read.load import skipped_note, traces_of_layout
 from traceanalyzer.read.merged import Merged
-from traceanalyzer.report.job_replay import block
-from traceanalyzer.report.rank_states import Call, RankFile, States, unpacked
+from traceanalyzer.report.rank_states import Call, RankFile, States
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.runtime.pool import Lost, Pool
 
@@ -80,7 +79,6 @@ class Elsewhere(Ranks):
     ) -> None:
         self._pool, self._files, self._template, self._progress = pool, dict(files), template, progress
         self._calls: dict[Rank, tuple[Call, ...]] = dict.fromkeys(files, ())
-        self._first: dict[Rank, bytes] = {}  # block of each rank that was asked for one
         self.all = tuple(files)
         self.lost: dict[str, Lost] = {}
 
@@ -101,14 +99,11 @@ class Elsewhere(Ranks):
             answer = found[self._files[rank].path]
             if isinstance(answer, Lost):
                 self.lost[self._files[rank].path] = answer
+            if isinstance(answer, Unavailable):
+                continue
             if isinstance(answer, Exception):
                 raise answer
-            plain = unpacked(answer, self._first.get(rank, b"") if ask is block else b"")
-            if ask is block:
-                self._first.setdefault(rank, plain)
-            answer = pickle.loads(plain)
-            if not isinstance(answer, Unavailable):
-                answers[rank] = answer
+            answers[rank] = answer
         return answers
 
     def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
@@ -129,9 +124,7 @@ def asked_once(
     call = Call(ask, pickle.dumps(None), pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
     tasks = [Task(template._replace(path=file), (call,), once=True) for file in files]
     found = pool.run(tasks, _counted(progress, len(tasks)))
-    return {
-        file: pickle.loads(unpacked(one)) if isinstance(one := found[file], bytes) else one for file in files
-    }
+    return {file: found[file] for file in files}
 
 
 def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:

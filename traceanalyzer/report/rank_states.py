@@ -1,7 +1,7 @@
 """Ranks of a job in the process that has read them: every answer is told by a rank's file and what was asked so far.
 
-So whoever has lost a rank, as a process that was killed, reads the file and is asked again. What has no place in memory
-is put on disk meanwhile.
+So whoever has lost a rank, as a process that was killed, reads the file and is asked again. Once a rank is judged, the
+indexes go that only its rules asked for. What has no place in memory is put on disk meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import pickle
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,10 +23,12 @@ from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.job_ranks import Declared
 from traceanalyzer.read.load import add_note, load_file, with_rank
 from traceanalyzer.report.diagnosis import Offsets, restricted
-from traceanalyzer.report.job_replay import block
+from traceanalyzer.report.job_replay import Said
+from traceanalyzer.report.rank_report import judged
+from traceanalyzer.timeline.steps import Steps
 
-_SMALL_BYTES = 1_000  # an answer that is not worth packing
-_LEVEL = 6  # of compression: 7 % less than the quickest
+# Small indexes that are asked for after the rules have run.
+_LATER = (Steps,)
 
 
 class Call(NamedTuple):
@@ -67,17 +68,12 @@ class RankFile(NamedTuple):
 
 @dataclass(slots=True)
 class _State:
-    """A rank between two questions: its analysis, how many calls it has answered, and the last answer.
-
-    Attributes:
-        first: its first block, pickled: later ones are like it.
-    """
+    """A rank between two questions: its analysis, how many calls it has answered, and the last answer, pickled."""
 
     file: RankFile
     analysis: Analysis
     done: int = 0
-    answer: bytes = b""
-    first: bytes = b""
+    last: bytes = b""
 
 
 @dataclass(slots=True)
@@ -104,27 +100,28 @@ class States:
         self._make_room()
         return Declared.of(trace)
 
-    def answer(self, file: RankFile, calls: Sequence[Call]) -> bytes:
-        """What the rank answers to the last of the calls, after all before it; packed, or a reason why not."""
+    def answer(self, file: RankFile, calls: Sequence[Call]) -> Any:
+        """What the rank answers to the last of the calls, after all before it, or a reason why not."""
         state = self._state(file)
+        answer = pickle.loads(state.last) if state.done == len(calls) else None
         for call in calls[state.done :]:
-            plain = pickle.dumps(_answered(state.analysis, call), pickle.HIGHEST_PROTOCOL)
-            state.answer = packed(plain, state.first if call.ask is block else b"")
-            state.first = state.first or (plain if call.ask is block else b"")
-            state.done += 1
+            answer = _answered(state.analysis, call)
+            state.last, state.done = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL), state.done + 1
+            if call.ask is judged and not isinstance(answer, Unavailable):
+                state.analysis.forget(_LATER)
+                state.analysis.provide(state.analysis.index(Said).packed())
         self._live[file.path] = state
         self._make_room()
-        return state.answer
+        return answer
 
-    def once(self, file: RankFile, call: Call) -> bytes:
-        """What a trace answers that is read for this alone, packed.
+    def once(self, file: RankFile, call: Call) -> Any:
+        """What a trace answers that is read for this alone.
 
         Raises:
             UnreadableTrace, NotATrace: as `load`.
         """
         trace = load_file(file.path, jobs=file.jobs, cache=file.cache)
-        answer = _answered(restricted(trace, file.window), call)
-        return packed(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+        return _answered(restricted(trace, file.window), call)
 
     def _state(self, file: RankFile) -> _State:
         known = self._live.pop(file.path, None)
@@ -157,19 +154,6 @@ def _answered(analysis: Analysis, call: Call) -> Any:
         return call.ask(analysis, pickle.loads(call.own), pickle.loads(call.shared))
     except Unavailable as reason:
         return reason
-
-
-def packed(plain: bytes, like: bytes = b"") -> bytes:
-    """A pickled answer as bytes that `unpacked` reads, given what it is like."""
-    if len(plain) < _SMALL_BYTES:
-        return plain
-    writer = zlib.compressobj(_LEVEL, zdict=like)
-    return writer.compress(plain) + writer.flush()
-
-
-def unpacked(answer: bytes, like: bytes = b"") -> bytes:
-    """What was packed."""
-    return answer if answer[:1] == b"\x80" else zlib.decompressobj(zdict=like).decompress(answer)
 
 
 def used_bytes() -> int:

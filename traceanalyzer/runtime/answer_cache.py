@@ -1,26 +1,43 @@
 """Answers about files, stored between runs: a job that is diagnosed again asks only what is missing.
 
 One file per trace beside its parsed columns (read/cache.py), whose name says of which state of the file it is: a record
-per answer, told by all questions up to it and by the code that answers. An answer is a pickle, as between processes;
-the folder is the user's own.
+per answer, told by all questions up to it and by the code that answers. An answer is a pickle of which only data is
+read: arrays of numpy and records of this package. The folder and its files are the user's own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import io
 import logging
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import Any
 
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.private_files import create_private, make_private, open_private
 from traceanalyzer.runtime.pool import Pool, Task
 
 _log = logging.getLogger(__name__)
 _HEAD = Struct("<32sII")  # which questions, bytes, checksum
+_PACKAGE = __name__.partition(".")[0]
+# Functions and classes that pickles of numpy arrays and of containers name; none does anything else than make one.
+_PLAIN = {
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},  # before numpy 2
+    "numpy.core.numeric": {"_frombuffer"},
+}
 
 
 class AnswerCache:
@@ -44,18 +61,46 @@ class AnswerCache:
         for task in tasks:
             answer = _stored(places[task.key], keys[task.key])
             if answer is not None:
-                answers[task.key] = pickle.loads(answer)
-                told(task)
+                with suppress(Exception):  # no answer, whatever it is: it is asked again
+                    answers[task.key] = _Data(io.BytesIO(answer)).load()
         asked = [task for task in tasks if task.key not in answers]
+        for task in tasks:
+            if task.key in answers:
+                told(task)
         given = self._pool.run(asked, told) if asked else {}
         for path, answer in given.items():
-            if not isinstance(answer, Exception):
+            if isinstance(answer, Unavailable) or not isinstance(answer, Exception):
                 _keep(places[path], keys[path], pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
         return answers | given
 
     def close(self) -> None:
         """End the processes."""
         self._pool.close()
+
+
+class _Data(pickle.Unpickler):
+    """Reads pickles that hold nothing but data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """
+        Raises:
+            UnpicklingError: it is neither plain data nor a record of this package.
+        """
+        if name in _PLAIN.get(module, ()):
+            return super().find_class(module, name)
+        if module.partition(".")[0] == _PACKAGE and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module and _is_record(found):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no data")
+
+
+def _is_record(kind: type) -> bool:
+    return (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, Enum | Unavailable)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
 
 
 def _key(task: Task) -> bytes:
@@ -72,10 +117,11 @@ def _code() -> bytes:
 
 
 def _stored(place: Path | None, key: bytes) -> bytes | None:
-    try:
-        content = place.read_bytes() if place is not None else b""
-    except OSError:
+    file = open_private(place) if place is not None else None
+    if file is None:
         return None
+    with file:
+        content = file.read()
     at = 0
     while at + _HEAD.size <= len(content):
         own, size, checksum = _HEAD.unpack_from(content, at)
@@ -93,11 +139,12 @@ def _keep(place: Path | None, key: bytes, answer: bytes) -> None:
     if place is None:
         return
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not make_private(place.parent):
+            return
         if not place.exists():
             for older in place.parent.glob(f"{place.name.split('-')[0]}-*{place.suffix}"):
                 older.unlink(missing_ok=True)
-        with place.open("ab") as file:
+        with create_private(place, append=True) as file:
             file.write(_HEAD.pack(key, len(answer), zlib.crc32(answer)) + answer)
     except OSError as error:
         _log.debug("%s is not kept: %s", place, error)
