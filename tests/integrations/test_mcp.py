@@ -34,11 +34,11 @@ def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> Non
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     asked = {
-        "diagnose": [({"trace": TRACE}, "implicit-sync"), ({"trace": "../outside.json.gz"}, "error: ")],
-        "explain": [({"rule": "implicit-sync"}, "reads back"), ({"rule": "no-rule"}, "error: ")],
+        "diagnose": [({"trace": TRACE}, "implicit-sync"), ({"trace": "a\0b"}, "error: ")],
+        "explain": [({"rule": "implicit-sync"}, "reads back"), ({"rule": "no-rule" * 20_000}, "error: ")],
         "events": [
             ({"trace": TRACE, "window": "0ms:50ms"}, "GPU"),
-            ({"trace": TRACE, "window": "x"}, "error: "),
+            ({"trace": TRACE, "window": "x" * 100_000}, "error: "),
         ],
         "compare": [({"base": TRACE, "new": "implicit-sync/good.json.gz"}, "faster")],
     }
@@ -50,9 +50,12 @@ def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> Non
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed)
             for name, questions in asked.items():
                 for arguments, expected in questions:
-                    text = (await client.call_tool(name, arguments)).content[0].text
+                    answer = await client.call_tool(name, arguments)
+                    text = answer.content[0].text
+                    assert answer.structured_content is None
+                    assert bool(answer.is_error) is (expected == "error: ")
                     assert expected in text, (name, arguments, text)
-                    assert len(text.encode()) <= MAX_BYTES
+                    assert len(text.encode()) <= (5_000 if answer.is_error else MAX_BYTES)
                     assert "Traceback" not in text
             units = await client.read_resource("traceanalyzer://units")
             assert units.contents[0].text == answers.UNITS
@@ -70,7 +73,9 @@ def test_an_answer_ends_at_a_line_and_says_what_was_cut() -> None:
     assert capped("short\n", "") == "short\n"
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.json", "link.json", "missing.json"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../secret.json", "link.json", "missing.json", "a\0b", "x" * 5_000]
+)
 def test_nothing_outside_the_folders_is_read(path: str, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     root = tmp_path / "root"
@@ -193,3 +198,20 @@ def test_the_skill_names_commands_and_options_that_exist() -> None:
             assert option in shown
     units = (REPOSITORY / "traceanalyzer/integrations/skill/references/units.md").read_text("utf-8")
     assert units.endswith(answers.UNITS)
+
+
+def test_a_link_within_a_folder_leads_nowhere_else(tmp_path: Path) -> None:
+    shutil.copy(FIXTURES / TRACE, tmp_path / "secret.json.gz")
+    folder = tmp_path / "root" / "job"
+    folder.mkdir(parents=True)
+    (folder / "rank0.json.gz").symlink_to(tmp_path / "secret.json.gz")
+    for name in ("job", "."):
+        with pytest.raises(BadOption, match="a link in it leads out of the folders"):
+            Roots((tmp_path / "root",)).path(name)
+
+
+def test_files_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(FIXTURES / TRACE, tmp_path / "a.json.gz")
+    monkeypatch.setattr(answers, "MAX_FILE_BYTES", 1_000)
+    with pytest.raises(BadOption, match="its files have more than"):
+        Roots((tmp_path,)).path("a.json.gz")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.units import format_bytes
+from traceanalyzer.render.words.escape import printable, shortened
 
 MAX_BYTES = 20_000
 """Of an answer: what an agent's context bears."""
 
+MAX_FILE_BYTES = 4 << 30
+"""Of the files of one question, as they are stored: a gigabyte takes about 15 s."""
+
+_MAX_ECHO = 200  # characters of a path or name that an error repeats
 _ROWS = 60  # events of a window that are listed
 _WIDTH = 100
 
@@ -39,13 +46,35 @@ class Roots:
         """
         for folder in self.folders:
             root = folder.resolve()
-            path = (root / text).resolve()
-            if path.is_relative_to(root) and path.exists():
-                return path
+            with suppress(OSError, ValueError):  # too long, or with a NUL
+                path = (root / text).resolve()
+                if path.is_relative_to(root) and path.exists():
+                    return self._checked(path)
         known = ", ".join(str(folder) for folder in self.folders)
+        shown = shortened(printable(text), _MAX_ECHO)
         raise BadOption(
-            f"{text}: no such file under {known}", remedy="Name a trace under one of these folders."
+            f"{shown}: no such file under {known}", remedy="Name a trace under one of these folders."
         )
+
+    def _checked(self, path: Path) -> Path:
+        """The path, if all that is read of it lies under the folders and is not too large.
+
+        Raises:
+            BadOption: a link in it leads elsewhere, or the files are too large.
+        """
+        from traceanalyzer.read.folders import layout_of
+
+        files = [file.resolve() for file in layout_of([path]).files] if path.is_dir() else [path]
+        roots = [folder.resolve() for folder in self.folders]
+        for file in files:
+            if not any(file.is_relative_to(root) for root in roots):
+                raise BadOption(
+                    "a link in it leads out of the folders", where=path, remedy="Name a single trace."
+                )
+        if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
+            problem = f"its files have more than {format_bytes(MAX_FILE_BYTES)}"
+            raise BadOption(problem, where=path, remedy="Use the traceanalyzer command.")
+        return path
 
 
 def capped(text: str, remedy: str) -> str:
@@ -72,6 +101,7 @@ def explained(name: str) -> str:
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule.registry import all_rules, find_rule
 
+    name = shortened(printable(name), _MAX_ECHO)
     chosen = [rule for rule in all_rules() if name in (rule.slug, rule.group)] or [find_rule(name)]
     return capped("\n".join(rule_page(rule, _WIDTH, verbose=True) for rule in chosen), "Name a single rule.")
 
@@ -84,7 +114,7 @@ def events(roots: Roots, trace: str, window: str) -> str:
     from traceanalyzer.read.load import load
 
     read = load(roots.path(trace))
-    start, end = parse_window(window)
+    start, end = parse_window(shortened(printable(window), _MAX_ECHO))
     origin = read.meta.origin_ns
     lanes = []
     for lane, frame, place in (("CPU", read.cpu, "tid"), ("GPU", read.gpu, "stream")):
@@ -102,8 +132,6 @@ def events(roots: Roots, trace: str, window: str) -> str:
 
 
 def _listed(rows: object, total: int) -> str:
-    from traceanalyzer.render.words.escape import printable
-
     lines = [f"{total:,} events overlap the window; the longest {_ROWS} at most, times in us"]
     lines.append("lane  thread or stream  start  duration  category  name  event_id")
     for row in rows.itertuples():  # type: ignore[attr-defined]

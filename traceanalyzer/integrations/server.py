@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple
 
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.render.words.escape import shortened
+from traceanalyzer.runtime.processes import Worker
 from traceanalyzer.version import __version__, install_command
 
+_MOST_S = 300  # for one answer; a trace of 5 GB takes a minute
+_MAX_ERROR = 2_000  # characters
 _INSTRUCTIONS = (
     "Says why a GPU is idle or slow, from traces of torch.profiler. Begin with diagnose. Explain the rules that it "
     "names. Look at events only where a finding gives their time. Read traceanalyzer://units before comparing numbers."
@@ -29,7 +34,9 @@ def serve(roots: Roots) -> None:
         remedy = f"Install it: {install_command('mcp')}."
         raise TraceAnalyzerError("the mcp package, 2.0 or later, is not installed", remedy=remedy) from None
     server = MCPServer("traceanalyzer", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
-    reading = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    reading = server.tool(
+        structured_output=False, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    )
 
     def diagnose(trace: str, verbose: bool = False) -> str:
         """What cost GPU time in a trace, or in a folder with a trace per rank: the verdict, then findings by saving."""
@@ -58,8 +65,45 @@ def serve(roots: Roots) -> None:
 
 
 def _answer(question: Callable[..., str], *arguments: Any) -> str:
-    """The answer, or in words why there is none."""
+    """The answer of a process that ends when it takes too long.
+
+    Raises:
+        ToolError: there is no answer; the client sees `isError` and the reason.
+    """
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    worker = Worker("builtins:bool", None)
     try:
-        return question(*arguments)
-    except TraceAnalyzerError as error:
-        return f"error: {error}"
+        (answer,) = worker.submit((_Question(question, arguments),)).result(_MOST_S)
+    except TimeoutError:
+        raise ToolError(f"error: no answer within {_MOST_S} s: ask about a smaller trace or window") from None
+    except BrokenProcessPool:
+        raise ToolError(
+            "error: the process ended, perhaps out of memory: ask about a smaller trace"
+        ) from None
+    finally:
+        worker.end()
+    if isinstance(answer, Exception):
+        raise ToolError(f"error: {shortened(str(answer), _MAX_ERROR)}")
+    text: str = answer
+    return text
+
+
+class _Question(NamedTuple):
+    """A task for a process: a function of `answers` and its arguments."""
+
+    function: Callable[..., str]
+    arguments: tuple[Any, ...]
+    key: str = ""
+    once: bool = True
+
+    def run(self, _: object) -> str | Exception:
+        """The answer, or the error that explains why there is none."""
+        try:
+            return self.function(*self.arguments)
+        except (TraceAnalyzerError, MemoryError) as error:
+            return error if str(error) else TraceAnalyzerError("takes more memory than there is")
+
+    def questions(self) -> bytes:
+        """Answers are not stored."""
+        return b""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+_CREDENTIALS = re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^\s?#\"'<>]*)(?:[?#][^\s\"'<>]*)?")
+
+
+def without_credentials(text: str) -> str:
+    """The text in which addresses have neither a login nor a query, where presigned URLs carry their signature."""
+    return _CREDENTIALS.sub(r"\1\2", text) if "://" in text else text
 
 
 class TraceAnalyzerError(Exception):
     """Base of all errors that a user is meant to read; the command line prints it and exits with 2."""
 
     def __init__(self, problem: str, *, where: str | Path | None = None, remedy: str | None = None) -> None:
-        self.problem = problem
-        self.where = str(where) if where is not None else None
-        self.remedy = remedy
+        self.problem = without_credentials(problem)
+        self.where = without_credentials(str(where)) if where is not None else None
+        self.remedy = without_credentials(remedy) if remedy is not None else None
         super().__init__(str(self))
 
     def __str__(self) -> str:

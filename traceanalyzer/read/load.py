@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from traceanalyzer.model.errors import NotATrace, UnreadableTrace
+from traceanalyzer.model.errors import NotATrace, UnreadableTrace, without_credentials
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.lanes import Lane, Lanes
 from traceanalyzer.model.trace import Damage, Job, Skipped, Trace
@@ -187,7 +187,7 @@ def _of_url(url: str | Path, read: Callable[[Path], Trace]) -> Trace:
         except (NotATrace, UnreadableTrace) as error:
             error.where = str(url)
             raise
-        return replace(trace, meta=replace(trace.meta, source=str(url)))
+        return replace(trace, meta=replace(trace.meta, source=without_credentials(str(url))))
 
 
 def _read(

@@ -11,7 +11,7 @@ import hashlib
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -98,7 +98,7 @@ class States:
         trace = load_file(file.path, jobs=file.jobs, cache=file.cache)
         self._live[file.path] = trace
         self._make_room()
-        return Declared.of(trace)
+        return replace(Declared.of(trace), source=file.path)  # of a URL with its login
 
     def answer(self, file: RankFile, calls: Sequence[Call]) -> Any:
         """What the rank answers to the last of the calls, after all before it, or a reason why not."""

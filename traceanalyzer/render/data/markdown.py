@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from traceanalyzer.model.finding import Finding, Severity
@@ -39,7 +40,8 @@ def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
 
 def _table(findings: list[Finding], trace: TraceReport) -> str:
     rows = [
-        [f"{_MARKS[f.severity]} {f.severity}", finding_name(f), amount_words(f, trace.step)] for f in findings
+        [f"{_MARKS[f.severity]} {f.severity}", _plain(finding_name(f)), amount_words(f, trace.step)]
+        for f in findings
     ]
     return to_markdown(["severity", "finding", "saves"], rows)
 
@@ -55,9 +57,15 @@ def _times(device: DeviceTime) -> str:
     return to_markdown([f"device {device.device}", "time", "share", ""], rows)
 
 
+_JOINER = (
+    "\N{WORD JOINER}"  # invisible; breaks `@name`, which notifies people, and addresses, which become links
+)
+_LIVE = re.compile(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
+
+
 def _plain(text: str) -> str:
-    """A text in which nothing is a mark of Markdown or HTML."""
-    marked = printable(text)
+    """A text in which nothing is a mark of Markdown or HTML, notifies anybody, or becomes a link."""
+    marked = _LIVE.sub(lambda live: live[0] + _JOINER, printable(text))
     for mark in "\\`*_[]<>#|":
         marked = marked.replace(mark, f"\\{mark}" if mark not in "<>" else {"<": "&lt;", ">": "&gt;"}[mark])
     return marked

@@ -85,12 +85,20 @@ def table_json(source: str, content: Mapping[str, Any]) -> bytes:
     return to_json({**head, **content}, INDENTED)
 
 
+def _no_formula(value: Any) -> Any:
+    """A cell that a spreadsheet does not compute: an apostrophe stands before what would begin a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
 def table_csv(rows: pd.DataFrame) -> bytes:
     """A header and one line per row; lists are JSON."""
     shown = rows.copy()
     for name in ("stack",):
         if name in shown:
             shown[name] = [json_text(list(value)) for value in shown[name]]
+    for name in shown.columns:
+        if shown[name].dtype.kind not in "biuf":
+            shown[name] = [_no_formula(value) for value in shown[name]]
     text = shown.to_csv(index=False, lineterminator="\n")
     return unicode_text(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)).encode()
 

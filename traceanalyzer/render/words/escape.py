@@ -14,9 +14,10 @@ def to_markdown(titles: Sequence[str], cells: Sequence[Sequence[str]], after: Se
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_PIPE.sub(r"\\|", printable(cell)) for cell in cells) + " |"
 
 
+_PIPE = re.compile(r"(?<!\\)\|")
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
