@@ -7,7 +7,6 @@ recording has no allocation in it and is told by the difference to the allocator
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -17,6 +16,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 from traceanalyzer.torch_table.key_averages import key_averages

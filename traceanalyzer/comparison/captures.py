@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -13,6 +13,7 @@ from traceanalyzer.comparison.matching import Pair, Parts
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
 from traceanalyzer.comparison.waterfall import Busy, BusyPart
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.rule.evidence_texts import TYPES, shapes_in_words
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

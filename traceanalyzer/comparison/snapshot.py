@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

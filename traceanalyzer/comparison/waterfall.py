@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.comparison.result import Part, Waterfall
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 
 _GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")

@@ -8,7 +8,7 @@ their costs from here; nothing else computes idle time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork

@@ -7,13 +7,13 @@ late": the launch of the next work began after the device became idle; "in time"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from traceanalyzer.idle import cause_conditions
 from traceanalyzer.idle.cause_conditions import Verdict
 from traceanalyzer.idle.gap_evidence import Evidence
 from traceanalyzer.idle.gap_segments import Proof
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 
 HIGH, MEDIUM, LOW = Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.words.escape import printable, shortened
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

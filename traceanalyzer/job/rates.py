@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.runs import CollectiveRuns, is_pair
 from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.intervals import covered, union
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

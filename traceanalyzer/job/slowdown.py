@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Slowdown
 from traceanalyzer.model.step_times import median
 

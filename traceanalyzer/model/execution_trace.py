@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.records import dataclass
 
 
 class Access(IntEnum):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.read.remote import as_path, is_url
 from traceanalyzer.read.text.source import STDIN, Source, is_regular, is_trace_name
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Skipped, Trace, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.folders import any_rank, rank_of_name
 

@@ -7,12 +7,13 @@ holds both. So every nanosecond of the CPU's timeline, every launch and every pi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, numbered, pick
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.trace import codes_at, texts_of
 from traceanalyzer.regions.code_spans import KINDS, CodeSpans

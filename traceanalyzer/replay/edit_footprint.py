@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Edit, merge_edits

@@ -7,13 +7,14 @@ What lies outside the sampled steps is passed over. Each edit is applied to what
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
 Ints = Sequence[int] | NDArray[np.int64]

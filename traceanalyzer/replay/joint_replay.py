@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.recurrence import Block, State, Stretch
 
 _MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue

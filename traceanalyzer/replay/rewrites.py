@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 from traceanalyzer.replay.segments import rank_within

@@ -9,12 +9,13 @@ more. No end lies above what the device leaves of the longest plausible step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GivenStep, Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns

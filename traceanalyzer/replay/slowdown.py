@@ -10,12 +10,13 @@ differ by 30 %.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 
 _GAP, _OP, _CALL, _HOST_OP = 0, 1, 2, 3

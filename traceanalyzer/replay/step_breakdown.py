@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, median_of, numbered, pick, starts_of_runs
 from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.step_times import SlowSteps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from traceanalyzer.idle.cause_table import GROUPS, RECORDING
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.evidence_texts import display_names, launched_in_steps, uncovered_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import hypot, sqrt
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Iteration, Iterations, PartChange
 from traceanalyzer.read.folders import rank_of_name
 from traceanalyzer.read.job_ranks import shared_part, sketch

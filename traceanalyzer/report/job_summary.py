@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Slowdown, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns

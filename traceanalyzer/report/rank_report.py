@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Self
 
@@ -11,6 +11,7 @@ from traceanalyzer.job.ranks import Rank
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import DeviceTime, TraceReport
 from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.edits import Edit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Self
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, grouped, sums_of
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from traceanalyzer.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

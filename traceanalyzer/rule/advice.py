@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import NOTHING_TO_DO
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.user_packages import caller_of, in_its_own, package_of

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.finding import Confidence, Finding, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
 from traceanalyzer.roofline.gpus import GUESSED_RATE

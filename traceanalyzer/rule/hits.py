@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.lost_time import LostTime as LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 
 Number = TypeVar("Number", int, float)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from traceanalyzer.idle.cause_texts import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.containment import innermost
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.selection import positions
 

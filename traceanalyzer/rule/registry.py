@@ -7,7 +7,7 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, sizes_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 
 Shape = tuple[int, ...]

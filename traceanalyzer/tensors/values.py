@@ -7,13 +7,14 @@ op with the same numbers and equal inputs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
 _LEAF = "torch::autograd::AccumulateGrad"

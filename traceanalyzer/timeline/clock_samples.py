@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
 
 Values = Floats

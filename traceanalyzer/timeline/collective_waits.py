@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, ints
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 

@@ -8,11 +8,11 @@ the same. What several ranks' traces show beside that is in `job/joint_ends.py`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, numbered
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching

@@ -6,12 +6,12 @@ with more streams than queues. Then queued work begins when earlier work of anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import STREAM_WAIT

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.containment import nearest_marked
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace

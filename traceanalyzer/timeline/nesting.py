@@ -6,7 +6,6 @@ A row that only overlaps another has no part in it: its parent is the nearest ro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal, Self
 
@@ -21,6 +20,7 @@ from traceanalyzer.model.containment import (
     outermost,
     thread_order,
 )
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION

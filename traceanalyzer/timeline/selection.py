@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace

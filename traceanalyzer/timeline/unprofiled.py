@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.model.trace import Trace
 

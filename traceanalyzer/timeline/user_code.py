@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching, thread_order
 from traceanalyzer.model.lanes import Codes
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, narrow_codes, texts_of
 from traceanalyzer.timeline.nesting import Nesting

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, numbered, sums_of
 from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, threads_of

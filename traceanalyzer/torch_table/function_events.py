@@ -13,7 +13,7 @@ These are facts of torch 2.11 and 2.13, checked against their tables.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, among
 from traceanalyzer.model.containment import thread_order
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
 Flags = Mask

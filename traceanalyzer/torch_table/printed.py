@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.event_totals import EventTotals

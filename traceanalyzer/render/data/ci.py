@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as xml
 
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.encode import INDENTED, to_json, unicode_text
 from traceanalyzer.render.words.savings import finding_name

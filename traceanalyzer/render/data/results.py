@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote
@@ -28,6 +28,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Finding, Occurrence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.schema import FRAMES, Column
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
 from traceanalyzer.render.html.event_bars import Bar

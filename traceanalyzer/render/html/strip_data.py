@@ -6,13 +6,13 @@ Who draws an occurrence needs to know which events are worth drawing; nothing he
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.render.html.event_bars import Bar, cpu_bars, gpu_bars, rows_of, rows_within

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.render.html.event_bars import entries_of, rows_of, rows_within
 from traceanalyzer.timeline.selection import Events

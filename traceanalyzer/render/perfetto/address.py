@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.data.encode import json_text
 from traceanalyzer.render.perfetto.track_events import shown_name
 

@@ -13,13 +13,13 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
 from typing import IO, Any, BinaryIO
 
 from traceanalyzer.model.overlay import Drift, Overlay
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.data.encode import INDENTED, to_json
 from traceanalyzer.render.perfetto.chrome import us
 from traceanalyzer.render.perfetto.track_events import to_track_events

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, gro
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.overlay import Arg, Args, Slices
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace, codes, ints, texts_of
 from traceanalyzer.model.units import format_ns, format_share

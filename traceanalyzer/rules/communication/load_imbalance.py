@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import SplitAcrossRanks
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.replay.segments import rank_within

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, median_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule

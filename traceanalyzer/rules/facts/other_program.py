@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from traceanalyzer.job.programs import OtherProgram
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.idle.cause_texts import BETWEEN_OPS, ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, limit, rule

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, starts_of_runs
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.clock_samples import ClockSamples, Values

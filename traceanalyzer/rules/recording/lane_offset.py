@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule

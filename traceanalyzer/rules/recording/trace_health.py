@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import (

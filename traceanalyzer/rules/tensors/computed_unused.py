@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.expert_gates import Gate, gates_of, in_forward, is_product, summed_dimension
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule

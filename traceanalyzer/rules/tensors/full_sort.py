@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, sums_of
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.roofline.gpus import Gpus

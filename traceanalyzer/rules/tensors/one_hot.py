@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, grouped, pick
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns

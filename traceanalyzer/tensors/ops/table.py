@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops import costs, shapes
 from traceanalyzer.tensors.ops.costs import CostOf, OpCost
 from traceanalyzer.tensors.ops.ffts import fft_cost

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans, Edit, Resize, ShrinkSpans
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.replay.segments import rank_within

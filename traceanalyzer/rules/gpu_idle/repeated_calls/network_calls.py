@@ -6,13 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Hits, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of

@@ -6,12 +6,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule import Calls, Hits
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of, list_ops, short_name

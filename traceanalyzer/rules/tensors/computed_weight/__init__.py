@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans, Insert
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED

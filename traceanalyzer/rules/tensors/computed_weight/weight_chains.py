@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 

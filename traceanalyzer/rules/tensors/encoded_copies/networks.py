@@ -6,11 +6,11 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors

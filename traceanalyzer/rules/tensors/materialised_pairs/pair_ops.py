@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.rule import limit
 from traceanalyzer.tensors.signatures import Signature, tensors

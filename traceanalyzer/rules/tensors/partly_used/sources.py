@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.shapes import UNREADABLE, remaining_dims
 from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors

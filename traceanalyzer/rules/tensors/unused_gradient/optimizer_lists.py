@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Ns, Rows, grouped
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
