@@ -69,8 +69,8 @@ TEXTS: dict[str, CauseText] = {
     "not-recorded": CauseText(
         "not recorded",
         "before and after what is recorded",
-        "the trace ends before work that was launched",
-        "If the file is truncated, export it again; else record more steps.",
+        "work was launched that is not in the trace",
+        "If the file is truncated, export it again. To see kernels of CUDA graphs, record a step without the graph.",
     ),
     "graph-capture": CauseText(
         "graph capture",
