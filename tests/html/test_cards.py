@@ -217,7 +217,10 @@ def test_cards_are_ordered_fix_then_worth_then_small() -> None:
     small = replace(info, cost_ns=1, cost_share=0.001)
     page = page_of([high, small, info, replace(high, severity=Severity.LOW)])
     heads = [one.text for one in page.of_class("known")]
-    assert heads == ["Worth knowing: no certain gain", "Too small to act on, or profiler overhead"]
+    assert heads == [
+        "Worth knowing: no certain gain",
+        "Too small to act on, of low confidence, or profiler overhead",
+    ]
     assert [
         one.attributes["value"] for one in page.elements if one.name == "li" and "value" in one.attributes
     ] == [

@@ -294,7 +294,7 @@ def count(card: Card) -> Html:
 
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
-_SMALL = "Too small to act on, or profiler overhead"
+_SMALL = "Too small to act on, of low confidence, or profiler overhead"
 
 
 def cards(page: Page) -> Html:
@@ -302,9 +302,9 @@ def cards(page: Page) -> Html:
     every = list(_cards(page))
     counted = triage(page.report).others
     every, rest = every[:_MOST_CARDS], every[_MOST_CARDS:]
-    info = [card for card in every if card.finding.severity is Severity.INFO]
+    info = [card for card in every if card.finding.severity is Severity.INFO or card.finding.pedantic]
     groups = {
-        "": [card for card in every if card.finding.severity is not Severity.INFO],
+        "": [card for card in every if all(card is not one for one in info)],
         "Worth knowing: no certain gain": [card for card in info if card.index + 1 in counted],
         _SMALL: [card for card in info if card.index + 1 not in counted],
     }
