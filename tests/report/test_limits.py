@@ -66,7 +66,7 @@ def test_too_small_problem_has_its_cost_and_saving(changes: Mapping[str, Any], m
 )
 def test_what_is_worth_little_or_names_the_rest_comes_later(rule: str, severity: Severity, turn: int) -> None:
     """As what takes all launches off the CPU, and what happens once in a window that shows more than that."""
-    assert turn_of(rule, severity) == turn
+    assert turn_of(samples.finding(0, rule=rule), severity) == turn
 
 
 def test_low_value_evidence_follows_the_next_fault() -> None:

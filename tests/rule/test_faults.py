@@ -21,9 +21,9 @@ from traceanalyzer.rule.views import Work
 TOGETHER = {  # pair -> rules that the first fault holds
     # A copy to the host, the work there, and the copy back that waits.
     "pairs4/logits_cpu": {"exposed-copy", "host-hotspot", "implicit-sync"},
-    "pairs4/small_h2d": {"repeated-calls", "implicit-sync"},  # a loop, and the copy in it
+    "pairs4/small_h2d": {"repeated-calls", "implicit-sync", "launch-bound"},  # a loop, and the copy in it
     "third/numpy_metric": {"exposed-copy", "host-gap"},
-    "third/clip_loop": {"repeated-calls", "implicit-sync"},
+    "third/clip_loop": {"repeated-calls", "implicit-sync", "launch-bound"},
 }
 
 

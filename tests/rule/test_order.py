@@ -61,7 +61,7 @@ def test_sure_saving_precedes_facts_if_all_is_info() -> None:
 def pending(order: Claims, edit: type[Any] | None = None, info: bool = False) -> Any:
     """What a finding was made of."""
     edits = () if edit is None else (object.__new__(edit),)
-    return SimpleNamespace(order=order, hits=SimpleNamespace(info=info, edits=lambda: edits))
+    return SimpleNamespace(order=order, hits=SimpleNamespace(cause="", info=info, edits=lambda: edits))
 
 
 def preceding(

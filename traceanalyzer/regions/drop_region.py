@@ -20,13 +20,16 @@ class DropRegion:
     """Stretches of CPU time [starts, ends) go, with what they launch; of a gap that they cut, their share of it.
 
     Attributes:
-        floor_ns: the work that they launch stays, each piece shorter by this, and is launched before them.
+        floor_ns: the work that they launch stays, each piece shorter by this, and is launched after them; where it
+            is 0, each piece has a launch of its own.
+        stall: what comes after them may have run cold, since the CPU worked on something else in them.
     """
 
     kind: ClassVar[Kind] = "drop"
     starts_ns: Ints
     ends_ns: Ints
     floor_ns: float = np.inf
+    stall: bool = False
 
     def apply(self, edited: EditedProgram) -> None:
         spans = intervals.union(as_ints(self.starts_ns), as_ints(self.ends_ns))
@@ -36,10 +39,13 @@ class DropRegion:
         cut = segments.gap & (inside > 0) & (inside < whole)
         edited.cpu_ns[cut] *= (1 - inside / np.maximum(whole, 1))[cut]
         dropped = (inside == whole) & (whole > 0)
+        if self.floor_ns == 0:
+            dropped[edited.launch[edited.alive]] = False
         stays = np.flatnonzero(edited.alive & dropped[edited.launch] & (edited.dur_ns > self.floor_ns))
-        edited.drop(dropped, stall=False)
+        edited.drop(dropped, stall=self.stall)
         edited.alive[stays] = True
         edited.dur_ns[stays] -= self.floor_ns
         edited.gap_ns[stays] = 0.0
-        before = np.maximum.accumulate(np.where(dropped, 0, np.arange(len(dropped))))
-        edited.launch[stays] = before[edited.launch[stays]]
+        after = np.where(dropped, len(dropped) - 1, np.arange(len(dropped)))
+        after = np.minimum.accumulate(after[::-1])[::-1]
+        edited.launch[stays] = after[edited.launch[stays]]

@@ -10,21 +10,23 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
-from traceanalyzer.regions.tree import Tree, subtree_totals
+from traceanalyzer.regions.tree import Pieces, Tree, subtree_totals
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.synchronisation import SyncCalls
+
+_TO_HOST, _TO_DEVICE = (1 << KINDS.index(kind) for kind in ("copy_d2h", "copy_h2d"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Regions:
         idle_ns: float64, time in which a GPU was idle while the CPU was there; mean of the devices.
         bound_ns: float64, least time of this GPU work by the op's shapes; its own time where no model knows.
         launches, syncs: float64, calls that launched work, and that waited for it.
+        launched_kinds: int64 (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
     """
 
     tree: Tree
@@ -53,6 +56,7 @@ class Regions:
     bound_ns: Floats
     launches: Floats
     syncs: Floats
+    launched_kinds: Rows
 
     @cached_property
     def totals(self) -> dict[str, Floats]:
@@ -104,9 +108,28 @@ class Regions:
             inside[here] |= inside[self.tree.parent[here]]
         return inside
 
-    def without(self, nodes: Sequence[int]) -> DropRegion:
-        """The edit that removes all CPU time and launches of these nodes and all below."""
-        return self.without_nodes(self.below(nodes))
+    def without(self, nodes: Sequence[int], *, on_host: bool = False) -> DropRegion:
+        """The edit that removes all CPU time and launches of these nodes and all below.
+
+        Args:
+            on_host: the CPU computes there: copies from the device right before go, too, and copies to it right after.
+        """
+        inside = self.below(nodes)[self.tree.pieces.node]
+        return self._drop(inside | self._copies_around(inside), stall=True) if on_host else self._drop(inside)
+
+    def _copies_around(self, inside: Mask) -> Mask:
+        """Pieces between the region and the nearest launch of something else than its copies; bool (pieces,)."""
+        place = np.arange(len(inside))
+        chosen = np.zeros(len(inside), bool)
+        for kind, turned in ((_TO_HOST, slice(None)), (_TO_DEVICE, slice(None, None, -1))):
+            # Going on from each piece, what comes first: the region, or a launch of something else.
+            launches = (self.launched_kinds & ~kind)[turned] > 0
+            region = inside[turned]
+            ahead = np.where(region | launches, place, len(place))[::-1]
+            nearest = np.minimum.accumulate(ahead)[::-1]
+            reached = np.append(region, False)[nearest]
+            chosen |= (reached & ((self.launched_kinds & kind)[turned] > 0))[turned]
+        return chosen
 
     def without_nodes(self, nodes: Mask) -> DropRegion:
         """The same of some nodes alone; bool (nodes,)."""
@@ -123,9 +146,9 @@ class Regions:
         later = intervals.covered(spans, pieces.origin_ns, pieces.origin_ns + 1) > 0
         return self._drop(self.below(nodes)[pieces.node] & later, floor_ns)
 
-    def _drop(self, chosen: Mask, floor_ns: float = np.inf) -> DropRegion:
+    def _drop(self, chosen: Mask, floor_ns: float = np.inf, *, stall: bool = False) -> DropRegion:
         spans = intervals.union(self.tree.pieces.start_ns[chosen], self.tree.pieces.end_ns[chosen])
-        return DropRegion(*spans, floor_ns)
+        return DropRegion(*spans, floor_ns, stall)
 
     @classmethod
     def build(
@@ -171,7 +194,18 @@ class Regions:
             by_node(launched, bound),
             by_node(launched[first], np.ones(len(first))),
             by_node(pieces.node[pieces.at(waits)], np.ones(len(waits))),
+            _launched_kinds(work, entries, pieces),
         )
+
+
+def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:
+    """Bits of the kinds of work that each piece launched; all pieces of an op have those of the op."""
+    item, _ = numbered(pieces.item)
+    bits = np.zeros(int(item.max(initial=0)) + 1, np.int64)
+    np.bitwise_or.at(
+        bits, item[pieces.at(work.call_start_ns[entries])], 1 << work.kind[entries].astype(np.int64)
+    )
+    return np.where(pieces.item >= 0, bits[item], 0)
 
 
 def _idle_ns(work: DeviceWork, starts: Rows, ends: Rows) -> Floats:

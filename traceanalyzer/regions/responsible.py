@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.step_times import Saving
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.regions import Regions
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
+from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.user_packages import package_of
 
-Remedy = Literal["one-call", "lists", "groups", "wrapper", "function", "optimizer"]
+Remedy = Literal["one-call", "recurrence", "lists", "groups", "wrapper", "function", "host", "optimizer"]
+# Remedies of blocks that repeat, and of code that launches next to nothing.
+_OF_BLOCKS = ("one-call", "recurrence", "lists", "groups")
+ON_HOST = ("host", "optimizer")
 
-# Ops of a model's layers.
-_LAYER_KINDS = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT)
+# Ops of a model's layers, and other arithmetic that a program is for.
+_LAYER_KINDS = (
+    Kind.GEMM,
+    Kind.CONVOLUTION,
+    Kind.ATTENTION,
+    Kind.RECURRENT,
+    Kind.LINEAR_ALGEBRA,
+    Kind.FFT,
+)
 _CELL = re.compile(r"_cell$")
 # A product with one vector is no layer.
 _VECTOR = re.compile(r"::(mv|addmv|dot|vdot)$")
@@ -30,7 +47,11 @@ _LISTS = re.compile(r"_foreach_|_fused_")
 MIN_CALLS = 16
 # Share of a region's CPU time in a region inside it that is named in its place; chosen.
 _MOST = 0.85
+# Share of the predicted step below which a region is not responsible for it; that of a severe finding.
+MIN_SHARE = Severity.HIGH.least_share
 _NAMED_OPS = 6
+# Share of the predicted step above which a region is the program itself; chosen.
+_WHOLE = 0.9
 # CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
 LAUNCH_NS = 100_000.0
 
@@ -41,7 +62,9 @@ class Responsible:
 
     Attributes:
         nodes: of the tree.
-        remedy: what kind of remedy it has.
+        remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "recurrence" of
+            one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often, "host"
+            and "optimizer" of what computes on the CPU.
         words: a noun phrase that names it.
         share: predicted CPU time as a share of the predicted step.
         calls: times that it runs in a step.
@@ -55,17 +78,26 @@ class Responsible:
     calls: float
     edit: DropRegion
 
+    @property
+    def repeats(self) -> bool:
+        """Whether it is a block that repeats."""
+        return self.remedy in _OF_BLOCKS
 
-def responsible_regions(regions: Regions, min_share: float) -> Iterator[Responsible]:
+
+def responsible_regions(
+    regions: Regions, min_share: float, packages: Collection[str | None] = (None,)
+) -> Iterator[Responsible]:
     """Regions without a layer of the model, the one with most CPU time first.
 
     Args:
         min_share: of the predicted step, that the CPU is in each at least.
+        packages: of the program: nobody changes the functions of other packages.
     """
     tree = regions.tree
     names: dict[tuple[str, str], list[int]] = {}
     for node, key in enumerate(zip(tree.kind, tree.name, strict=True)):
-        if key[0] in ("function", "annotation", "block"):
+        changeable = key[0] != "function" or package_of(key[1]) in packages
+        if key[0] in ("function", "annotation", "block") and changeable:
             names.setdefault(key, []).append(node)
     layers, stepping = _holds_layers(regions), _in_optimizer(regions)
     found = []
@@ -84,7 +116,7 @@ def responsible_regions(regions: Regions, min_share: float) -> Iterator[Responsi
             if share >= min_share:
                 edit = regions.without_nodes(own)
                 found.append(Responsible(tuple(nodes), "wrapper", name, share, calls, edit))
-        elif not heavy and share >= min_share:
+        elif not heavy and min_share <= share <= _WHOLE:
             found.append(_region(regions, kind, name, nodes, share, calls, stepping))
     found.sort(key=lambda each: -each.share)
     yield from _innermost(regions, found)
@@ -94,17 +126,20 @@ def _region(
     regions: Regions, kind: str, name: str, nodes: list[int], share: float, calls: float, stepping: Mask
 ) -> Responsible:
     if kind != "block":
-        remedy: Remedy = "optimizer" if stepping[nodes].all() else "function"
-        return Responsible(tuple(nodes), remedy, name, share, calls, regions.without(nodes))
+        remedy: Remedy = "optimizer" if stepping[nodes].all() else "host" if calls < MIN_CALLS else "function"
+        edit = regions.without(nodes, on_host=remedy in ON_HOST)
+        return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
-    changing = [op for op in ops if not is_view(op)]
+    changing = [op for op in ops if not is_view(op)] or ops
     remedy = "one-call"
-    if all(map(_LISTS.search, changing)):
+    if any(map(_CELL.search, ops)):
+        remedy = "recurrence"
+    elif all(map(_LISTS.search, changing)):
         remedy = "groups"
     elif stepping[nodes].all() or changing[-1].endswith("_"):
         remedy = "lists"
-    # Each step of a recurrence waits for the one before, so that its kernels take as long in one launch.
-    floor_ns = 0.0 if any(map(_CELL.search, ops)) else KERNEL_FLOOR_NS
+    # Each step of a recurrence waits for the one before: one call launches as many kernels, which take as long.
+    floor_ns = 0.0 if remedy == "recurrence" else KERNEL_FLOOR_NS
     edit = regions.as_one(nodes, floor_ns)
     return Responsible(tuple(nodes), remedy, block_words(calls, name), share, calls, edit)
 
@@ -133,7 +168,7 @@ def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsib
         if taken[list(region.nodes)].any():
             continue
         taken |= inside
-        blocks = [each for each in found if each.remedy in ("one-call", "lists", "groups")]
+        blocks = [each for each in found if each.remedy in _OF_BLOCKS]
         within = [
             each for each in blocks if inside[list(each.nodes)].all() and each.share >= _MOST * region.share
         ]
@@ -174,3 +209,61 @@ def _wrapping(regions: Regions, nodes: list[int]) -> Mask:
     idle = np.array([kind == "op" for kind in tree.kind]) & (regions.launches == 0)
     wrapping |= idle & wrapping[tree.parent]
     return wrapping
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """The responsible regions with what their remedies save, the one with most CPU time first.
+
+    Attributes:
+        regions: all regions of the step.
+        each: (region, saving).
+        spans: when each function or annotation runs in the whole trace; nothing of blocks and wrappers.
+    """
+
+    regions: Regions
+    each: tuple[tuple[Responsible, Saving], ...]
+    spans: tuple[intervals.Set, ...]
+
+    @classmethod
+    def build(cls, regions: Regions, forecast: Forecast, events: Events) -> Self:
+        code = events.user_code
+        outermost = code.names[distinct(code.code[code.caller < 0])]
+        packages = {None, *map(package_of, map(str, outermost))}
+        each = tuple(
+            (region, forecast.saving([region.edit]))
+            for region in responsible_regions(regions, MIN_SHARE, packages)
+        )
+        return cls(regions, each, tuple(_spans_of(region, events) for region, _ in each))
+
+    def named(self, name: str | None) -> Responsible | None:
+        """The function or annotation of that name that computes on the CPU, None if it is not responsible."""
+        found = (region for region, _ in self.each if region.words == name and region.remedy in ON_HOST)
+        return next(found, None)
+
+    def around(self, instants: Rows) -> Rows:
+        """Position in `each` of the region that the CPU is in at each instant, -1 for none.
+
+        Blocks are known in the replayed steps only.
+        """
+        pieces, place = self.regions.tree.pieces, np.full(len(instants), -1, np.int64)
+        at = pieces.at(instants)
+        replayed = (instants >= pieces.start_ns[at]) & (instants < pieces.end_ns[at])
+        node = np.where(replayed, pieces.node[at], -1)
+        for number in range(len(self.each) - 1, -1, -1):
+            inside = pick(self.regions.below(self.each[number][0].nodes), node, False)
+            running = intervals.covered(self.spans[number], instants, instants + 1) > 0
+            place[inside | (running & ~replayed)] = number
+        return place
+
+
+def _spans_of(region: Responsible, events: Events) -> intervals.Set:
+    """When a function or annotation runs in the whole trace."""
+    if region.repeats or region.remedy == "wrapper":
+        return intervals.EMPTY
+    code, nesting = events.user_code, events.nesting
+    frames = np.flatnonzero(Texts(code.code, code.names).one_of(region.words))
+    rows = np.flatnonzero(nesting.annotation)
+    rows = rows[Texts.column(events.trace.lanes.cpu, "name", rows).one_of(region.words)]
+    starts = np.concatenate((code.start_ns[frames], nesting.start_ns[rows]))
+    return intervals.union(starts, np.concatenate((code.end_ns[frames], nesting.end_ns[rows])))

@@ -11,7 +11,7 @@ from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.report import Fault, Report, fixed_along
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
-from traceanalyzer.rule.claims import Claims
+from traceanalyzer.rule.claims import REGION, Claims
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.registry import Kind, all_rules, kind_of
 from traceanalyzer.rule.severity import ranked
@@ -47,7 +47,7 @@ def by_fault(
     """
     groups = list(_groups(findings, faults))
     by_rank = ranked([one.stands for one in groups])
-    turns = {id(one): turn_of(one.rule, one.severity) for one in by_rank}
+    turns = {id(one): turn_of(one, one.severity) for one in by_rank}
     least = _LAUNCHES_BEFORE * max((saved_share(one) for one in by_rank if not turns[id(one)]), default=0.0)
     for one in by_rank:
         if turns[id(one)] == 1 and one.severity.rank <= Severity.MEDIUM.rank and saved_share(one) >= least:
@@ -78,7 +78,7 @@ def saved_share(finding: Finding) -> float:
     return 0.0 if finding.saving is None else finding.saving.share
 
 
-def turn_of(rule: str, severity: Severity) -> int:
+def turn_of(finding: Finding, severity: Severity) -> int:
     """0 of a fault that is worth much, 1 of what comes after that, 2 of `info`.
 
     After it comes what takes all launches off the CPU, names the rest, happens once in a window that shows more than
@@ -86,8 +86,10 @@ def turn_of(rule: str, severity: Severity) -> int:
     """
     if severity is Severity.INFO:
         return 2
-    known = next((one for one in all_rules() if one.slug == rule), None)
-    rest = known is not None and (known.claims is Claims.LAUNCHES or known.kind is Kind.REMAINDER)
+    known = next((one for one in all_rules() if one.slug == finding.rule), None)
+    rest = known is not None and (
+        (known.claims is Claims.LAUNCHES and finding.cause != REGION) or known.kind is Kind.REMAINDER
+    )
     rest = rest or (known is not None and known.kind is Kind.ONCE and severity is not Severity.HIGH)
     return int(rest or severity.rank > Severity.MEDIUM.rank)
 
@@ -111,8 +113,9 @@ def generality(finding: Finding) -> int:
     if finding.rule in compares_ranks():
         return 2 * any(remedy in finding.advice for remedy in _FOR_ANY_LATE_RANK)
     known = next((one for one in all_rules() if one.slug == finding.rule), None)
-    # What takes all launches off the CPU is a remedy of its own.
-    return int(known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES)
+    # What takes all launches off the CPU, and a region of code, have a remedy of their own.
+    general = known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES
+    return int(general and finding.cause != REGION)
 
 
 def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
@@ -205,12 +208,12 @@ def triaged(
     every = [fault for own in faults for fault in own]
     ahead: dict[str, int] = {}  # fault -> its turn: never before one that it stands behind
     for fault in sorted(every, key=lambda one: one.findings):
-        own = turn_of(findings[fault.findings[0] - 1].rule, fault.severity)
+        own = turn_of(findings[fault.findings[0] - 1], fault.severity)
         ahead[fault.id] = max(own, *list(ahead.values())[-1:], -1)
     turns = {
         number: max(
             ahead[fault.id],
-            min(turn_of(findings[number - 1].rule, findings[number - 1].severity), 1),
+            min(turn_of(findings[number - 1], findings[number - 1].severity), 1),
         )
         for fault in every
         for number in fault.findings

@@ -155,7 +155,7 @@ def _explained(number: Sequence[int], findings: Sequence[Finding]) -> tuple[int,
         specific = [
             other
             for other in reasons
-            if not generality(findings[other]) and not turn_of(findings[other].rule, Severity.HIGH)
+            if not generality(findings[other]) and not turn_of(findings[other], Severity.HIGH)
         ]
         for other in specific or (reasons if generality(findings[at]) else ()):
             merged = [merged[at] if fault == merged[other] else fault for fault in merged]

@@ -55,6 +55,8 @@ class Claims(IntEnum):
     """Idle time that nobody else claimed."""
 
 
+# Cause of a finding about the launches of one region of code alone.
+REGION = "region"
 _CATCH_ALLS = (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
 
 
@@ -92,6 +94,11 @@ class PendingFinding:
         start = np.maximum(lost.start_ns, before[: len(lost.owner)])
         held = intervals.covered(self.own, start, np.maximum(lost.end_ns, start))
         return sums_of(np.searchsorted(self.which, lost.owner), held, len(self.which))
+
+
+def takes_all_launches(pending: PendingFinding) -> bool:
+    """Whether the fix takes all launches off the CPU: it comes after the fixes of others."""
+    return pending.order is Claims.LAUNCHES and pending.hits.cause != REGION
 
 
 def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:

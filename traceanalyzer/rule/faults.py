@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
-from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
@@ -137,9 +137,7 @@ def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[F
     """Share that each specific finding saves, by position, largest first; empty if there is only one."""
     savings = ((i, finding.saving) for i, finding in enumerate(findings))
     worth = {i: saving.share for i, saving in savings if saving is not None and saving.share >= _MIN_SAVING}
-    specific = [
-        i for i in worth if all_pending[i].order is not Claims.LAUNCHES and not all_pending[i].hits.info
-    ]
+    specific = [i for i in worth if not takes_all_launches(all_pending[i]) and not all_pending[i].hits.info]
     specific = sorted(specific, key=lambda i: (-worth[i], i))[:_MAX_COMPARED]
     return {i: worth[i] for i in specific} if len(specific) > 1 else {}
 
@@ -179,7 +177,7 @@ class FindingOrder:
             for i, finding in enumerate(findings)
             if finding.saving is not None and not all_pending[i].hits.info
         }
-        launches = frozenset(i for i in saved if all_pending[i].order is Claims.LAUNCHES)
+        launches = frozenset(i for i in saved if takes_all_launches(all_pending[i]))
         ranks = {i: finding.severity.rank for i, finding in enumerate(findings)}
         explaining = (
             i

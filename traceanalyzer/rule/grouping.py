@@ -17,7 +17,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.advice import adapt_to_recording, user_frame_hint
-from traceanalyzer.rule.claims import Claims, PendingFinding
+from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.messages import filled, message_fields
@@ -157,7 +157,7 @@ def build_finding(
 def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) -> str:
     """The rule's, with what it takes where the trace was recorded, and in whose code."""
     hits = pending.hits
-    if hits.info or pending.order is Claims.LAUNCHES:  # a graph and a compiler take what they are given
+    if hits.info or takes_all_launches(pending):  # a graph and a compiler take what they are given
         return adapt_to_recording(hits.advice, scope.dialect)
     done_there = pending.order not in (Claims.WORK, Claims.PATTERN)
     caller = user_frame_hint(hits.occurrences, pending.which, evidence, done_there=done_there)

@@ -15,7 +15,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.roofline.gpus import GUESSED_RATE
-from traceanalyzer.rule.claims import Claims, PendingFinding, resolve_claims
+from traceanalyzer.rule.claims import PendingFinding, resolve_claims, takes_all_launches
 from traceanalyzer.rule.consistency import Failure, Recording, passed
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
@@ -148,8 +148,8 @@ def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None)
 
 def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFinding, _Result]:
     """What becomes of each; those that take all launches off the CPU last, on top of what is said of it before."""
-    general = [pending for pending in claimed if pending.order is Claims.LAUNCHES]
-    specific = [pending for pending in claimed if pending.order is not Claims.LAUNCHES]
+    general = [pending for pending in claimed if takes_all_launches(pending)]
+    specific = [pending for pending in claimed if not takes_all_launches(pending)]
     replayed = _replayed(claimed)
     results = judge.results(specific, replayed)
     return results | judge.results(general, replayed, _of_the_cpu(results))

@@ -11,6 +11,7 @@ from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words, listed
+from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
@@ -141,10 +142,10 @@ def finding_name(finding: Finding, longest: int = 30) -> str:
     What it is named `by` has at most so many characters: the message has the whole of it.
     """
     by = _shortened(marked_functions(short_ops(finding.by)), longest) if finding.by else ""
-    cause = _in_words(finding.cause)
+    cause = "" if finding.cause == REGION else _in_words(finding.cause)
     if finding.cause in _MAY_HELP:
         cause = _in_words(str(finding.evidence.get("remedy", finding.cause))).replace("can help", "may help")
-    parts = {_plain(part): words for part, words in ((by, by), (finding.cause, cause)) if part}
+    parts = {_plain(part): words for part, words in ((by, by), (finding.cause, cause)) if words}
     parts.pop(finding.rule, "")
     return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
 

@@ -16,9 +16,11 @@ from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
+from traceanalyzer.rule.region_hits import with_region
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -115,7 +117,12 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
 def host_gap(
-    quiet: CallsAfterCpuGaps, idle: IdleTime, steps: Steps, syncs: SyncCalls, limits: Limits
+    quiet: CallsAfterCpuGaps,
+    idle: IdleTime,
+    steps: Steps,
+    syncs: SyncCalls,
+    leading: Leading | None,
+    limits: Limits,
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 
@@ -147,7 +154,8 @@ def host_gap(
         if intervals.length(LostTime.idle_within(idle, pauses.start_ns, pauses.end_ns).merged()) >= least_ns:
             lost = LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns)
             dense = pauses.user_calls() * limits.dense_call_ns > pauses.total_ns
-            yield _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
+            hits = _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
+            yield hits if leading is None else with_region(hits, leading.named(line))
     few = members[long & ~recurs]
     again = few.similar_in(quiet, limits.alike_share)
     rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs

@@ -10,9 +10,12 @@ import numpy as np
 from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
+from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.region_hits import region_hits, with_region
 from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.steps import Steps
@@ -21,6 +24,8 @@ from traceanalyzer.timeline.steps import Steps
 _WHOLE = 0.95
 # Minimum share of the time for a function of torch to name it; chosen.
 _MOST = 0.5
+# Causes of idle time while the CPU is busy, in the accounting's table.
+_WORKING = ("host-work", "host-code", "python", "dispatching", "launch-latency", "long-call")
 _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
 _SKEWED = "; median {typical}, longest {longest}"
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
@@ -64,14 +69,20 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=("stalled",))
+@rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=(REGION, "stalled"))
 def host_hotspot(
-    calls: Calls, stretches: HostCalls, idle: IdleTime, steps: Steps, limits: Limits
+    calls: Calls,
+    stretches: HostCalls,
+    idle: IdleTime,
+    steps: Steps,
+    leading: Leading | None,
+    limits: Limits,
 ) -> Iterator[Hits]:
     """The CPU computes something, such as numpy or ops on CPU tensors, while the GPU waits.
 
     What it looks for: pauses in which the CPU launches nothing. The finding names the CPU op that takes most
-    of the pause. If there is no such op, it names the user's function that runs then.
+    of the pause. If there is no such op, it names the user's function that runs then. A function or an
+    optimizer's step that takes at least 10 % of the step without the profiler has a finding of its own.
     Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
     Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
@@ -81,6 +92,10 @@ def host_hotspot(
     When it is wrong: the work happens only once. One recorded step cannot show whether the work recurs.
     Source: measured on an H200 with torch 2.11.
     """
+    if leading is not None:
+        working = idle[idle.cause.one_of(*_WORKING)]
+        for hits, _ in region_hits(working, leading, limits.min_cost_share, ("optimizer",)):
+            yield hits
     into, leaving = stretches.by_autograd
     least_ns = limits.min_stretch_ns * (2 if stretches.events.user_code.recorded else 1)
     pauses = stretches[(stretches.dur_ns >= least_ns) & ~into & ~leaving]
@@ -110,7 +125,8 @@ def host_hotspot(
             if views:
                 yield _stalled_view_hits(charged_calls, lost, key, usual_ns)
             else:
-                yield _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
+                hits = _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
+                yield hits if leading is None else with_region(hits, leading.named(key))
 
 
 def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:

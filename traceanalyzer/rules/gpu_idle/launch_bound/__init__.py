@@ -10,9 +10,12 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT, Texts
+from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.advice import busy_advice
+from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.region_hits import region_hits
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
     STACK,
     Part,
@@ -128,7 +131,7 @@ class Limits:
     claims=Claims.LAUNCHES,
     min_share=0.02,
     limits=Limits,
-    causes=("profiled-only", "small-part", "unsure", "graph", "compile", "batch", "slow-launches"),
+    causes=(REGION, "profiled-only", "small-part", "unsure", "graph", "compile", "batch", "slow-launches"),
 )
 def launch_bound(
     calls: Calls,
@@ -137,6 +140,7 @@ def launch_bound(
     steps: Steps,
     syncs: SyncCalls,
     forecast: Forecast | None,
+    leading: Leading | None,
     limits: Limits,
 ) -> Iterator[Hits]:
     """Launching takes longer than running: many short kernels.
@@ -154,8 +158,12 @@ def launch_bound(
     assumes that the other ranks are launch-bound, too. The cost then includes the time that this rank waits
     in collectives for other ranks. With the traces of all ranks, nothing is assumed: they show why each rank
     comes late.
+    If one region of code that is no layer of a model takes much of the step, there is a finding of its own
+    for it, and the other findings are about the rest. A region is a function, an annotation or a block of ops
+    that repeats. The saving is predicted without the region, or with one repeat that does the work of all.
     After "launch-bound:", a title says which case it is. The cases, each with the name of its cause in JSON
     output:
+    - the name of a region (`region`): its own remedy comes before a CUDA graph;
     - "only while profiling" (`profiled-only`, always info): in the simulation, the next kernel is always
       queued in time;
     - "... may help" (`unsure`, always info): the simulated GPU waits only under some assumptions, or the
@@ -175,6 +183,14 @@ def launch_bound(
         return
     if np.median(gaps.launch.dur_ns) >= limits.slow_launch_ns:
         yield _slow_launches(gaps)
+        return
+    if leading is not None:
+        rest = np.ones(len(gaps), bool)
+        for hits, members in region_hits(gaps, leading, limits.min_sure_share):
+            yield hits
+            rest[members] = False
+        gaps = gaps[rest]
+    if len(gaps) == 0:
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
     against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)

@@ -1,0 +1,89 @@
+"""Findings about the region of code that is responsible for idle time, and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.short_names import marked_functions
+from traceanalyzer.regions.responsible import ON_HOST, Leading, Responsible
+from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.views import IdleTime
+
+_SEVERAL = 2
+_ADVICE = {
+    "one-call": "If the repeats compute the same values, compute them once and reuse them. If the repeats are "
+    "independent, stack their inputs and call each op once.",
+    "recurrence": "Call the recurrent layer once on the whole sequence (nn.LSTM, nn.GRU): one op launches all kernels.",
+    "lists": "Use torch._foreach_ ops on lists of tensors, or stack tensors of equal shape and update them together.",
+    "groups": "Put parameters with equal options into one parameter group: each group is a separate update.",
+    "wrapper": "Its own Python code runs around every op: remove the wrapper, or return early for ops that do not "
+    "need it.",
+    "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
+    "launch a call.",
+    "host": "Move this code out of the loop, vectorise it, or run it ahead in another process.",
+    "optimizer": "The optimizer computes on the CPU: keep parameters and states on the GPU, or overlap its step with "
+    "the backward pass.",
+}
+
+
+LAUNCHING = tuple(remedy for remedy in _ADVICE if remedy not in ON_HOST)
+"""Remedies of regions that launch work."""
+
+
+def region_hits(
+    gaps: IdleTime, leading: Leading, min_sure_share: float, remedies: Collection[str] = LAUNCHING
+) -> Iterator[tuple[Hits, Rows]]:
+    """(hits, positions of its idle time in `gaps`) for each responsible region with some of this idle time.
+
+    Args:
+        min_sure_share: least low end of a saving's interval.
+        remedies: of the regions.
+    """
+    inside = leading.around((gaps.start_ns + gaps.end_ns) // 2)
+    for place, (region, saving) in enumerate(leading.each):
+        members = np.flatnonzero(inside == place)
+        sure = saving.low_share >= min_sure_share
+        if region.remedy in remedies and sure and len(members):
+            yield _hits(gaps[members], region, leading), members
+
+
+def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
+    launches = leading.regions.launches / leading.regions.steps
+    inside = round(launches[leading.regions.below(region.nodes)].sum())
+    around = region.remedy == "wrapper"
+    of_all = f"{{region_launches}} of {round(launches.sum()):,} launches" if inside else "no launches"
+    calls = f" ({region.calls:,.0f} calls a step)" if not region.repeats and region.calls >= _SEVERAL else ""
+    return Hits(
+        occurrences=gaps,
+        cause=REGION,
+        named_by=_name(region),
+        fix=region.edit,
+        confidence=Confidence.MEDIUM,
+        message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{calls}, "
+        f"{'around' if around else 'with'} {of_all}; the GPU waits for this code",
+        advice=_ADVICE[region.remedy],
+        evidence={"region": _name(region), "part_share": region.share, "region_launches": inside},
+    )
+
+
+def with_region(hits: Hits, region: Responsible | None) -> Hits:
+    """The hits with the share of the function that they name, whose ops go as well if it goes."""
+    if region is None:
+        return hits
+    return replace(
+        hits,
+        fix=region.edit,
+        message=f"{{part}} of the predicted step is in {{by}}; {hits.message}",
+        evidence={**hits.evidence, "part_share": region.share},
+    )
+
+
+def _name(region: Responsible) -> str:
+    """The region as findings are named by it."""
+    return region.words if region.repeats else marked_functions(region.words)
