@@ -48,7 +48,7 @@ class LostRecords:
         rows = rows[captured == 0]
         if work is None:
             return cls(len(rows), rows, np.empty(0, np.int64), 0)
-        tail = int(nesting.end_ns[rows].max(initial=0)) - int(work.end_ns.max())
+        tail = int(nesting.end_ns[rows].max(initial=-(2**62))) - int(work.end_ns.max())
         lost = rows[~np.isin(rows, work.call)]
         return cls(len(rows), lost, _unlaunched(work), max(tail, 0) if len(rows) else 0)
 
