@@ -23,7 +23,7 @@ from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
-_SECOND = "\n2  "  # where the second finding begins
+_AFTER_FIRST = "\n... and finding"  # the line below the first finding
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyzer explain RULE`; a fact is stated by
@@ -39,7 +39,7 @@ def picture() -> str:
     """The first screen of one fixture up to its first finding, with the command that prints it."""
     trace = load(REPOSITORY / PICTURED)
     text = render_text(diagnose(trace), width=80)
-    return f"```console\n$ traceanalyzer {PICTURED}\n{text.partition(_SECOND)[0].rstrip()}\n```"
+    return f"```console\n$ traceanalyzer {PICTURED}\n{text.partition(_AFTER_FIRST)[0].rstrip()}\n```"
 
 
 def rules() -> str:

@@ -121,7 +121,7 @@ def test_the_trace_of_the_programs_profiler_is_diagnosed(
     monkeypatch.setattr(launch, "run", lambda *_: Outcome(0, (), problem, (theirs,)))
     result = call("record", "-o", tmp_path / "t.json", "a.py")
     assert f"this is the trace of the program's own profiler: {theirs}" in result.stderr
-    assert "traceanalyzer 0" in result.stderr
+    assert f"\n{theirs.name}   " in result.stderr
 
 
 def test_a_diagnosis_that_fails_keeps_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +146,7 @@ def test_every_rank_is_diagnosed_on_standard_error(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(launch, "run", run)
     result = call("record", "-o", tmp_path / "new.json", "a.py")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.startswith("traceanalyzer record: 6 steps are in trace-rank0.json\ntraceanalyzer ")
-    assert "  2 ranks  " in result.stderr.splitlines()[1]
+    assert result.stderr.startswith("traceanalyzer record: 6 steps are in trace-rank0.json\n2 ranks  ")
     assert "\x1b" not in result.stderr
     assert not result.stderr.endswith("\n\n")
 

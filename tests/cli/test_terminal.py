@@ -45,10 +45,10 @@ def test_a_trace_alone_is_diagnosed(trace: Path, tmp_path: Path, monkeypatch: py
     assert "no such file" in refused("no/such/folder")
     monkeypatch.chdir(tmp_path)
     trace.rename("plain-name")
-    assert call("plain-name").stdout.startswith("traceanalyzer")
+    assert call("plain-name").stdout.startswith("plain-name ")
     written(tmp_path / "rules")
     assert call("rules").stdout.startswith("always-failing")
-    assert call("./rules").stdout.startswith("traceanalyzer")
+    assert call("./rules").stdout.startswith("rules ")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,14 @@ from traceanalyzer.model.report import (
     PartChange,
     RankReport,
     Slowdown,
-    Verdict,
 )
-from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, ranks_in_words, slowdown_lines
+from traceanalyzer.render.text.job import (
+    put_iterations,
+    put_job_notes,
+    put_ranks,
+    ranks_in_words,
+    slowdown_lines,
+)
 from traceanalyzer.render.text.page import Page
 
 
@@ -122,18 +127,15 @@ def test_why_parts_of_a_job_are_missing_is_said() -> None:
     job = JobReport(ranked(2), unavailable={"step": "rank 1 has no steps"})
     assert below(job).endswith("step: rank 1 has no steps")
     page = Page(120)
-    put_job(page, replace(job, summary=Verdict("5.00 ms"), missing=(0, 3, 4, 5), world_size=8))
-    assert [line.strip() for line in page.lines if line] == [
-        "Step   5.00 ms",
-        "not given: ranks 0, 3 to 5 of 8 ranks",
-    ]
+    put_job_notes(page, replace(job, missing=(0, 3, 4, 5), world_size=8))
+    assert page.lines == ["not given: ranks 0, 3 to 5 of 8 ranks"]
 
 
 def test_step_with_peers_times_stands_next_to_the_present() -> None:
     job = JobReport(ranked(2), as_peers={"1": samples.estimate(12 * MS)})
     for step, now in ((None, ""), (samples.estimate(), ", now 18.0 ms")):
         page = Page(120)
-        put_job(page, replace(job, step=step))
+        put_job_notes(page, replace(job, step=step))
         assert page.lines[-1].strip() == f"with rank 1 as its peers: predicted 12.0 ms a step{now}"
 
 

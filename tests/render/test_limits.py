@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
-from tests.support.hypothesis_profiles import examples
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import IDLE, DeviceTime, Fault, IdleCause
-from traceanalyzer.render.text.bars import OTHER_CAUSES, OTHER_WORK, device_bar, largest_rows
+from traceanalyzer.model.report import DeviceTime, Fault, IdleCause
+from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.savings import amount_words, cost_words, finding_name, grade, saving_words
@@ -115,7 +113,7 @@ def test_shared_cause_is_fixed_along_if_it_saves(share: float, words: str) -> No
     first, second = found(0.5, 0.4, 0.6), found(0.2, 0.1, 0.3, Severity.LOW)
     fault = Fault("F1", "one cause", replace(samples.saving(share), low_share=0.0), HIGH, (1, 2))
     head = samples.trace(step=samples.estimate(), faults=(fault,))
-    text = render_text(samples.report(head, findings=(first, second)))
+    text = render_text(samples.report(head, findings=(first, second)), verbose=True)
     assert f"low, {words} finding 1\n" in text
 
 
@@ -132,101 +130,22 @@ def test_shared_cause_is_fixed_along_if_it_saves(share: float, words: str) -> No
 def test_a_finding_names_the_ranks_that_have_it(ranks: tuple[int, ...], count: int, words: str) -> None:
     traces = tuple(samples.trace(rank, meta=samples.meta(f"{rank}.json", rank=rank)) for rank in range(count))
     one = replace(samples.findings(0)[0], ranks=ranks)
-    assert f"1  scheduler-gap: late ({words}) " in render_text(samples.report(traces=traces, findings=(one,)))
+    report = samples.report(traces=traces, findings=(one,))
+    assert f"  high  scheduler-gap ({words})\n" in render_text(report)
+    assert f"1  scheduler-gap: late ({words}) " in render_text(report, verbose=True)
 
 
 def test_an_instant_that_no_rank_tells_names_none_of_one_trace() -> None:
     text = render_text(samples.report(findings=(replace(samples.findings()[0], device=None),)))
-    assert "1  scheduler-gap: late  " in text
-
-
-@pytest.mark.parametrize(("devices", "shown", "rows"), [(1, 1, 8), (2, 2, 4), (4, 4, 2), (6, 4, 2)])
-def test_so_many_devices_have_a_bar_and_the_others_are_counted(devices: int, shown: int, rows: int) -> None:
-    parts = {
-        "compute": 40 * MS,
-        "memset": 9 * MS,
-        "copy_h2d": 8 * MS,
-        "copy_d2h": 7 * MS,
-        "communication": 6 * MS,
-    }
-    idle = {f"idle:{name}": ms * MS for name, ms in (("python", 13), ("dispatching", 11), ("unknown", 6))}
-    time = samples.accounting(parts_ns=parts | idle, idle_causes=())
-    every = tuple(replace(time, device=device) for device in range(devices))
-    lines = render_text(samples.report(samples.trace(accounting=every))).splitlines()
-    begin = [at for at, line in enumerate(lines) if line.startswith("shares of recorded time")]
-    assert len(begin) == shown
-    first = lines[begin[0] + 1 : [*begin, lines.index("", begin[-1])][1]]
-    assert len([line for line in first if " % " in line]) == rows
-    told = [line for line in lines if "--verbose shows all" in line and "more device" in line]
-    assert told == [f"... and {devices - 4} more device{'s' * (devices > 5)}: --verbose shows all"] * (
-        devices > 4
-    )
-
-
-def rows_of(parts: dict[str, int], causes: tuple[IdleCause, ...] = (), most: int | None = None) -> list[str]:
-    page = Page(120)
-    time = samples.accounting(parts_ns=parts, idle_causes=causes, end_ns=samples.ORIGIN + sum(parts.values()))
-    device_bar(page, time, rank=0, most=most)
-    return page.lines[1:]
-
-
-@pytest.mark.parametrize(("left_ms", "shown"), [(5, True), (4, False)])
-def test_with_little_room_what_is_half_a_percent_has_a_row(left_ms: int, shown: bool) -> None:
-    parts = {"compute": (895 - left_ms) * MS, "memset": left_ms * MS, "idle:python": 105 * MS}
-    rows = rows_of(parts, most=8)
-    assert any(line.split()[1] == "memset" for line in rows) is shown
-    assert any("other GPU work" in line for line in rows) is not shown
+    assert "  high  scheduler-gap\n" in text
 
 
 NS = st.integers(1, 10**9)
 
 
-def test_other_work_is_one_row_before_idle_time() -> None:
-    """It had none where causes took all rows: the shares added up to 98.5 %."""
-    classes = [("compute", "compute", 94, list[str]()), ("memset", "memset", 14, []), ("idle", IDLE, 892, [])]
-    causes = [(f"cause {k}", "", ns, list[str]()) for k, ns in enumerate((450, 235, 66, 49, 41))]
-    rows = largest_rows(classes, [*causes, (OTHER_CAUSES, "", 51, [])], 8, 1000)
-    assert [row[0] for row in rows[:3]] == ["compute", OTHER_WORK, "idle"]
-    assert sum(row[2] for row in rows if row[1]) == 1000
-    assert len(rows) == 8
-
-
-@examples(200)
-@given(
-    st.lists(NS, max_size=4), st.lists(NS, min_size=1, max_size=5), st.integers(0, 10**6), st.integers(6, 8)
-)
-def test_causes_in_few_rows_are_still_all_idle_time(
-    busy: list[int], causes: list[int], other: int, most: int
-) -> None:
-    why = [(f"cause {k}", "", ns, ["aten::add"]) for k, ns in enumerate(causes)]
-    why += [(OTHER_CAUSES, "", other, [])] if other else []
-    idle = sum(ns for _, _, ns, _ in why)
-    classes = [(f"class {k}", f"class {k}", ns, list[str]()) for k, ns in enumerate(busy)]
-    classes.append(("idle", IDLE, idle, []))
-    rows = largest_rows(classes, why, most, idle + sum(busy))
-    assert len(rows) <= most
-    assert ("idle", IDLE, idle, []) in rows
-    shown = [ns for _, name, ns, _ in rows if not name]
-    if shown:
-        assert sum(shown) == idle
-    else:  # each is next to nothing, or busy classes take all rows
-        assert len(rows) >= most - 1 or max(causes) < 0.005 * (idle + sum(busy))
-
-
-def test_the_bar_of_few_rows_is_of_all_the_time() -> None:
-    """Of four devices each has room for two rows: idle time, and its largest cause."""
-    time, page = samples.accounting(), Page(80)
-    device_bar(page, time, rank=None, most=2)
-    assert [line[4:14].strip() for line in page.lines[1:3]] == ["idle", "data loadi"]
-    busy, idle = (page.lines[0].count(glyph) for glyph in "■·")
-    assert idle / (busy + idle) == pytest.approx(time.classes_ns[IDLE] / time.length_ns, abs=0.05)
-
-
-def drawn(
-    time: DeviceTime, *, rank: int | None = None, most: int | None = None, width: int = 80
-) -> list[str]:
+def drawn(time: DeviceTime, *, rank: int | None = None, width: int = 80) -> list[str]:
     page = Page(width)
-    device_bar(page, time, rank=rank, most=most)
+    device_bar(page, time, rank=rank)
     return page.lines
 
 
@@ -284,34 +203,6 @@ def test_ops_are_named_beside_a_cause_where_they_have_half_of_it(
     assert row.split("100 ms")[1].split("  ")[1:] == named
 
 
-def test_work_without_own_row_is_named_overlapping_has_one() -> None:
-    """Two rows of 80 and 60 of 1,000 ms have no room, the one of 2 ms has."""
-    parts = {"compute": 438, "copy_h2d": 80, "compute_over_communication": 2, "memset": 60}
-    parts |= {"idle:python": 219, "idle:engine": 201}
-    time = samples.accounting(parts_ns={name: ms * MS for name, ms in parts.items()}, idle_causes=())
-    lines = drawn(time, most=6)
-    (other,) = [line for line in lines if "other GPU work" in line]
-    assert other.split("140 ms  ")[1] == "copy to the device"
-    assert any("compute and communication at once" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("parts_ns", "most", "told"),
-    [
-        ({"compute": 60, "idle:python": 40}, None, True),
-        ({"compute": 100}, None, False),  # nothing is indented
-        ({"compute": 60, "idle:python": 20, "idle:tail": 20}, 4, True),
-        ({"compute": 60, "idle:python": 20, "idle:tail": 20}, 3, False),  # a cause has no row
-        ({"compute": 50, "copy_h2d": 10, "idle:python": 40}, 2, False),  # work has none
-    ],
-)
-def test_that_rows_add_up_is_said_where_they_do(
-    parts_ns: dict[str, int], most: int | None, told: bool
-) -> None:
-    time = samples.accounting(parts_ns={name: ms * MS for name, ms in parts_ns.items()}, idle_causes=())
-    assert (LEGEND in drawn(time, most=most)) is told
-
-
 @pytest.mark.parametrize(
     ("cause", "named"),
     [
@@ -330,30 +221,6 @@ def test_five_causes_have_a_row_and_the_others_one(count: int, rest: bool) -> No
     rows = causes_of(*((f"cause-{k}", f"aten::op{k}", 10 - k) for k in range(count)))
     assert [row.split()[-1] for row in rows[:5]] == [f"aten::op{k}" for k in range(5)]
     assert rows[5:] == ["other causes             5.0 %   5.00 ms"] * rest
-
-
-def test_causes_of_which_none_has_a_row_have_no_rest() -> None:
-    """Six classes of work take all rows."""
-    classes = [(f"class {k}", f"class {k}", 120 - k, list[str]()) for k in range(5)] + [
-        ("idle", IDLE, 410, [])
-    ]
-    causes = [(f"cause {k}", "", 82, list[str]()) for k in range(5)]
-    rows = largest_rows(classes, causes, 6, 1000)
-    assert [row[0] for row in rows] == [*(f"class {k}" for k in range(5)), "idle"]
-
-
-def test_the_only_work_that_is_shown_together_is_the_gpus() -> None:
-    classes = [(f"class {k}", f"class {k}", 2, list[str]()) for k in range(3)] + [("idle", IDLE, 994, [])]
-    rows = largest_rows(classes, [], 6, 1000)
-    assert rows[0] == ("GPU work", "other", 6, ["class 0", "class 1", "class 2"])
-    assert rows[1][0] == "idle"
-
-
-def test_idle_time_has_a_row_even_where_it_is_little() -> None:
-    classes = [("compute", "compute", 999, list[str]()), ("idle", IDLE, 1, [])]
-    assert [row[0] for row in largest_rows(classes, [], 2, 1000)] == ["compute", "idle"]
-    more = [("compute", "compute", 900, list[str]()), ("memset", "memset", 60, []), ("idle", IDLE, 40, [])]
-    assert [row[0] for row in largest_rows(more, [], 2, 1000)] == ["compute", "idle"]
 
 
 def test_copies_and_waits_have_the_colour_of_their_kind() -> None:

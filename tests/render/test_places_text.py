@@ -139,14 +139,15 @@ def test_the_rank_of_a_trace_alone_is_not_said_with_its_time() -> None:
     findings = tuple(replace(one, rank=3) for one in samples.findings())
     for verbose in (False, True):
         text = render_text(samples.report(trace, findings=findings), verbose=verbose)
-        assert "shares of recorded time, device 0  " in text
-        assert "late (rank 3)" not in text
+        assert "scheduler-gap (rank 3)" not in text
 
 
 def test_a_device_is_named_where_findings_could_be_of_another() -> None:
     one = samples.finding(0, device=0)
     two = samples.meta(devices=(samples.meta().devices[0],) * 2)
-    assert "late (device 0) " in render_text(samples.report(samples.trace(meta=two), findings=(one,)))
+    assert "scheduler-gap (device 0)\n" in render_text(
+        samples.report(samples.trace(meta=two), findings=(one,))
+    )
     assert "(device" not in render_text(
         samples.report(samples.trace(meta=two), findings=(replace(one, device=None),))
     )
@@ -200,7 +201,7 @@ def test_there_is_something_to_judge_where_one_rank_has_work(idle_ranks: int) ->
         for rank in (0, 1)
     )
     first = render_text(samples.report(traces=traces, findings=())).splitlines()[0]
-    assert first.endswith("no findings" if idle_ranks == 1 else "no GPU work to judge")
+    assert first.endswith("no problem found" if idle_ranks == 1 else "no GPU work to judge")
 
 
 def test_a_saving_comes_on_top_of_those_of_the_same_rank_s_cpu() -> None:

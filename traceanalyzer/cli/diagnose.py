@@ -26,7 +26,7 @@ from traceanalyzer.cli.options import (
     step_option,
     window_option,
 )
-from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, put_text, tell, width
+from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, height, put, put_text, tell, width
 from traceanalyzer.cli.report_output import (
     FORMS,
     baseline_severities,
@@ -303,6 +303,7 @@ def _text(request: Request, report: Report) -> str:
         quiet=request.quiet,
         verbose=request.verbose,
         pedantic=request.pedantic,
+        height=height(request.output),
     )
 
 

@@ -45,6 +45,14 @@ def width(output: Path | None = None) -> int:
     return FILE_WIDTH if output else stream_width()
 
 
+def height(output: Path | None = None) -> int:
+    """Lines of the terminal; of files and pipes always the same."""
+    from traceanalyzer.render.text.page import stream_height
+    from traceanalyzer.render.text.screen import LINES
+
+    return LINES if output else stream_height()
+
+
 def colourful() -> bool:
     """Colour on a terminal that can show it, as the user's environment says.
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from traceanalyzer.cli.options import FILE, force_option
-from traceanalyzer.cli.output import ascii_only, check_outputs, tell, width
+from traceanalyzer.cli.output import ascii_only, check_outputs, height, tell, width
 from traceanalyzer.model.errors import OutputExists, TraceAnalyzerError
 
 _DIAGNOSED = 3  # recordings of separate processes; the others are named only
@@ -157,7 +157,7 @@ def _diagnose(paths: tuple[Path, ...]) -> None:
 
     try:
         report = diagnose(load_all(paths, quiet=True))
-        text = render_text(report, width=width(), colour=False, ascii_only=ascii_only())
+        text = render_text(report, width=width(), colour=False, ascii_only=ascii_only(), height=height())
     except Exception as error:  # the program has succeeded or failed before, which its exit code says
         again = f"traceanalyzer diagnose {shlex.join(map(str, paths))}"
         _say(

@@ -18,10 +18,12 @@ from traceanalyzer.render.words.savings import (
     amount_words,
     finding_name,
     grade,
+    headline,
     probably_nothing,
     saves_nothing,
     short_amounts,
 )
+from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import all_rules
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
@@ -133,7 +135,9 @@ _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
-_MOST = 5  # lines of a finding on the first screen
+_NUMBER = 3  # columns of a finding's number
+_RAGGED = 12  # columns that the first of two lines may leave empty
+_LEAST_TITLE = 30  # columns of a title that has its saving on the same line
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
@@ -154,25 +158,41 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
-    """The same in few lines: `detail` is 0 for the title alone, 1 for three or four lines, `WHOLE` for five.
+    """The same in few lines: `detail` is 0 for the title alone, 1 for what it saves and what to do, `WHOLE` for more.
 
-    What to do is never cut within a sentence, and what happened has the lines that are left; what is fixed with another
-    finding needs no advice.
+    What to do is never cut within a sentence; what is fixed with another finding needs no advice.
     """
     fault = _fault(number, report)
-    _title(page, number, finding, report, fault)
-    if not detail:
-        return
     first = fault is None or number == fault.findings[0]
-    advice = Page(page.width, page.colour, page.ascii_only)
+    style = SEVERITY_STYLES[finding.severity]
+    label, amounts = f"{number:<{_NUMBER}}", _amounts(number, finding, fault)
+    message, room = short_paths(short_ops(printable(finding.message))), page.width - _NUMBER
+    if not detail:
+        room -= len(amounts) + 2
+        wide = room >= _LEAST_TITLE
+        title, _ = headline(message, room if wide else page.width - _NUMBER)
+        page.sides(f"{label}{title}", amounts if wide else "", style=style)
+        return
+    title, rest = headline(message, room)
+    if title.endswith("…"):
+        title, rest = headline(message, 2 * room - _RAGGED)
+    page.put(f"{label}{title}", hang=_NUMBER, style="bold")
+    right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
+    page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
+    if detail == WHOLE and rest:
+        put_fitted(page, rest, 2, indent=_NUMBER)
     if first and (fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding)):
-        put_fitted(advice, f"-> {_advice(finding, report)}", detail, indent=3, hang=3, whole=True)
-    amounts = "" if fault is not None else short_amounts(finding)
-    told = max(_MOST - 1 - len(advice.lines), WHOLE) if detail == WHOLE else 1
-    put_fitted(page, short_ops(finding.message), told, indent=3, spare=int(detail == 1))
-    page.lines += advice.lines
-    if amounts and len(page.lines) < _MOST:
-        put_fitted(page, amounts, 1, indent=3, style="dim")
+        put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
+
+
+def _amounts(number: int, finding: Finding, fault: Fault | None) -> str:
+    """What the fix of the finding saves; of several that one change removes what that saves, with the first."""
+    if fault is None:
+        return short_amounts(finding)
+    if number != fault.findings[0]:
+        return f"fixed with {fault.findings[0]}"
+    whole = short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
+    return f"{whole}; also fixes {listed(fault.findings[1:])}"
 
 
 def _advice(finding: Finding, report: Report) -> str:

@@ -114,14 +114,10 @@ _SAME_PROGRAM = (
     0.9  # of the names: recordings of one program share all but those of what runs now and then; chosen
 )
 _LARGEST = 3  # ranks or stages of which S is said
-_LABEL = 6  # columns of `Step`, `Limit` and `Fix`
 
 
-def put_job(page: Page, job: JobReport) -> None:
-    """The verdict, and a table of the ranks."""
-    page.blank()
-    for label, text in job.summary.lines.items():
-        page.pair(label, text, width=_LABEL, style="bold")
+def put_job_notes(page: Page, job: JobReport) -> None:
+    """What slow ranks would take with others as peers, and which ranks are missing."""
     for ranks, step in (job.as_peers or {}).items():
         now = "" if job.step is None else f", now {format_ns(job.step.unprofiled_ns)}"
         page.put(f"with rank {ranks} as its peers: predicted {format_ns(step.unprofiled_ns)} a step{now}")
@@ -168,15 +164,16 @@ def _part(part: str, more_ns: int, rank: int | None) -> str:
     )
 
 
-def put_ranks(page: Page, job: JobReport) -> None:
-    """A line per rank: its step, who waits, and its clock; of many ranks those that stand out."""
-    rows = [_TITLES, *(_row(rank) for rank in _shown(job))]
+def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = True) -> None:
+    """A line per rank: its step, who waits, and its clock; of more than `most` ranks those that stand out."""
+    rows = [_TITLES, *(_row(rank) for rank in _shown(job, most))]
     filled = [at for at in range(len(_TITLES)) if any(row[at] for row in rows[1:])]
     rows = [tuple(row[at] for at in filled) for row in rows]
     page.blank()
     for place, line in enumerate(_table(rows)):
         page.lines.append(page.styled(line[: page.width], "dim") if not place else line[: page.width])
-    page.put(_LEGEND, style="dim")
+    if legend:
+        page.put(_LEGEND, style="dim")
     left = len(job.ranks) - len(rows) + 1
     if left > 0:
         page.put(
@@ -205,15 +202,15 @@ _LEGEND = (
 )
 
 
-def _shown(job: JobReport) -> Sequence[RankReport]:
-    if len(job.ranks) <= _RANKS:
+def _shown(job: JobReport, most: int) -> Sequence[RankReport]:
+    if len(job.ranks) <= most:
         return job.ranks
     first = set(job.culprits)
     by_hold = sorted(job.ranks, key=lambda one: (one.rank not in first, -one.holding_up_ns, one.rank))
-    chosen = {one.rank for one in by_hold[: _RANKS // 2]}
+    chosen = {one.rank for one in by_hold[: most // 2]}
     others = [one for one in job.ranks if one.rank not in chosen]
     by_wait = sorted(others, key=lambda one: (-one.waiting_ns, one.rank))
-    chosen |= {one.rank for one in by_wait[: _RANKS - len(chosen)]}
+    chosen |= {one.rank for one in by_wait[: most - len(chosen)]}
     return [one for one in job.ranks if one.rank in chosen]
 
 

@@ -43,6 +43,13 @@ def stream_width() -> int:
     return min(max(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
+def stream_height() -> int:
+    """Lines of the terminal; of files and pipes 24."""
+    import shutil
+
+    return shutil.get_terminal_size((FILE_WIDTH, 24)).lines
+
+
 def as_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
     """The lines, each without blanks at its end, in characters that the stream can show."""
     whole = "\n".join(line.rstrip() for line in lines) + "\n"
@@ -79,13 +86,15 @@ class Page:
         """A label and its text beside it, wrapped below itself."""
         self.put(f"{label:<{width}} {text}", indent=indent, hang=width + 1, style=style)
 
-    def sides(self, left: str, right: str, *, style: str = "", indent: int = 0) -> None:
+    def sides(
+        self, left: str, right: str, *, style: str = "", left_style: str = "bold", indent: int = 0
+    ) -> None:
         """Two texts at the two margins; a longer left one goes on below, the right one beside its end if it can."""
-        lines = list(_wrapped(printable(left), self.width, indent, 3))
+        lines = list(_wrapped(printable(left), self.width, indent, 3)) or [""]
         if len(lines[-1]) + 2 + len(right) > self.width:
             lines.append("")
         padding = " " * (self.width - len(lines[-1]) - len(right))
-        self.lines += [self.styled(line, "bold") for line in lines]
+        self.lines += [self.styled(line, left_style) for line in lines]
         self.lines[-1] += padding + self.styled(right, style)
 
     def styled(self, text: str, style: str) -> str:

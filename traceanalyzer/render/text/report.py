@@ -10,9 +10,9 @@ from traceanalyzer.model.trace import Device, Meta
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_finding, put_places
-from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks, slowdown_lines
+from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.text.screen import hidden_words, put_screen, put_title, put_verdict
+from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_title, put_verdict
 from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
 from traceanalyzer.report.finding_order import Triage, triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
@@ -227,10 +227,12 @@ def render_text(
     quiet: bool = False,
     verbose: bool = False,
     pedantic: bool = False,
+    height: int = LINES,
 ) -> str:
     """The report as text: one screen, or with `verbose` all that is known.
 
     Args:
+        height: lines of the terminal.
         quiet: the findings alone.
         pedantic: findings of low confidence, too.
     """
@@ -239,7 +241,7 @@ def render_text(
     if verbose:
         _all(page, report, parts, quiet=quiet)
     else:
-        put_screen(page, report, parts, quiet=quiet)
+        put_screen(page, report, parts, quiet=quiet, height=height)
     return page.text() if page.lines else ""
 
 
@@ -248,7 +250,9 @@ def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
     if not quiet:
         put_title(page, report, findings.values())
         if report.job is not None:
-            put_job(page, report.job)
+            page.blank()
+            put_verdict(page, report.job.summary)
+            put_job_notes(page, report.job)
             put_ranks(page, report.job)
             page.lines += slowdown_lines(report.job.slowdown) if report.job.slowdown else ()
         else:
@@ -283,7 +287,7 @@ def _verdict(page: Page, trace: TraceReport, rank: str) -> None:
         page.blank()
     if trace.summary.lines and rank:
         page.put(rank.removesuffix(" "), style="bold")
-    put_verdict(page, trace)
+    put_verdict(page, trace.summary)
 
 
 def _time(page: Page, traces: Sequence[TraceReport]) -> None:

@@ -9,104 +9,47 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.report import IDLE, Report, TraceReport
+from traceanalyzer.model.report import Report, TraceReport, Verdict
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
-from traceanalyzer.render.text.job import put_iterations, put_job, put_ranks
+from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import (
-    OF_SAVINGS,
-    costs_share,
-    may_save,
-    probably_nothing,
-    saves_nothing,
-)
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import listed
-from traceanalyzer.rule.messages import IN_OTHERS
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.version import __version__
 
-_OF_FINDINGS = "Recorded times contain what the profiler costs, and their shares are of the whole window"
-_OF_LIMIT = "; the line Limit is about the predicted step."
-_OF_IDLE = " Here most of the idle time is due to launches that the profiler slows down."
-_PROFILERS = 0.5  # of the idle time: the least that the profiler costs where it causes most of it
-_IDLE = 0.2  # of the window: less idle time is no question where the GPU is the limit; chosen
-_OF_COSTS = "Time that counts in another finding is left out of the cost of {}."
-_NOT_SURE = "A range that begins at 0 means that a fix may save nothing."
-_MAY_SAVE = "'Possibly' means: only if {why}."
-_ALLOWED, _RECURS = "your program allows the fix", "what happened in few steps happens again"
-_FEW = 0.5  # of the steps; chosen
-_REST = "{rule} is idle time that no other finding explains."
-
-
-def legend(numbered: Mapping[int, Finding], traces: Sequence[TraceReport]) -> str:
-    """What the numbers of the findings are, of those that ask for something."""
-    findings = numbered.values()
-    savings = [
-        saving for one in findings if (saving := one.saving) and not (one.settled or saves_nothing(saving))
-    ]
-    unsure = any(not saving.sure and not probably_nothing(saving) for saving in savings)
-    perhaps = {_why_possibly(one, traces) for one in findings if may_save(one) and not one.settled}
-    shared = [
-        number
-        for number, one in numbered.items()
-        if costs_share(one) and not one.settled and IN_OTHERS in one.message
-    ]
-    rest = sorted({one.rule for one in findings if kind_of(one.rule) is Kind.REMAINDER})
-    of_limit = _OF_LIMIT if len(traces) == 1 and traces[0].step else "."
-    told = [_OF_FINDINGS + of_limit + _OF_IDLE * _profilers_idle(traces)] if findings else []
-    told += [_OF_COSTS.format(f"finding{'s' * (len(shared) > 1)} {listed(shared)}")] if shared else []
-    told += [OF_SAVINGS] * bool(savings) + [_NOT_SURE] * unsure
-    told += [_MAY_SAVE.format(why=", or if ".join(sorted(perhaps, reverse=True)))] if perhaps else []
-    told += [_REST.format(rule=one) for one in rest]
-    return " ".join(told)
-
-
-def _why_possibly(finding: Finding, traces: Sequence[TraceReport]) -> str:
-    (count,) = (one.steps.every.count if one.steps else 1 for one in traces if one.rank == finding.rank)
-    return _RECURS if 0 < finding.steps < _FEW * count else _ALLOWED
-
-
-def _profilers_idle(traces: Sequence[TraceReport]) -> bool:
-    """Whether the GPU sets the pace, and most of the idle time beside that is what the profiler costs."""
-    one, step = traces[0], traces[0].step
-    if len(traces) > 1 or step is None or step.open or step.bound != "gpu":
-        return False
-    count = one.steps.every.count if one.steps else 1
-    idle_ns = max(time.classes_ns[IDLE] for time in one.accounting)
-    added_ns = count * (step.traced_ns - step.unprofiled_ns)
-    return added_ns >= _PROFILERS * idle_ns and idle_ns >= _IDLE * one.window.length_ns
-
-
-MOST_LINES, MOST_OF_JOB = 60, 80  # lines of the screen at 80 columns: of a trace, of a job
-_ROWS = 8  # of the table of time
-_DEVICES, _RANKS = 4, 3  # more are named in one line
+LINES, LINES_OF_JOB = 24, 30
+"""Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
+_RANKS = 3  # verdicts of as many ranks that do not communicate
+_VERDICT_LINES = 2  # of Step, Limit and Fix each
 _FAILED = 3  # rules that are named
-_OUTSIDE = 0.03  # of the window: less outside of the steps is not worth a word; chosen
+_JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
-_OPEN = "traceanalyzer open {source} --finding {number}"
 
 
-def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
-    """All of it in at most `MOST_LINES` lines, of a job `MOST_OF_JOB`; `quiet` keeps the findings alone."""
-    head = Page(page.width, page.colour, page.ascii_only)
-    tail = [] if quiet else _tail(page, report, parts, parts.others)
+def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height: int = LINES) -> None:
+    """Verdict, findings, where the time goes and what to do next, in `height` lines.
+
+    Args:
+        quiet: the findings alone.
+        height: lines of the terminal; a screen has `LINES` at least, of a job `LINES_OF_JOB`.
+    """
+    head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
     if not quiet:
         _head(head, report, parts)
+        _tail(tail, report, parts)
     page.lines += head.lines
     if parts.others:
         page.blank()
-        most = MOST_LINES if len(report.traces) == 1 else MOST_OF_JOB
-        shown = _findings(page, report, parts.others, most - len(head.lines) - len(tail) - 2)
-        tail = [] if quiet else _tail(page, report, parts, shown)  # explains what is shown alone
-    if tail:
+        most = max(height, LINES if len(report.traces) == 1 else LINES_OF_JOB)
+        _findings(page, report, parts.others, most - len(head.lines) - len(tail.lines) - 2)
+    if tail.lines:
         page.blank()
-        page.lines += tail
+        page.lines += tail.lines
 
 
 def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None:
@@ -121,44 +64,64 @@ def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None
     page.sides(left + shortened(printable(name), page.width - len(left) - len(right) - 2), right)
 
 
-def put_verdict(page: Page, trace: TraceReport) -> None:
-    """Step, limit and fix, a line each."""
-    for label, text in trace.summary.lines.items():
-        page.pair(label, text, width=_LABEL - 1, style="bold")
+def put_verdict(page: Page, verdict: Verdict, lines: int | None = None) -> None:
+    """Step, limit and fix, each in at most so many lines."""
+    for label, text in verdict.lines.items():
+        if lines is None:
+            page.pair(label, text, width=_LABEL - 1, style="bold")
+        else:
+            put_fitted(page, f"{label:<{_LABEL}}{text}", lines, hang=_LABEL, style="bold")
 
 
 def _head(page: Page, report: Report, parts: Triage) -> None:
-    put_title(page, report, parts.others.values())
-    if len(report.traces) == 1:
-        put_fitted(page, _what(report.traces[0]), 1, style="dim")
+    _put_source(page, report, parts.others)
     if report.job is not None:
-        put_job(page, report.job)
+        put_verdict(page, report.job.summary, _VERDICT_LINES)
+        put_job_notes(page, report.job)
     for trace, rank in _speaking(report.traces) if report.job is None else ():
-        page.blank()
         if rank and trace.summary.lines:
+            page.blank()
             page.put(f"{rank}:", style="bold")
-        put_verdict(page, trace)
+        put_verdict(page, trace.summary, _VERDICT_LINES)
         damage = [one.message for one in trace.meta.damage]
         damage += [one.message for one in report.findings if one.cause in _LOST and one.rank == trace.rank]
         if damage:
-            put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 3, hang=_LABEL, style="red")
+            put_fitted(page, f"{'Damage':<{_LABEL}}{'; '.join(damage)}", 2, hang=_LABEL, style="red")
     if report.iterations is not None:
         put_iterations(page, report.iterations)
 
 
+def _put_source(page: Page, report: Report, findings: Mapping[int, Finding]) -> None:
+    """File, devices and steps at the left, how many problems there are at the right."""
+    traces = report.traces
+    right = _counts(findings.values(), judged=any(trace.accounting for trace in traces))
+    room = page.width - len(right) - 2
+    if len(traces) > 1:
+        page.sides(shortened(f"{len(traces)} ranks", room), right)
+        return
+    name, what = printable(Path(traces[0].meta.source).name), _what(traces[0])
+    left = f"{shortened(name, max(room - len(what) - 3, room // 2))}   {what}" if what else name
+    page.sides(shortened(left, room), right)
+
+
+def _counts(findings: Collection[Finding], *, judged: bool) -> str:
+    """`2 problems, 1 to check`: findings above `info`, and questions that no trace answers."""
+    problems = sum(finding.severity is not Severity.INFO for finding in findings)
+    questions = sum(
+        finding.severity is Severity.INFO and kind_of(finding.rule) is Kind.QUESTION for finding in findings
+    )
+    named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
+    named += [f"{questions} to check"] if questions else []
+    return ", ".join(named) or ("no problem found" if judged else "no GPU work to judge")
+
+
 def _what(trace: TraceReport) -> str:
-    """The devices, the steps and how long it is: `NVIDIA H200, 5 steps in a window of 18.3 ms`."""
+    """The devices and the number of steps: `NVIDIA H200, 5 steps`."""
     known = Counter(device.name or "unknown GPU" for device in trace.meta.devices)
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
-    steps = trace.steps
-    count = 0 if steps is None or not steps.marked else steps.every.count
-    whole, outside_ns = format_ns(trace.window.length_ns), 0
-    if steps is not None and count:
-        outside_ns = trace.window.length_ns - steps.every.total_ns
-    many = f"{count:,} step{'s' * (count != 1)} in a window of {whole}" if count else f"a window of {whole}"
-    if outside_ns >= _OUTSIDE * trace.window.length_ns:
-        many += f" ({format_ns(outside_ns)} of it outside these steps)"
-    return ", ".join([*devices, f"{many}, as asked for with --window" if trace.window.asked else many])
+    count = 0 if trace.steps is None or not trace.steps.marked else trace.steps.every.count
+    asked = [f"window of {format_ns(trace.window.length_ns)}"] * trace.window.asked
+    return printable(", ".join([*devices, *[f"{count:,} step{'s' * (count != 1)}"] * bool(count), *asked]))
 
 
 def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
@@ -217,7 +180,7 @@ def _grown(
     """The detail of each finding shown, such that all have room."""
     details = dict.fromkeys(shown, 0)
     first = [number for number in shown if number in wrong] or shown[:1]
-    for numbers, detail in ((first, WHOLE), (shown, 1), (shown, WHOLE)):
+    for numbers, detail in ((first, 1), (first, WHOLE), (shown, 1), (shown, WHOLE)):
         for number in numbers:
             grown = details | {number: max(detail, details[number])}
             details = grown if len(_laid_out(blocks, grown)) + 1 <= room else details
@@ -241,47 +204,31 @@ def _block(page: Page, number: int, finding: Finding, report: Report, detail: in
     return own.lines
 
 
-def _tail(whole: Page, report: Report, parts: Triage, shown: Mapping[int, Finding]) -> list[str]:
-    """Where time goes, what the numbers of the findings shown are, and what to do next."""
-    page = Page(whole.width, whole.colour, whole.ascii_only)
-    several = len(report.traces) > 1
-    devices = [(trace.rank, time) for trace in report.traces for time in trace.accounting]
+def _tail(page: Page, report: Report, parts: Triage) -> None:
+    """Where the time of ranks goes, what to do next, and what did not run."""
     if report.job is not None:
-        put_ranks(page, report.job)
-        devices = []
-    for number, (rank, time) in enumerate(devices[:_DEVICES]):
-        rows = _ROWS if len(devices) == 1 else max(_ROWS // len(devices), 2)
-        last = number == len(devices[:_DEVICES]) - 1
-        also = legend(shown, report.traces) if last else ""
-        device_bar(page, time, rank=rank if several else None, most=rows, apart=number == 0, also=also)
-    if len(devices) > _DEVICES:
-        more = len(devices) - _DEVICES
-        page.put(f"... and {more} more device{'s' * (more != 1)}: --verbose shows all", style="dim")
-    page.blank()
+        put_ranks(page, report.job, most=_JOB_ROWS, legend=False)
     _next(page, report, parts)
     for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
-        put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 2, hang=_LABEL)
-    page.put(_left_out(report, parts), style="dim")
-    return page.lines
+        put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 1, hang=_LABEL)
+    put_fitted(page, _left_out(report, parts), 2, style="dim")
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
-    label = f"{'Next':<{_LABEL}}"
-    lines = []
+    """The command that shows the first finding, on a line of its own to be copied, and how to record more."""
     first = next(iter(parts.others.items()), None)
     source = report.traces[0].meta.source
-    if first is not None and len(report.traces) == 1 and source != "-":
-        lines.append(_OPEN.format(source=shlex.quote(source), number=first[0]))
     if first is not None:
-        lines.append(f"traceanalyzer explain {first[1].rule}")
+        number, finding = first
+        ways = [f"traceanalyzer open {shlex.quote(source)} --finding {number}"]
+        ways *= len(report.traces) == 1 and source != "-"
+        also = f"explain {finding.rule}" if ways else f"traceanalyzer explain {finding.rule}"
+        both = " | ".join([*ways, also])
+        line = both if len(both) <= page.width - _LABEL else [*ways, also][0]
+        page.lines.append(printable(f"{'More':<{_LABEL}}{line}"))
     if any(trace.accounting for trace in report.traces):
-        lines += sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice})
-    for line in lines:
-        if line.startswith("traceanalyzer"):  # stays on one line, to be copied
-            page.lines.append(printable(label + line))
-        else:
-            put_fitted(page, label + line, 2, hang=_LABEL)
-        label = " " * _LABEL
+        for advice in sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice}):
+            put_fitted(page, f"{'Record':<{_LABEL}}{advice}", 1, hang=_LABEL)
 
 
 def _left_out(report: Report, parts: Triage) -> str:
