@@ -64,6 +64,7 @@ def _row(frame: Frame, event_id: int, category: str, event: Row) -> Row:
     row |= {"start_ns": _ns(event["ts"]), "dur_ns": 0 if frame.name == "memory" else _duration(event["dur"])}
     if frame.name == "gpu":
         row["name"] = demangled(event["name"])
+        row["mangled_name"] = event["name"] if row["name"] != event["name"] else None
     if frame.name != "gpu":
         row |= {"pid": _lane(event["pid"]), "tid": _lane(event["tid"])}
     else:  # what the args do not say, the lane does

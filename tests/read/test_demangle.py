@@ -61,6 +61,8 @@ def test_kernels_are_demangled_when_read_and_ops_are_not() -> None:
     trace.op(ADD[0], 0, 50_000)
     trace.launch("cudaLaunchKernel", 10_000, 5_000, 1)
     trace.kernel(20_000, 10_000, 1, name=ADD[0])
+    trace.kernel(40_000, 10_000, 1, name="gemm")
     loaded = trace.load()
     assert loaded.gpu["name"].tolist()[0].startswith("void at::native::vectorized_elementwise_kernel<4, ")
     assert ADD[0] in loaded.cpu["name"].tolist()
+    assert loaded.gpu["mangled_name"].dropna().to_dict() == {0: ADD[0]}

@@ -79,7 +79,7 @@ _T, _I, _N, _F, _S, _J = Storage.TIME, Storage.ID, Storage.INT, Storage.FLOAT, S
 _COMMON = (
     Column("event_id", _I, "ordinal in traceEvents: events[event_id] is this event"),
     Column("category", _S, "exporter's category, old spellings made modern (Operator -> cpu_op)"),
-    Column("name", _S, "exporter's name; mangled names of kernels are made readable"),
+    Column("name", _S, "exporter's name; mangled names of GPU rows are made readable"),
     Column("start_ns", _T, "start, relative to meta.base_time_ns", "ns"),
     Column("dur_ns", _T, "duration; instants have 0", "ns"),
 )
@@ -133,6 +133,7 @@ GPU = Frame(
     "GPU lane: kernels, copies, memsets, synchronisation records and GPU annotations",
     (
         *_COMMON,
+        Column("mangled_name", _S, "exporter's name where `name` is made readable, else null"),
         Column("device", _N, "GPU ordinal; of annotations, which carry none, the pid", raw=("device",)),
         Column("stream", _N, "stream; of annotations, which carry none, the tid", raw=("stream",)),
         *_LINK,

@@ -155,12 +155,23 @@ def _gpu(trace: Trace, main: int) -> _Part:
         GPU,
         start + shift * annotation,
         end + (shift - growth) * annotation,
+        **_exported_names(frame),
         thread=np.broadcast_to(np.int64(main), len(frame)),
         own_id=own,
         linked_id=np.where(annotation, NULL_INT, external),
         on_device=np.broadcast_to(np.True_, len(frame)),
         annotation=annotation,
     )
+
+
+def _exported_names(frame: pd.DataFrame) -> _Part:
+    """Names of GPU rows as the file spells them, which is how torch lists them."""
+    readable, mangled = (frame[column].cat.categories for column in ("name", "mangled_name"))
+    code = codes(frame, "mangled_name")
+    return {
+        "categories": [rewritten(str(name)) for name in (*readable, *mangled)],
+        "name": np.where(code >= 0, code + len(readable), codes(frame, "name")),
+    }
 
 
 def _python(trace: Trace) -> _Part:

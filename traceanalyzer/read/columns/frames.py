@@ -114,7 +114,7 @@ def ranks_of_ids(ids: NDArray[np.uint32]) -> NDArray[Any]:
 
 
 def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
-    """category, name, pid and tid; GPU rows may carry device and stream there instead of in args."""
+    """category, names, pid and tid; GPU rows may carry device and stream there instead of in args."""
     heads: list[Head] = list(collector.heads)
     categories = [group.category for group in gather.groups]
     groups = gather.group_of()
@@ -122,8 +122,13 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     narrow = narrowed(codes, len(heads))
     table: dict[str, Any] = {
         "category": categorical(groups, categories),
-        "name": categorical(codes, [_name(name, head[0]) for head in heads]),
     }
+    names = ["" if head[0] is None else as_text(head[0]) for head in heads]
+    readable = list(map(demangled, names)) if name == "gpu" else names
+    table["name"] = categorical(codes, readable)
+    if readable != names:
+        pairs = zip(names, readable, strict=True)
+        table["mangled_name"] = categorical(codes, [text if text != plain else None for text, plain in pairs])
     if name == "counters":
         table["device"] = _devices(narrow, heads, collector)
     elif name == "gpu":
@@ -137,12 +142,6 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
             numbers = [collector.lanes.get(as_text(lane), lane_number(lane)) for lane in lanes]
             table[column] = looked_up(narrow, numbers, Storage.INT)
     return table
-
-
-def _name(frame: str, name: Any) -> str:
-    """A row's name; kernels are written mangled where the profiler could not read their names."""
-    text = "" if name is None else as_text(name)
-    return demangled(text) if frame == "gpu" else text
 
 
 def first_of(preferred: Table | None, other: Table) -> NDArray[np.int64]:
