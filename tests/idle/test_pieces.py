@@ -210,7 +210,7 @@ def test_waiting_for_an_event_in_a_convolution_is_autotuning(op: str, call: str,
     trace.op(op, 40 * US, FIRST - 20 * US)
     trace.launch(call, 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace) == (cause, call, op)
 
 
@@ -225,7 +225,7 @@ def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
     trace.memcpy(FIRST, 1, 8, name="Memcpy HtoD (Pageable -> Device)")
     trace.launch(call, 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 70 * US)
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace, work=2)[0] == cause
 
 

@@ -63,8 +63,8 @@ def test_an_event_without_a_duration_is_counted(dur: Any) -> None:
 
 @pytest.mark.parametrize("dur", [-1.0, 1.8e16, 18446744073709551.615])
 def test_an_impossible_duration_is_0_and_counted(dur: float) -> None:
-    trace = of(op(dur=dur))
-    assert trace.cpu["dur_ns"].tolist() == [0]
+    trace = of(op(dur=dur), op(dur=2.0))  # a file without a possible one is refused
+    assert trace.cpu["dur_ns"].tolist() == [0, 2_000]
     assert trace.meta.anomalies == {"impossible duration of cpu_op, taken as 0": 1}
 
 
