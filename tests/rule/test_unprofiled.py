@@ -48,7 +48,8 @@ def test_without_a_replay_nothing_is_known() -> None:
 def replayed(*steps: tuple[float, float], open_: bool = False) -> Any:
     """A forecast whose step takes (ns, work of the busiest stream in ns) with each plausible CPU."""
     base = [SimpleNamespace(ns=ns, gpu_ns=gpu_ns) for ns, gpu_ns in steps]
-    return SimpleNamespace(base=base, step=SimpleNamespace(open=open_))
+    replays = SimpleNamespace(steps=lambda edits: (base * 3)[:3])
+    return Forecast(replays, SimpleNamespace(open=open_))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

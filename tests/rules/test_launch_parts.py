@@ -13,6 +13,7 @@ from tests.rules.loops import Loop, loop_of
 from tests.support.launching_programs import layers, stepped
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.registry import find_rule
 from traceanalyzer.rules.gpu_idle.launch_bound import (
     EVERYWHERE,
@@ -29,11 +30,14 @@ from traceanalyzer.rules.gpu_idle.unfused_optimizer import Implementation
 MS = 1_000 * US
 
 
-def forecast(*, busy: float = 0.5, measured: bool = False, idle: float = 0.1, open_: bool = False) -> Any:
+def forecast(*, busy: float = 0.5, measured: bool = False, open_: bool = False) -> Forecast:
     """Of a step of 100 us, in which the device works for this share."""
     step = SimpleNamespace(gpu_ns=busy * 100_000, ns=100_000.0)
-    estimate = SimpleNamespace(measured=measured, open=open_)
-    return SimpleNamespace(base=(step,) * 3, step=estimate, idle_share=idle)
+    replays, estimate = (
+        SimpleNamespace(steps=lambda edits: (step,) * 3),
+        SimpleNamespace(measured=measured, open=open_),
+    )
+    return Forecast(replays, estimate)  # type: ignore[arg-type]
 
 
 PART: Any = SimpleNamespace(launches=20, placed=False)
@@ -109,7 +113,7 @@ def test_small_saving_that_may_be_zero_is_unsure(
 ) -> None:
     saved = SimpleNamespace(low_share=low, share=share)
     remedy: Any = SimpleNamespace(saved=saved, fix=("a fix",) if fix else ())
-    assert may_save_nothing(remedy, forecast(idle=idle), Limits()) is doubtful
+    assert may_save_nothing(remedy, forecast(busy=1 - idle), Limits()) is doubtful
     assert not may_save_nothing(remedy, None, Limits())
 
 
