@@ -148,7 +148,8 @@ class JobForecast:
         return replace(whole, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
 
     def _alone_ns(self, rank: int) -> tuple[int, int]:
-        return self.forecasts[rank].step.unprofiled_ns, rank
+        step = self.forecasts[rank].step
+        return step.unprofiled_ns - step.unexplained_ns, rank
 
     def of_rank(self, rank: int) -> StepEstimate:
         """The job's step as this rank's: it takes as long, and its device is as busy as its own program has it."""

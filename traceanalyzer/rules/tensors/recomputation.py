@@ -9,6 +9,7 @@ from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule.messages import times
 from traceanalyzer.timeline.backward_nodes import directly_inside, recomputed_ops
 
 _EVALUATION = f"^{ENGINE}"
@@ -75,7 +76,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             cause="anomaly-mode",
             lost=LostTime.all_of(*checks.launched()),
             fix=(Drop(checks.rows), CapOps(float(limits.usual_op_ns))),
-            message="anomaly mode checks gradients for NaN, {checks} times in the whole recording; the CPU "
+            message=f"anomaly mode checks gradients for NaN, {times(asks)} in the whole recording; the CPU "
             "waits for each result",
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
             evidence={"checks": asks},

@@ -15,6 +15,7 @@ from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule.messages import times
 from traceanalyzer.rules.tensors.materialised_pairs.listed import gathered_pairs, listed_pairs
 from traceanalyzer.rules.tensors.materialised_pairs.pair_ops import (
     Limits,
@@ -146,7 +147,8 @@ def _pair_hits(
         least = members.dur_ns * stays[members.entries]
         texts = [shape_text(shape) for shape in pairs.inputs]
         listing = work[lists & (work.device == members.device[0])].op
-        count = len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1)
+        count = round(len(np.unique(listing.rows)) / max(len(np.unique(listing.step)), 1), 1)
+        often = times(int(count)) if count.is_integer() else f"{count} times"
         yield Hits(
             **reduce_to(members, np.maximum(np.minimum(members.dur_ns, each), least)),
             named_by=pairs.op,
@@ -154,7 +156,7 @@ def _pair_hits(
                 "{by} broadcasts {inputs} to all pairs, {pairs}: {ratio} times as many numbers are written to "
                 "memory and reduced again; {gpu} of all GPU work in {ops}"
             )
-            + ("; {lister} lists those that pass a test, {lists_a_step} times a step" if count else "")
+            + (f"; {{lister}} lists those that pass a test, {often} a step" if count else "")
             + (", at {lines}" if members.line.sums(members.dur_ns) else ""),
             advice=_OF_MASKS if masks else (_LIST if count else "") + _ADVICE,
             confidence=confidence_of(flow, members.op),
@@ -165,7 +167,7 @@ def _pair_hits(
                 "pairs": shape_text(pairs.shape),
                 "ratio": round(math.prod(pairs.shape) / max(sum(map(math.prod, pairs.inputs)), 1)),
             }
-            | ({"lister": listing.name.values()[0], "lists_a_step": round(count, 1)} if count else {}),
+            | ({"lister": listing.name.values()[0], "lists_a_step": count} if count else {}),
         )
 
 
