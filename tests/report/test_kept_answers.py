@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import struct
@@ -224,7 +225,9 @@ def test_code_in_a_stored_answer_is_not_run(places: Path, tmp_path: Path, nested
     assert not (tmp_path / "ran").exists()
 
 
-def test_records_and_arrays_are_read_from_the_cache(places: Path) -> None:
+def test_records_and_arrays_are_read_from_the_cache(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a library, as dask does, has registered how exceptions are pickled."""
+    monkeypatch.setitem(copyreg.dispatch_table, Unavailable, lambda error: (print, (str(error),)))
     stored = (DECLARED, Severity.HIGH, np.arange(3), {"a": {1, 2}}, Unavailable("no steps"))
 
     class Recording(Counting):

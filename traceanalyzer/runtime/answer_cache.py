@@ -70,12 +70,22 @@ class AnswerCache:
         given = self._pool.run(asked, told) if asked else {}
         for path, answer in given.items():
             if isinstance(answer, Unavailable) or not isinstance(answer, Exception):
-                _keep(places[path], keys[path], pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+                _keep(places[path], keys[path], _pickled(answer))
         return answers | given
 
     def close(self) -> None:
         """End the processes."""
         self._pool.close()
+
+
+def _pickled(answer: Any) -> bytes:
+    """What `_Data` reads."""
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+    # Dask registers a function for every exception, which would stand in the pickle and is no data.
+    pickler.dispatch_table = {}
+    pickler.dump(answer)
+    return stream.getvalue()
 
 
 class _Data(pickle.Unpickler):
