@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -28,7 +30,8 @@ class Offered:
         self.ran: list[str] = []
         Offered.last = self
 
-    def tool(self, annotations: Any) -> Callable[[Callable[..., str]], None]:
+    def tool(self, structured_output: bool, annotations: Any) -> Callable[[Callable[..., str]], None]:
+        assert structured_output is False  # else each answer is sent twice
         assert (annotations.read_only_hint, annotations.open_world_hint) == (True, False)
         return lambda function: self.tools.update({function.__name__: function})
 
@@ -40,13 +43,44 @@ class Offered:
         self.ran.append(way)
 
 
+class ToolError(Exception):
+    """Stands for the error of the mcp package that a client sees as `isError`."""
+
+
+class Process:
+    """Stands for the process that answers; with a `failure` there is no answer."""
+
+    failure: Exception | None = None
+    ended = 0
+
+    def __init__(self, states: str, most_bytes: int | None) -> None:
+        assert (states, most_bytes) == ("builtins:bool", None)
+
+    def submit(self, tasks: Sequence[Any]) -> Future[list[Any]]:
+        answers: Future[list[Any]] = Future()
+        if Process.failure is None:
+            answers.set_result([task.run(None) for task in tasks])
+        else:
+            answers.set_exception(Process.failure)
+        return answers
+
+    def end(self) -> None:
+        Process.ended += 1
+
+
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
-    package, types = ModuleType("mcp.server"), ModuleType("mcp.types")
-    package.__dict__["MCPServer"] = Offered
-    types.__dict__["ToolAnnotations"] = SimpleNamespace
-    for module in (package, types):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name, members in {
+        "mcp.server": {"MCPServer": Offered},
+        "mcp.types": {"ToolAnnotations": SimpleNamespace},
+        "mcp.server.mcpserver.exceptions": {"ToolError": ToolError},
+    }.items():
+        module = ModuleType(name)
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(server, "Worker", Process)
+    monkeypatch.setattr(Process, "failure", None)
+    monkeypatch.setattr(Process, "ended", 0)
     server.serve(Roots((FIXTURES,)))
     return Offered.last
 
@@ -69,8 +103,25 @@ def test_arguments_arrive_as_they_are_named(offered: Offered, monkeypatch: pytes
 
 
 def test_what_cannot_be_answered_is_said(offered: Offered) -> None:
-    said = offered.tools["diagnose"]("missing.json")
-    assert said.startswith("error: missing.json: no such file under ")
+    with pytest.raises(ToolError, match=r"^error: missing\.json: no such file under "):
+        offered.tools["diagnose"]("missing.json")
+    assert Process.ended == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (TimeoutError(), "error: no answer within 300 s: ask about a smaller trace or window"),
+        (BrokenProcessPool(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
+    ],
+)
+def test_process_that_fails_is_ended_with_a_reason(
+    failure: Exception, reason: str, offered: Offered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Process, "failure", failure)
+    with pytest.raises(ToolError) as error:
+        offered.tools["diagnose"]("trace.json")
+    assert (str(error.value), Process.ended) == (reason, 1)
 
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
