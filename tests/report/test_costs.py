@@ -111,8 +111,10 @@ def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], P
 
 def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[str], Path]) -> None:
     """Four first calls of 2 ms in a window of 87 ms, three quarters of which wait for launches."""
-    first, second, *_ = reported(shared("public/tracelens_b200_eager")).findings
-    assert (first.rule, second.rule) == ("launch-bound", "cold-start")
+    first, second, third, *_ = reported(shared("public/tracelens_b200_eager")).findings
+    assert (first.rule, first.cause) == ("launch-bound", "region")
+    assert (second.rule, second.cause) == ("launch-bound", "batch")
+    assert third.rule == "cold-start"
 
 
 @pytest.mark.parametrize(
